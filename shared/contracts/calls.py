@@ -1,0 +1,168 @@
+"""The five calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
+
+A call as yielded names *roles* ("judge", "dense"); the runtime binds it to the job's pinned models and templates
+and hashes the result, so a pipeline never knows which model answers.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from shared.contracts import canonical
+from shared.contracts.documents import Hit
+
+
+class Lane(StrEnum):
+    """Who claims a call."""
+
+    JUDGE = "judge"
+    """The judge worker: retrieve, rerank, judge, grade."""
+    GENERATE = "generate"
+    """The generator worker."""
+
+
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model samples. `temperature` 0 is greedy."""
+
+    temperature: float = 0.0
+    max_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        canonical.finite(self.temperature, "temperature")
+
+
+class Retrieve(msgspec.Struct, frozen=True, kw_only=True, tag="retrieve"):
+    """Search one index; near-duplicates of the question are dropped by the retriever and counted."""
+
+    question: str
+    index: str
+    """"dense" or "sparse": the role that the job pins to an index build."""
+    k: int
+
+
+class Rerank(msgspec.Struct, frozen=True, kw_only=True, tag="rerank"):
+    """Score (question, document) pairs with a cross-encoder."""
+
+    question: str
+    documents: tuple[str, ...]
+
+
+class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
+    """Rate one document with a rubric; a rubric without a `question` slot never sees the question."""
+
+    rubric: str
+    document: str
+    """The document's hash."""
+    question: str | None = None
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
+    """Write an answer (or any text) from a template; `context` holds document hashes in prompt order."""
+
+    template: str
+    question: str
+    context: tuple[str, ...] = ()
+
+
+class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
+    """Compare an extracted answer with the gold one; `answer` is None when none was found."""
+
+    answer: str | None
+    gold: str
+
+
+Call = Retrieve | Rerank | Judge | Generate | Grade
+
+
+class FailureKind(StrEnum):
+    """Why a call has no value. Content kinds are replies (kept for ever); the rest are infrastructure."""
+
+    UNPARSED = "unparsed"
+    TRUNCATED = "truncated"
+    REFUSED = "refused"
+    CONTEXT_EXCEEDED = "context_exceeded"
+    POISONED = "poisoned"
+    """Lapsed three times: whoever ran it died."""
+    GRADER_TIMEOUT = "grader_timeout"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    BACKEND_ERROR = "backend_error"
+
+
+INFRASTRUCTURE = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR})
+"""Kinds that are retried; the last one frees the call's key for the next asker."""
+
+
+class CallFailed(Exception):
+    """Raised by `require()`; uncaught in a pipeline, it ends the sample with that failure's kind."""
+
+    def __init__(self, failure: "Failure") -> None:
+        super().__init__(f"{failure.kind}: {failure.detail}")
+        self.failure = failure
+
+
+class Retrieved(msgspec.Struct, frozen=True, kw_only=True, tag="retrieved"):
+    """Reply to `Retrieve`."""
+
+    hits: tuple[Hit, ...]
+    duplicates: tuple[str, ...] = ()
+    """Hashes of near-duplicates of the question that were dropped."""
+
+
+class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored"):
+    """Reply to `Rerank`: one score a document, in the order asked."""
+
+    scores: tuple[float, ...]
+
+
+class Rated(msgspec.Struct, frozen=True, kw_only=True, tag="rated"):
+    """Reply to `Judge`: the rating 1..5 and its normalised form (rating - 1) / 4."""
+
+    rating: int
+    text: str
+
+    @property
+    def quality(self) -> float:
+        """(rating - 1) / 4, in [0, 1] (seed document 000, section 3.2.2)."""
+        return (self.rating - 1) / 4
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated"):
+    """Reply to `Generate`. `truncated`: the token limit ended the text; the text is kept all the same."""
+
+    text: str
+    truncated: bool = False
+
+
+class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
+    """Reply to `Grade`: both verdicts. A grader that found no verdict says None."""
+
+    math_verify: bool | None
+    strict: bool
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
+    """What came back instead of a value; never turned into a score."""
+
+    kind: FailureKind
+    detail: str = ""
+
+
+Value = Retrieved | Scored | Rated | Generated | Graded
+Reply = Value | Failure
+
+
+V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded)
+
+
+def require(reply: V | Failure) -> V:
+    """`reply` itself, or CallFailed if it is a `Failure`: how a pipeline says that it cannot go on without it."""
+    if isinstance(reply, Failure):
+        raise CallFailed(reply)
+    return reply
+
+
+Yielded = Call | Sequence[Call]
+"""What a pipeline yields: one call, or several that wait in parallel. It is sent one reply, or a list in order."""

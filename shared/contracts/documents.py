@@ -1,0 +1,30 @@
+"""What is searched and found: documents and hits."""
+
+import msgspec
+
+from shared.contracts import canonical
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A worked solution (or any passage), content-addressed: the same content is the same document."""
+
+    problem: str = ""
+    """What the text answers; empty for a plain passage."""
+    text: str
+    """The body: for MATH the worked solution."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 in hex over the normalised problem and text."""
+        return canonical.digest([canonical.normalise(self.problem), canonical.normalise(self.text)]).hex()
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """One retrieved document as the retriever stores it: by hash, never with its text."""
+
+    document: str
+    """The document's hash."""
+    rank: int
+    """From 1."""
+    score: float
+    """Raw score of the list it comes from (inner product, BM25, or fused); comparable within one list only."""

@@ -1,0 +1,159 @@
+"""What is asked and how it ends: items, samples, parameters, traces, outcomes."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from shared.contracts import canonical
+from shared.contracts.calls import Decoding, Graded, Yielded
+from shared.contracts.documents import Document
+
+Library = Mapping[str, Document]
+"""Documents by hash: those that the sample's replies mention, loaded by the runtime before a replay."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One question of a dataset. `ordinal` counts from 0 in dataset order."""
+
+    ordinal: int
+    question: str
+    gold: str | None = None
+    custom_id: str | None = None
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 in hex over question and gold answer."""
+        return canonical.digest([canonical.normalise(self.question), self.gold]).hex()
+
+
+class Strategy(StrEnum):
+    """Who scores reasoning quality for a whole job."""
+
+    RULES = "rules"
+    JUDGE = "judge"
+
+
+class GateDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The confidence gate's decision and all it was computed from (recomputable bit for bit).
+
+    `rho` is Pearson's correlation of rule and judge scores; None where undefined (a constant vector), which means
+    judge. `low`/`high` bound it by Fisher's z at 95 %.
+    """
+
+    strategy: Strategy
+    reason: str
+    tau: float
+    rho: float | None
+    low: float | None
+    high: float | None
+    spearman: float | None
+    documents: tuple[str, ...]
+    """Hashes of the scored documents, in the order of the two score vectors."""
+    rule_scores: tuple[float, ...]
+    judge_scores: tuple[float, ...]
+    asked: int
+    """Judge calls made for the calibration, parsed or not."""
+    unparsed: int
+
+
+class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calibration of the gate. tau: seed document 000, section 3.3."""
+
+    tau: float = 0.45
+    items: int = 50
+    top: int = 5
+    max_documents: int = 200
+    min_pairs: int = 30
+    on_unusable: str = "fail"
+    """"fail" or "rules": what to do when more than half of the judge's replies have no rating."""
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
+
+    candidates: int = 10
+    """Documents kept after fusion."""
+    context_size: int = 1
+    """Documents in the prompt; 1 fits the shipped models, the paper uses 5."""
+    rrf_k: int = 60
+    rrf_weight: float = 0.1
+    quality_weight: float = 0.9
+    gate: GateParams = GateParams()
+    generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
+    judge: Decoding = Decoding(temperature=0.1, max_tokens=10)
+    anchors: dict[str, str] = {}
+    """Replaces slots of the judge's rubric, such as `negative` and `positive`."""
+    seed: int = 0
+    """Chooses the calibration items; never sent to a model."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One candidate document's way through retrieval, scoring and reranking; ranks count from 1."""
+
+    document: str
+    rank: int
+    """Final rank."""
+    dense_rank: int | None = None
+    sparse_rank: int | None = None
+    dense_score: float | None = None
+    sparse_score: float | None = None
+    fused: float | None = None
+    quality: float | None = None
+    """None: no quality is known (the judge's reply had no rating)."""
+    features: dict[str, float] | None = None
+    """Rule features, where rules scored the document."""
+    failure: str | None = None
+    score: float | None = None
+    """What the final order was made by."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sample came to its context; stored once, recomputed by the audit."""
+
+    candidates: tuple[Candidate, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    """Near-duplicates of the question that retrieval dropped."""
+    unscored: bool = False
+    """Scoring was asked for and no candidate has a quality."""
+
+
+class Extraction(StrEnum):
+    """What became of the answer's `\\\\boxed{}`."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNBALANCED = "unbalanced"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sample ended."""
+
+    answer: str | None
+    extraction: Extraction
+    truncated: bool = False
+    context: tuple[str, ...] = ()
+    trace: Trace = Trace()
+    verdict: Graded | None = None
+    """Filled in by the runtime, which grades every pipeline's answer alike."""
+    grading_failure: str | None = None
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One (item, repeat) of a job."""
+
+    item: Item
+    repeat: int = 0
+    prepared: GateDecision | None = None
+
+    @property
+    def question(self) -> str:
+        """The item's question."""
+        return self.item.question
+
+
+Steps = Generator[Yielded, Any, Outcome]
+PrepareSteps = Generator[Yielded, Any, GateDecision]
+Pipeline = Callable[[Sample, Params, Library], Steps]
+Prepare = Callable[[Sequence[Item], Params, Library], PrepareSteps]
