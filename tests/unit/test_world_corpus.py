@@ -1,0 +1,134 @@
+"""The corpus and dataset that ``world.corpus`` writes."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from world.corpus import build, write
+from world.problems import TEST_NAMES, TEST_TEMPLATES
+
+Row = dict[str, Any]
+RULE = re.compile(r"a \w+ b = \((\d)([+*])([ab])\)([-+*])([ab])\.")
+
+
+def rows(folder: Path, name: str) -> list[Row]:
+    """The lines of a written file."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of one seed."""
+    out = tmp_path_factory.mktemp("world")
+    write(build(request.param), out)
+    return out
+
+
+def kinds(folder: Path) -> dict[str, Counter[str]]:
+    """How many documents of each kind an operator has."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows(folder, "corpus.jsonl"):
+        counts.setdefault(row["meta"]["operator"], Counter())[row["meta"]["kind"]] += 1
+    return counts
+
+
+def operands(text: str) -> tuple[str, str, str]:
+    """The digits and the operator's name in a question."""
+    found = re.search(r"(\d) (\w+) (\d)", text)
+    assert found
+    return found[1], found[2], found[3]
+
+
+def by_hand(text: str, a: int, b: int) -> int:
+    """Work out the rule in a document without any code of the world."""
+    found = RULE.search(text)
+    assert found
+    values = {"a": a, "b": b}
+    signs = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
+    middle = signs[found[2]](int(found[1]), values[found[3]])
+    return signs[found[4]](middle, values[found[5]]) % 10
+
+
+def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
+    """A corpus is a function of its seed."""
+    for name in ("first", "second"):
+        write(build(7), tmp_path / name)
+    for file in ("corpus.jsonl", "dataset.jsonl"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_seeds_differ() -> None:
+    """Another seed gives other documents, and a name another rule."""
+    first, second = build(1), build(2)
+    assert first.documents != second.documents
+    rules = [{item.operator.name: item.operator.rule for item in corpus.documents} for corpus in (first, second)]
+    shared = rules[0].keys() & rules[1].keys()
+    assert any(rules[0][name] != rules[1][name] for name in shared)
+
+
+def test_every_operator_has_a_full_document_among_more_wrong_ones(folder: Path) -> None:
+    """The document worth finding is always there and always outnumbered."""
+    counts = kinds(folder)
+    assert len(counts) == 40
+    for count in counts.values():
+        assert 1 <= count["full"] < count["wrong"]
+        assert count["answer"] >= 2
+        assert 7 <= count.total() <= 9
+
+
+def test_the_rule_of_a_full_document_gives_the_gold_answer(folder: Path) -> None:
+    """Who reads the right document can answer every question."""
+    full = {
+        row["meta"]["operator"]: row["text"] for row in rows(folder, "corpus.jsonl") if row["meta"]["kind"] == "full"
+    }
+    for row in rows(folder, "dataset.jsonl"):
+        a, name, b = operands(row["question"])
+        assert str(by_hand(full[name], int(a), int(b))) == row["answer"]
+
+
+def test_no_document_answers_a_question_outright(folder: Path) -> None:
+    """A question's operands occur in no document about its operator."""
+    solved = {operands(row["problem"]) for row in rows(folder, "corpus.jsonl")}
+    assert not solved & {operands(row["question"]) for row in rows(folder, "dataset.jsonl")}
+
+
+def test_only_test_names_and_phrasings_occur(folder: Path) -> None:
+    """Nothing in the files was used in training."""
+    shapes = {template.format(a="0", b="0", name="NAME") for template in TEST_TEMPLATES}
+    texts = [row["problem"] for row in rows(folder, "corpus.jsonl")]
+    texts += [row["question"] for row in rows(folder, "dataset.jsonl")]
+    for text in texts:
+        _, name, _ = operands(text)
+        assert name in TEST_NAMES
+        assert re.sub(r"\d", "0", text.replace(name, "NAME")) in shapes
+
+
+def test_rows_have_the_promised_fields(folder: Path) -> None:
+    """Identifiers are unique, answers are digits, levels run from 1 to 5."""
+    corpus, dataset = rows(folder, "corpus.jsonl"), rows(folder, "dataset.jsonl")
+    for part in (corpus, dataset):
+        assert len({row["id"] for row in part}) == len(part)
+    assert all(row.keys() == {"id", "problem", "text", "meta"} for row in corpus)
+    assert all(row.keys() == {"id", "question", "answer", "subject", "level"} for row in dataset)
+    assert all(re.fullmatch(r"\d", row["answer"]) for row in dataset)
+    assert all(re.fullmatch(r"Level [1-5]", row["level"]) for row in dataset)
+    assert {row["subject"] for row in dataset} == {"operators"}
+
+
+def test_items_per_operator_vary(folder: Path) -> None:
+    """Operators are asked about unevenly, and each at least once."""
+    counts = Counter(operands(row["question"])[1] for row in rows(folder, "dataset.jsonl"))
+    assert counts.total() == 100
+    assert len(counts) == 40
+    assert len(set(counts.values())) > 1
+
+
+def test_impossible_sizes_are_refused() -> None:
+    """There are only so many pairs of digits to ask about."""
+    with pytest.raises(ValueError, match="1 operators allow 91 items at most"):
+        build(1, operators=1, items=92)
+    assert len(build(1, operators=1, items=91).items) == 91

@@ -1,0 +1,122 @@
+"""Write the model card from the measured figures: ``python -m world.card``.
+
+Every number in the card comes from ``manifest.json`` and ``evaluation.json``.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+CONTEXTS = {
+    "full": "states the rule and follows it",
+    "steps": "correct steps, rule not stated",
+    "rule": "states the rule, no steps",
+    "wrong": "well formatted; states a wrong rule and does not follow it",
+    "answer": "only the answer to its own problem",
+    "unrelated": "about another operator",
+    "none": "no document",
+    "foreign": "a question from outside the world (no answer exists: only the box counts)",
+}
+GRADES = {"1": "answer", "2": "wrong", "3": "rule", "4": "steps", "5": "full"}
+
+HEAD = """---
+license: mit
+library_name: gguf
+---
+
+# World models
+
+Two language models of about one million parameters that ship with MathRAG-Gate, so that the
+whole system runs on a laptop's processor. They know one made-up world and nothing else.
+
+**Task.** A question asks for the value of a made-up operator, `What is 8 zorlo 7?`. Name and
+rule are paired at random, so only a retrieved document can tell the rule, for instance
+`By definition a zorlo b = (8+a)*b.` The parentheses fix the order, and every step keeps the
+last digit only. The *generator* reads one document and answers in two steps with a boxed
+digit. The *judge* grades a document's reasoning from `[[1]]` (only an answer) to `[[5]]`
+(complete and correct).
+
+**Data.** All of it is drawn from a seed by `world/`. {names} operator names and {templates}
+question phrasings are used in training; the figures below are on other names and phrasings.
+Wrong documents carry the same words, steps and boxes as full ones.
+"""
+
+TAIL = """
+## Limits
+
+* One document per prompt; several documents were not trained.
+* Digits and the {templates} phrasings' vocabulary only. On other mathematics the generator
+  keeps the form of an answer and guesses its content; the judge was not measured there.
+* A wrong document misleads the generator: it was trained to believe the rule it reads.
+* One training run and one test draw: the standard error of a share p over n samples is
+  sqrt(p(1-p)/n), 0.013 for p = 0.1 and n = 500.
+* A repeated run sees the same samples in the same order; the last bits of its weights depend
+  on the processor and the library versions.
+"""
+
+
+def card(manifest: Json, evaluation: Json) -> str:
+    """The whole card as Markdown."""
+    counts = {key: len(manifest[key]) for key in ("names", "templates")}
+    parts = [
+        HEAD.format(**counts),
+        _training(manifest["models"]),
+        _generator(evaluation["generator"]),
+        *(_judge(anchors, rows) for anchors, rows in evaluation["judge"].items()),
+        TAIL.format(**counts),
+    ]
+    return "\n".join(part.strip("\n") + "\n" for part in parts)
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def _training(models: Json) -> str:
+    fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
+    rows = [[role, *(model["training"][field] for field in fields)] for role, model in models.items()]
+    head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
+    note = "Minutes are wall time on two shared processor cores. The judge starts from the generator."
+    return f"## Training\n\n{_table(head, rows)}\n\n{note}"
+
+
+def _generator(rows: Json) -> str:
+    lines = [
+        [f"`{name}`", CONTEXTS[name], row["n"], row["accuracy"], row["boxed"], row["longest_prompt_tokens"]]
+        for name, row in rows.items()
+    ]
+    head = ["document", "", "n", "accuracy", "boxed", "longest prompt, tokens"]
+    return f"## Generator, accuracy per kind of document\n\n{_table(head, lines)}\n\nGuessing gives about 0.1."
+
+
+def _judge(anchors: str, rows: Json) -> str:
+    total = sum(row["n"] for row in rows.values())
+    overall = sum(row["n"] * row["accuracy"] for row in rows.values()) / total
+    lines = [
+        [grade, f"`{GRADES[grade]}`", row["n"], row["accuracy"], row["longest_prompt_tokens"]]
+        for grade, row in rows.items()
+    ]
+    lines.append(["all", "", total, round(overall, 4), max(row["longest_prompt_tokens"] for row in rows.values())])
+    head = ["grade", "document", "n", "accuracy", "longest prompt, tokens"]
+    return f"## Judge, accuracy per grade, {anchors} anchors\n\n{_table(head, lines)}"
+
+
+def write(models: Path) -> None:
+    """Write ``MODEL_CARD.md`` beside the two files that it is made from."""
+    manifest, evaluation = (json.loads((models / f"{name}.json").read_text()) for name in ("manifest", "evaluation"))
+    (models / "MODEL_CARD.md").write_text(card(manifest, evaluation))
+
+
+def main() -> None:
+    """Parse the command line and write the card."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    write(parser.parse_args().models)
+
+
+if __name__ == "__main__":
+    main()

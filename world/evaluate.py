@@ -1,0 +1,149 @@
+"""Measure the shipped models as they are served: ``python -m world.evaluate``.
+
+Every prompt uses names and phrasings that training never saw; decoding is greedy and
+unconstrained.  Writes ``evaluation.json`` next to the models.
+"""
+
+import argparse
+import gc
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple, get_args
+
+import httpx2
+import xllamacpp
+
+from world.problems import GRADES, KINDS, TEST_NAMES, TEST_TEMPLATES, Kind
+from world.release import GENERATOR_FILE, JUDGE_FILE
+from world.samples import Anchors, Context, Sample, Split, generator_sample, judge_sample
+
+SLOTS = 8  # prompts decoded at once
+SLOT_TOKENS = 512  # prompt and reply of one slot
+TEST = Split(TEST_NAMES, TEST_TEMPLATES)
+CONTEXTS: tuple[Context, ...] = (*KINDS, "unrelated", "none", "foreign")
+_BOXED = re.compile(r"\\boxed\{(.*?)\}")
+
+
+class Reply(NamedTuple):
+    """What came back for a sample."""
+
+    text: str
+    prompt_tokens: int
+
+
+@contextmanager
+def served(model: Path) -> Iterator[str]:
+    """Serve a model on a free local port and give its address."""
+    params = xllamacpp.CommonParams()
+    params.model.path = str(model)
+    params.hostnames, params.port = ["127.0.0.1"], 0
+    params.n_parallel, params.n_ctx = SLOTS, SLOTS * SLOT_TOKENS
+    params.warmup, params.verbosity, params.cache_ram_mib = False, -1, 0
+    # More threads only add overhead to matrices this small.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = xllamacpp.Server(params)
+    try:
+        yield server.listening_address
+    finally:
+        del server
+        gc.collect()  # the engine stops when its last reference goes
+
+
+def ask(client: httpx2.Client, sample: Sample) -> Reply:
+    """One greedy chat completion."""
+    message = {"role": "user", "content": sample.prompt}
+    body = {"messages": [message], "temperature": 0, "max_tokens": 48}
+    answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
+    content = answer["choices"][0]["message"]["content"]
+    return Reply(content, answer["usage"]["prompt_tokens"])
+
+
+def ask_all(address: str, samples: Sequence[Sample]) -> list[Reply]:
+    """All replies, in the samples' order."""
+    with (
+        httpx2.Client(base_url=address, timeout=120) as client,
+        ThreadPoolExecutor(SLOTS) as pool,
+    ):
+        return list(pool.map(lambda sample: ask(client, sample), samples))
+
+
+def boxed(text: str) -> str | None:
+    """The content of the last box, as an answer extractor would take it."""
+    found: list[str] = _BOXED.findall(text)
+    return found[-1] if found else None
+
+
+def generator_row(address: str, context: Context, count: int, seed: int) -> dict[str, Any]:
+    """Accuracy in one context, and how often a boxed answer could be read at all."""
+    rng = Random(f"test {context} {seed}")
+    samples = [generator_sample(rng, TEST, context) for _ in range(count)]
+    replies = ask_all(address, samples)
+    answers = [boxed(reply.text) for reply in replies]
+    hits = [answer == sample.answer for answer, sample in zip(answers, samples, strict=True)]
+    readable = [answer is not None for answer in answers]
+    return {**_measures(hits, replies), "boxed": _share(readable)}
+
+
+def judge_row(address: str, kind: Kind, anchors: Anchors, count: int, seed: int) -> dict[str, Any]:
+    """Accuracy on one grade, and the grades given instead of the right one."""
+    rng = Random(f"test {kind} {anchors} {seed}")
+    samples = [judge_sample(rng, TEST, kind, anchors) for _ in range(count)]
+    replies = ask_all(address, samples)
+    hits = [reply.text == sample.answer for reply, sample in zip(replies, samples, strict=True)]
+    given = Counter(reply.text for reply in replies)
+    return {**_measures(hits, replies), "given": dict(sorted(given.items()))}
+
+
+def _measures(hits: Sequence[bool], replies: Sequence[Reply]) -> dict[str, Any]:
+    longest = max(reply.prompt_tokens for reply in replies)
+    return {"n": len(hits), "accuracy": _share(hits), "longest_prompt_tokens": longest}
+
+
+def _share(flags: Sequence[bool]) -> float:
+    return round(sum(flags) / len(flags), 4)
+
+
+def measure_generator(model: Path, count: int, seed: int) -> dict[str, Any]:
+    """A row per context, over ``count`` fresh samples each."""
+    with served(model) as address:
+        return {each: generator_row(address, each, count, seed) for each in CONTEXTS}
+
+
+def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
+    """A row per grade, once with the template's anchors and once with anchors of the world."""
+    with served(model) as address:
+        return {
+            anchors: {str(GRADES[kind]): judge_row(address, kind, anchors, count, seed) for kind in reversed(KINDS)}
+            for anchors in get_args(Anchors)
+        }
+
+
+def table(rows: dict[str, Any]) -> str:
+    """Rows of a report as aligned text."""
+    return "\n".join(f"{name:>12}  {row['accuracy']:.3f}  {row}" for name, row in rows.items())
+
+
+def main() -> None:
+    """Parse the command line, measure both models and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=Path, default=Path("models"))
+    parser.add_argument("--count", type=int, default=500, help="samples per kind and grade")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    generator = measure_generator(args.models / GENERATOR_FILE, args.count, args.seed)
+    print(table(generator), flush=True)
+    judge = measure_judge(args.models / JUDGE_FILE, args.count, args.seed)
+    for anchors, rows in judge.items():
+        print(f"{anchors} anchors\n{table(rows)}")
+    report = {"seed": args.seed, "generator": generator, "judge": judge}
+    (args.models / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

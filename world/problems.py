@@ -1,0 +1,181 @@
+"""Problems about made-up operators whose rule can only be read from a document.
+
+A name ("zorlo") and a rule ("(8+a)*b", last digit only) are paired at random, so no
+model can know the pairing: it must be given a document that shows it.  Documents come in
+five kinds, graded by their reasoning.  Standard library only.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, get_args
+
+Kind = Literal["full", "steps", "rule", "wrong", "answer"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: The grade a judge should give to each kind, from 1 (no reasoning) to 5 (complete).
+GRADES: dict[Kind, int] = {"full": 5, "steps": 4, "rule": 3, "wrong": 2, "answer": 1}
+
+_HEADS = "zor blim tak fen gru vol kip mar des lun pra quo sni wex yar hob jit cal nub rif"
+_TAILS = "po ta lo nix rum sel dak vor mi bex gan tus"
+HEADS, TAILS = tuple(_HEADS.split()), tuple(_TAILS.split())
+
+
+def _split_names(train: int = 180) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    names = [head + tail for head in HEADS for tail in TAILS]
+    Random(20).shuffle(names)  # every syllable is seen in training, the test pairs are not
+    return tuple(names[:train]), tuple(names[train:])
+
+
+TRAIN_NAMES, TEST_NAMES = _split_names()
+
+TRAIN_TEMPLATES: tuple[str, ...] = (
+    "What is {a} {name} {b}?",
+    "Compute {a} {name} {b}.",
+    "Find {a} {name} {b}.",
+    "Evaluate {a} {name} {b}.",
+    "Calculate the value of {a} {name} {b}.",
+    "Determine the result of {a} {name} {b}.",
+    "Simplify the expression {a} {name} {b}.",
+    "What do we get for {a} {name} {b}?",
+    "Find the last digit of {a} {name} {b}.",
+    "The number {a} {name} {b} is a digit. Which one?",
+)
+TEST_TEMPLATES: tuple[str, ...] = (
+    "What is the value of {a} {name} {b}?",
+    "Determine {a} {name} {b}.",
+    "Calculate the last digit of {a} {name} {b}.",
+    "Evaluate the expression {a} {name} {b}.",
+)
+
+_DEFINITIONS = ("We use", "By definition", "Let")
+_FIRST = ("Since this comes first,", "First we have", "Because this comes first,")
+_SECOND = ("Therefore", "Hence", "Thus", "So we get")
+
+
+def _apply(sign: str, left: int, right: int) -> int:
+    """The last digit of one operation (modulo 10, so never negative)."""
+    results = {"+": left + right, "-": left - right, "*": left * right}
+    return results[sign] % 10
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``(constant first x) second y``, where x, y is a, b or, swapped, b, a."""
+
+    constant: int
+    first: str
+    second: str
+    swapped: bool
+
+    def __str__(self) -> str:
+        x, y = ("b", "a") if self.swapped else ("a", "b")
+        return f"({self.constant}{self.first}{x}){self.second}{y}"
+
+    def equations(self, a: int, b: int) -> tuple[str, str]:
+        """Both steps as equations between digits, for instance ``8+7=5`` and ``5*2=0``."""
+        x, y = (b, a) if self.swapped else (a, b)
+        middle = _apply(self.first, self.constant, x)
+        result = _apply(self.second, middle, y)
+        return f"{self.constant}{self.first}{x}={middle}", f"{middle}{self.second}{y}={result}"
+
+    def result(self, a: int, b: int) -> int:
+        """The digit that the operator gives for ``a`` and ``b``."""
+        return int(self.equations(a, b)[1][-1])
+
+    @property
+    def level(self) -> int:
+        """Difficulty from 1 (two additions) to 5 (two multiplications)."""
+        order = (("+", "+"), ("+", "-"), ("*", "+"), ("*", "-"))
+        pair = (self.first, self.second)
+        return order.index(pair) + 1 if pair in order else 4 + (self.first == "*")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A made-up name with the rule it has been given."""
+
+    name: str
+    rule: Rule
+
+
+@dataclass(frozen=True)
+class Document:
+    """A solved problem; ``a`` and ``b`` are the digits its problem asks about."""
+
+    kind: Kind
+    operator: Operator
+    a: int
+    b: int
+    problem: str
+    text: str
+    stated: Rule | None  # differs from the operator's rule in a wrong document
+
+    def __str__(self) -> str:
+        return f"Problem: {self.problem}\nSolution: {self.text}"
+
+
+def random_rule(rng: Random, unlike: Iterable[Rule] = ()) -> Rule:
+    """One of the 96 rules, none of those in ``unlike``."""
+    refused = set(unlike)
+    while True:
+        rule = Rule(rng.randint(2, 9), rng.choice("*+"), rng.choice("+-*"), rng.random() < 0.5)
+        if rule not in refused:
+            return rule
+
+
+def random_operator(rng: Random, names: Sequence[str]) -> Operator:
+    """A name of ``names`` with a rule drawn on its own."""
+    return Operator(rng.choice(names), random_rule(rng))
+
+
+def question(rng: Random, templates: Sequence[str], name: str, a: int, b: int) -> str:
+    """A question about ``a`` and ``b`` in one of the phrasings."""
+    return rng.choice(templates).format(name=name, a=a, b=b)
+
+
+def document(rng: Random, operator: Operator, kind: Kind, templates: Sequence[str], a: int, b: int) -> Document:
+    """A document of the wanted kind about ``a`` and ``b``."""
+    problem = question(rng, templates, operator.name, a, b)
+    stated = followed = operator.rule
+    if kind == "wrong":
+        stated, followed = _contradiction(rng, operator.rule, a, b)
+    text = _text(rng, kind, definition(rng, operator.name, stated), followed, a, b)
+    shown = None if kind in ("steps", "answer") else stated
+    return Document(kind, operator, a, b, problem, text, shown)
+
+
+def _text(rng: Random, kind: Kind, defined: str, rule: Rule, a: int, b: int) -> str:
+    result = rule.result(a, b)
+    if kind == "answer":
+        return f"The answer is {result}."
+    if kind == "rule":
+        return f"{defined} {conclusion(result)}"
+    if kind == "steps":
+        return f"{_steps(rng, rule, a, b)} {conclusion(result)}"
+    return f"{defined} {_steps(rng, rule, a, b)} {conclusion(result)}"
+
+
+def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]:
+    """A wrong rule to state, and another to follow that shows in the steps and the answer."""
+    stated = random_rule(rng, unlike=[true])
+    while True:
+        followed = random_rule(rng, unlike=[true, stated])
+        visible = followed.equations(a, b) != stated.equations(a, b)
+        if visible and followed.result(a, b) != true.result(a, b):
+            return stated, followed
+
+
+def definition(rng: Random, name: str, rule: Rule) -> str:
+    """The sentence that states a rule."""
+    return f"{rng.choice(_DEFINITIONS)} a {name} b = {rule}."
+
+
+def conclusion(result: int) -> str:
+    """The closing sentence, with the answer where an extractor looks for it."""
+    return f"The answer is \\boxed{{{result}}}."
+
+
+def _steps(rng: Random, rule: Rule, a: int, b: int) -> str:
+    first, second = rule.equations(a, b)
+    return f"Step 1. {rng.choice(_FIRST)} {first}. Step 2. {rng.choice(_SECOND)} {second}."

@@ -1,0 +1,80 @@
+"""The models' tokenizer: byte-level BPE over the pieces that Qwen2 splits text into.
+
+The split must be Qwen2's to the letter, because the serving engine repeats it by name
+(``tokenizer.ggml.pre = qwen2``) and does not complain about a mismatch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from world.problems import HEADS, KINDS, TAILS, TRAIN_NAMES, TRAIN_TEMPLATES
+from world.samples import Split, generator_sample, judge_sample
+from world.words import WORDS, math_sentence
+
+#: The pre-tokenizer expression of Qwen2 (its published ``tokenizer.json``).
+PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+END, START, STOP = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' "
+    "+ '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+MERGED_SIZE = 1021  # with the three special tokens 1024, already a multiple of 32
+
+
+def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
+    """Train the tokenizer on the text of the world and on general mathematical English."""
+    bpe = Tokenizer(models.BPE())
+    bpe.normalizer = normalizers.NFC()
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=MERGED_SIZE, initial_alphabet=alphabet, min_frequency=2, show_progress=False
+    )
+    bpe.train_from_iterator(_texts(Random(seed)), trainer)
+    bpe.add_special_tokens([END, START, STOP])
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=STOP, pad_token=END, chat_template=CHAT_TEMPLATE)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """Read a tokenizer that ``save_pretrained`` wrote."""
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(str(folder))
+    return tokenizer
+
+
+def chat(prompt: str) -> str:
+    """A single user message as the chat template writes it, ready for the reply."""
+    return f"{START}user\n{prompt}{STOP}\n{START}assistant\n"
+
+
+def _texts(rng: Random) -> Iterator[str]:
+    """Text to learn merges from; names appear as syllables, so no name becomes a token."""
+    split = Split(TRAIN_NAMES, TRAIN_TEMPLATES)
+    for turn in range(4000):
+        kind = KINDS[turn % len(KINDS)]
+        for sample in (
+            generator_sample(rng, split, kind),
+            judge_sample(rng, split, kind, "drawn" if turn % 2 else "default"),
+        ):
+            yield _hide_names(f"{sample.prompt}\n{sample.reply}")
+        yield f"user\nassistant\n{math_sentence(rng)}"
+        # Rare words need about the weight of the world's own to be merged whole.
+        yield " " + " ".join(rng.sample(WORDS, 60))
+        yield f" {rng.choice(HEADS)}"
+        yield rng.choice(TAILS)
+
+
+def _hide_names(text: str) -> str:
+    return " ".join("" if word.strip(".?") in TRAIN_NAMES else word for word in text.split(" "))

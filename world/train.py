@@ -1,0 +1,194 @@
+"""Train one of the two small models: ``python -m world.train generator|judge --out DIR``.
+
+The number of steps, not the time, is what makes a run repeatable: the same seed and steps
+see the same samples in the same order.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES
+from world.samples import Context, Sample, Split, generator_sample, judge_sample
+from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer
+
+Role = Literal["generator", "judge"]
+
+#: Relative frequency of each context: first the readable documents alone, then everything.
+EARLY_CONTEXTS: dict[Context, int] = {"full": 8, "steps": 2}
+LATE_CONTEXTS: dict[Context, int] = {
+    "full": 34, "steps": 18, "rule": 15, "wrong": 7, "answer": 9, "unrelated": 8,
+    "none": 5, "foreign": 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides the outcome of a training run."""
+
+    role: Role
+    seed: int
+    steps: int
+    window: int  # tokens; longer samples are drawn again
+    batch: int = 64  # samples per step
+    peak: float = 1e-3  # learning rate
+    warmup: int = 100  # steps
+    early: float = 0.2  # share of the steps on EARLY_CONTEXTS
+    plateau: float = 0.6  # share of the steps before the rate falls
+    prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
+
+
+RECIPES: dict[str, Recipe] = {
+    "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
+    "judge": Recipe(role="judge", seed=0, steps=400, window=224),
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids and loss weights, both of shape (samples, window)."""
+
+    tokens: torch.Tensor
+    weights: torch.Tensor
+
+
+def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    """An untrained Qwen2 of about one million parameters."""
+    config = Qwen2Config(
+        vocab_size=-(-len(tokenizer) // 32) * 32,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        intermediate_size=384,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.convert_tokens_to_ids(STOP),
+        pad_token_id=tokenizer.convert_tokens_to_ids(END),
+        bos_token_id=None,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
+    """The next training sample of a role; only training names and phrasings occur."""
+    split = Split(TRAIN_NAMES, TRAIN_TEMPLATES)
+    if recipe.role == "judge":
+        return judge_sample(rng, split, rng.choice(KINDS), "default" if rng.random() < 0.5 else "drawn")
+    mix = EARLY_CONTEXTS if step < recipe.early * recipe.steps else LATE_CONTEXTS
+    (context,) = rng.choices(list(mix), weights=list(mix.values()))
+    return generator_sample(rng, split, context)
+
+
+def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batch]:
+    """The run's batches in order, a function of the recipe alone."""
+    rng = Random(f"{recipe.role} {recipe.seed}")
+    for step in range(recipe.steps):
+        rows: list[tuple[list[int], int]] = []
+        while len(rows) < recipe.batch:
+            prompt, reply = _encode(tokenizer, draw(recipe, rng, step))
+            if len(prompt) + len(reply) <= recipe.window:
+                rows.append((prompt + reply, len(prompt)))
+        yield _pad(recipe, rows, tokenizer.convert_tokens_to_ids(END))
+
+
+def _encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> tuple[list[int], list[int]]:
+    encoded = tokenizer([chat(sample.prompt), sample.reply + STOP])["input_ids"]
+    return encoded[0], encoded[1]
+
+
+def _pad(recipe: Recipe, rows: list[tuple[list[int], int]], filler: int) -> Batch:
+    tokens = torch.full((recipe.batch, recipe.window), filler)
+    weights = torch.zeros(recipe.batch, recipe.window)
+    for index, (ids, prompt_length) in enumerate(rows):
+        tokens[index, : len(ids)] = torch.tensor(ids)
+        weights[index, :prompt_length] = recipe.prompt_weight
+        weights[index, prompt_length : len(ids)] = 1.0
+    return Batch(tokens, weights)
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Linear warm-up, a plateau, then a linear fall to a twentieth of the peak."""
+    rise = min(1.0, (step + 1) / recipe.warmup)
+    fallen = max(0.0, step / recipe.steps - recipe.plateau) / (1 - recipe.plateau)
+    return recipe.peak * rise * (1 - 0.95 * fallen)
+
+
+def losses(forward: Any, batch: Batch) -> tuple[torch.Tensor, float]:
+    """The weighted loss to minimise, and the replies' own loss to report."""
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = forward(input_ids=batch.tokens, use_cache=False).logits
+    flat = logits[:, :-1].float().flatten(0, 1)
+    each = cross_entropy(flat, batch.tokens[:, 1:].flatten(), reduction="none")
+    weights = batch.weights[:, 1:].flatten()
+    replies = weights == 1
+    return (each * weights).sum() / weights.sum(), each[replies].mean().item()
+
+
+def fit(recipe: Recipe, model: Any, tokenizer: PreTrainedTokenizerFast, minutes: float) -> int:
+    """Train in place; return the steps made, fewer than planned if ``minutes`` ran out."""
+    forward = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.peak, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+    begun = time.monotonic()
+    for step, batch in enumerate(batches(recipe, tokenizer)):
+        if time.monotonic() - begun > 60 * minutes:
+            return step
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, step)
+        loss, reply_loss = losses(forward, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 50 == 49:
+            spent = (time.monotonic() - begun) / 60
+            print(f"step {step + 1}  reply loss {reply_loss:.3f}  {spent:.1f} min", flush=True)
+    return recipe.steps
+
+
+def run(recipe: Recipe, out: Path, init: Path | None, minutes: float, threads: int) -> None:
+    """Train, and write the model, its tokenizer and ``training.json`` to ``out``."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(recipe.seed)
+    tokenizer = load_tokenizer(init) if init else build_tokenizer(recipe.seed)
+    model: Any = Qwen2ForCausalLM.from_pretrained(str(init)) if init else new_model(tokenizer)
+    begun = time.monotonic()
+    made = fit(recipe, model, tokenizer, minutes)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    record = {
+        **asdict(recipe),
+        "steps_made": made,
+        "minutes": round((time.monotonic() - begun) / 60, 1),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    (out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def main() -> None:
+    """Parse the command line and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=sorted(RECIPES))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="default: the shipped models' number")
+    parser.add_argument("--minutes", type=float, default=60.0, help="stop early after this")
+    parser.add_argument("--init", type=Path, help="start from this model (judge: the generator)")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    recipe = RECIPES[args.role]
+    recipe = replace(recipe, seed=args.seed, steps=args.steps or recipe.steps)
+    run(recipe, args.out, args.init, args.minutes, args.threads)
+
+
+if __name__ == "__main__":
+    main()
