@@ -1,0 +1,13 @@
+"""closed-book: the generator alone, the baseline that retrieval has to beat."""
+
+from shared.contracts.calls import Generate, require
+from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.pipelines.registry import pipeline
+from shared.rag.provenance import answered
+
+
+@pipeline("closed-book")
+def closed_book(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """Generate without documents."""
+    generated = require((yield Generate(template="cot", question=sample.question)))
+    return answered(generated)

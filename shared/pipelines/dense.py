@@ -1,0 +1,16 @@
+"""dense: the best documents by vector search, as they come (seed document 000, section 3.1)."""
+
+from shared.contracts.calls import Generate, require
+from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.pipelines.registry import pipeline
+from shared.rag.provenance import answered, context, search, single_trace
+
+
+@pipeline("dense")
+def dense(sample: Sample, params: Params, _library: Library) -> Steps:
+    """Retrieve from the dense index, then generate."""
+    found = require((yield search(sample.question, "dense", params)))
+    trace = single_trace(found, "dense", params)
+    chosen = context(trace, params)
+    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    return answered(generated, chosen, trace)

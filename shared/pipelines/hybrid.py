@@ -1,0 +1,17 @@
+"""hybrid: dense and sparse lists fused by reciprocal rank (seed document 000, section 3.1)."""
+
+from shared.contracts.calls import Generate, require
+from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.pipelines.registry import pipeline
+from shared.rag.provenance import Found, answered, context, fused_trace, searches
+
+
+@pipeline("hybrid")
+def hybrid(sample: Sample, params: Params, _library: Library) -> Steps:
+    """Retrieve from both indexes, fuse, then generate."""
+    dense, sparse = yield searches(sample.question, params)
+    found = Found(require(dense), require(sparse))
+    trace = fused_trace(found, params)
+    chosen = context(trace, params)
+    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    return answered(generated, chosen, trace)

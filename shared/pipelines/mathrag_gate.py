@@ -1,0 +1,102 @@
+"""mathrag-gate: hybrid retrieval, reranked by reasoning quality, which rules or the judge score as the gate decides.
+
+Seed document 000, section 3. The gate is calibrated once a job, before its samples.
+"""
+
+from collections.abc import Generator, Sequence
+from itertools import islice
+from typing import Any
+
+from shared.contracts.calls import Failure, Generate, Judge, Rated, Yielded, require
+from shared.contracts.samples import GateDecision, Item, Library, Params, PrepareSteps, Sample, Steps, Strategy
+from shared.pipelines.registry import pipeline
+from shared.rag.gate import decide_gate
+from shared.rag.provenance import Found, Scoring, answered, context, scored_trace, searches
+from shared.rag.rerank import rerank
+from shared.rag.rule_rqp import document_score
+
+RUBRIC = "reasoning-quality"
+
+
+def calibrate(items: Sequence[Item], params: Params, library: Library) -> PrepareSteps:
+    """Score the calibration items' best documents by rules and by judge, and let the gate decide.
+
+    `items` are those already chosen for it. Replies without a rating are counted, and their documents left out.
+
+    Raises:
+        CallFailed: if a search failed.
+        JudgeUnusable: if most of the judge's replies have no rating.
+    """
+    documents = yield from _calibration_documents(items, params)
+    replies = yield from _judged(documents)
+    rated = {document: reply for document, reply in replies.items() if isinstance(reply, Rated)}
+    return decide_gate(
+        tuple(rated),
+        [document_score(library[document]).score for document in rated],
+        [reply.quality for reply in rated.values()],
+        asked=len(replies),
+        unparsed=len(replies) - len(rated),
+        params=params.gate,
+    )
+
+
+@pipeline("mathrag-gate", prepare=calibrate)
+def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
+    """Retrieve from both indexes, fuse, score, rerank, then generate."""
+    gate = _decision(sample)
+    dense, sparse = yield searches(sample.question, params)
+    found = Found(require(dense), require(sparse))
+    fused = found.fused(params)
+    scorings = yield from _score([document for document, _ in fused], gate.strategy, library)
+    quality = {document: scoring.quality for document, scoring in scorings.items()}
+    order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
+    trace = scored_trace(order, found, scorings)
+    chosen = context(trace, params)
+    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    return answered(generated, chosen, trace)
+
+
+def _decision(sample: Sample) -> GateDecision:
+    if sample.prepared is None:
+        raise ValueError("mathrag-gate needs the gate's decision in `sample.prepared`; run its `prepare` first")
+    return sample.prepared
+
+
+def _calibration_documents(items: Sequence[Item], params: Params) -> Generator[Yielded, Any, list[str]]:
+    """The distinct documents among every item's best `gate.top`, at most `gate.max_documents`, in item order."""
+    if not items:
+        return []
+    replies = yield [call for item in items for call in searches(item.question, params)]
+    distinct: dict[str, None] = {}
+    for dense, sparse in zip(replies[::2], replies[1::2], strict=True):
+        best = Found(require(dense), require(sparse)).fused(params)[: params.gate.top]
+        distinct.update((document, None) for document, _ in best)
+    return list(islice(distinct, params.gate.max_documents))
+
+
+def _score(
+    documents: Sequence[str], strategy: Strategy, library: Library
+) -> Generator[Yielded, Any, dict[str, Scoring]]:
+    if strategy is Strategy.RULES:
+        return {document: _by_rules(document, library) for document in documents}
+    replies = yield from _judged(documents)
+    return {document: _by_judge(reply) for document, reply in replies.items()}
+
+
+def _judged(documents: Sequence[str]) -> Generator[Yielded, Any, dict[str, Rated | Failure]]:
+    """Every distinct document's rating, asked for in parallel."""
+    distinct = list(dict.fromkeys(documents))
+    if not distinct:
+        return {}
+    replies = yield [Judge(rubric=RUBRIC, document=document) for document in distinct]
+    return dict(zip(distinct, replies, strict=True))
+
+
+def _by_rules(document: str, library: Library) -> Scoring:
+    scored = document_score(library[document])
+    return Scoring(quality=scored.score, features=scored.features)
+
+
+def _by_judge(reply: Rated | Failure) -> Scoring:
+    """A failed judgement is recorded as what it is: it has no quality, which is not a low one."""
+    return Scoring(failure=reply.kind.value) if isinstance(reply, Failure) else Scoring(quality=reply.quality)

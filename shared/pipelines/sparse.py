@@ -1,0 +1,16 @@
+"""sparse: the best documents by BM25, as they come (seed document 000, section 3.1)."""
+
+from shared.contracts.calls import Generate, require
+from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.pipelines.registry import pipeline
+from shared.rag.provenance import answered, context, search, single_trace
+
+
+@pipeline("sparse")
+def sparse(sample: Sample, params: Params, _library: Library) -> Steps:
+    """Retrieve from the sparse index, then generate."""
+    found = require((yield search(sample.question, "sparse", params)))
+    trace = single_trace(found, "sparse", params)
+    chosen = context(trace, params)
+    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    return answered(generated, chosen, trace)

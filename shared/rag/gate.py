@@ -1,0 +1,123 @@
+"""The confidence gate: may rules stand in for the judge on this corpus? (seed document 000, section 3.3)
+
+Both score the same calibration documents. rho > tau: they agree, the cheap rules do. rho <= tau, or no rho at all:
+the judge does. Everything the decision rests on is returned with it, so that it can be recomputed bit for bit.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shared.contracts.samples import GateDecision, GateParams, Strategy
+
+FEWEST_FOR_RHO = 4
+"""Fisher's z has standard error 1 / sqrt(n - 3): below four pairs there is no interval, and rho says nothing."""
+SAME_SCORE = 1e-9
+"""Scores within this range of each other are one constant: rounding noise must not make a correlation."""
+
+
+class JudgeUnusable(Exception):
+    """The judge's replies hold no rating too often: ranking by them would be ranking by nothing."""
+
+
+class _Correlation(NamedTuple):
+    rho: float | None
+    low: float | None = None
+    high: float | None = None
+    spearman: float | None = None
+    undefined: str = ""
+    """Why there is no rho."""
+
+
+def decide_gate(
+    documents: Sequence[str],
+    rule_scores: Sequence[float],
+    judge_scores: Sequence[float],
+    *,
+    asked: int,
+    unparsed: int,
+    params: GateParams,
+) -> GateDecision:
+    """Decide who scores quality, from the documents that both scored (three sequences of one length, scores in [0, 1]).
+
+    `asked` counts the judge calls, `unparsed` those without a rating. rho is Pearson's, its interval Fisher's z at
+    95 %, both as scipy computes them; with fewer than four pairs or a constant vector they are None. With fewer
+    than `params.min_pairs` pairs they are reported, but the judge is chosen whatever they are.
+
+    Raises:
+        JudgeUnusable: more than half of the replies have no rating and `params.on_unusable` is not "rules".
+        ValueError: if the sequences differ in length.
+    """
+    if not len(documents) == len(rule_scores) == len(judge_scores):
+        raise ValueError(
+            f"one score a document: {len(documents)} documents, {len(rule_scores)} rule scores, "
+            f"{len(judge_scores)} judge scores"
+        )
+    found = _correlate(rule_scores, judge_scores)
+    strategy, reason = _decide(found, len(documents), asked=asked, unparsed=unparsed, params=params)
+    return GateDecision(
+        strategy=strategy,
+        reason=reason,
+        tau=params.tau,
+        rho=found.rho,
+        low=found.low,
+        high=found.high,
+        spearman=found.spearman,
+        documents=tuple(documents),
+        rule_scores=tuple(rule_scores),
+        judge_scores=tuple(judge_scores),
+        asked=asked,
+        unparsed=unparsed,
+    )
+
+
+def _decide(found: _Correlation, pairs: int, *, asked: int, unparsed: int, params: GateParams) -> tuple[Strategy, str]:
+    if 2 * unparsed > asked:
+        return Strategy.RULES, _unusable(asked, unparsed, params)
+    if pairs < params.min_pairs:
+        return Strategy.JUDGE, f"{pairs} scored documents, fewer than the {params.min_pairs} needed: judge"
+    if found.rho is None:
+        return Strategy.JUDGE, f"rho is undefined ({found.undefined}): judge"
+    return _compare(found, found.rho, params.tau)
+
+
+def _unusable(asked: int, unparsed: int, params: GateParams) -> str:
+    """The reason to fall back on rules, if that is wanted."""
+    figures = f"judge unusable: {unparsed} of {asked} replies have no rating [[1]] to [[5]]"
+    if params.on_unusable != "rules":
+        raise JudgeUnusable(
+            f"{figures}; use another judge model, or `--set gate.on_unusable=rules` to go on with rules"
+        )
+    return f"{figures}: rules, as gate.on_unusable says"
+
+
+def _compare(found: _Correlation, rho: float, tau: float) -> tuple[Strategy, str]:
+    strategy, sign = (Strategy.RULES, ">") if rho > tau else (Strategy.JUDGE, "<=")
+    reason = f"rho = {rho:.3f} {sign} tau = {tau:g}: {strategy.value}"
+    if found.low is not None and found.high is not None and found.low <= tau <= found.high:
+        reason += f"; undecided at 95 %: the interval [{found.low:.3f}, {found.high:.3f}] holds tau"
+    return strategy, reason
+
+
+def _correlate(rule_scores: Sequence[float], judge_scores: Sequence[float]) -> _Correlation:
+    undefined = _undefined(rule_scores, judge_scores)
+    if undefined:
+        return _Correlation(rho=None, undefined=undefined)
+    from scipy import stats  # slow to import, and only a calibration needs it
+
+    pearson = stats.pearsonr(rule_scores, judge_scores)
+    interval = pearson.confidence_interval(0.95)
+    return _Correlation(
+        rho=float(pearson.statistic),
+        low=float(interval.low),
+        high=float(interval.high),
+        spearman=float(stats.spearmanr(rule_scores, judge_scores).statistic),
+    )
+
+
+def _undefined(rule_scores: Sequence[float], judge_scores: Sequence[float]) -> str:
+    if len(rule_scores) < FEWEST_FOR_RHO:
+        return f"only {len(rule_scores)} pairs"
+    for who, scores in (("the rules", rule_scores), ("the judge", judge_scores)):
+        if max(scores) - min(scores) <= SAME_SCORE:
+            return f"{who} gave every document {scores[0]:g}"
+    return ""

@@ -1,0 +1,33 @@
+"""Honest intervals for shares, such as accuracy over items."""
+
+import msgspec
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate and its confidence interval, all in [0, 1]."""
+
+    value: float | None
+    """None: nothing was observed."""
+    low: float
+    high: float
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Wilson's score interval for `successes` out of `n` (scipy's `binomtest`); for n = 0 it is [0, 1] without a value.
+
+    Unlike the textbook interval it stays inside [0, 1] and does not shrink to a point at 0 or n successes.
+
+    Raises:
+        ValueError: unless 0 <= successes <= n and 0 < confidence < 1.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"`successes` must be between 0 and n = {n}, not {successes}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
+    if n == 0:
+        return Interval(value=None, low=0.0, high=1.0)
+    from scipy import stats  # slow to import, and most processes never need it
+
+    test = stats.binomtest(successes, n)  # type: ignore[attr-defined]  # scipy has no stubs for it
+    bounds = test.proportion_ci(confidence, method="wilson")
+    return Interval(value=successes / n, low=float(bounds.low), high=float(bounds.high))

@@ -1,0 +1,123 @@
+"""How a sample came to its context and its answer: from replies to traces and outcomes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from shared.contracts.calls import Generated, Retrieve, Retrieved
+from shared.contracts.documents import Hit
+from shared.contracts.samples import Candidate, Outcome, Params, Trace
+from shared.rag.answers import extract
+from shared.rag.fusion import rrf
+from shared.rag.rerank import Reranked
+
+Index = Literal["dense", "sparse"]
+
+
+class Scoring(NamedTuple):
+    """What scoring found out about one document."""
+
+    quality: float | None = None
+    features: dict[str, float] | None = None
+    failure: str | None = None
+
+
+class Found(NamedTuple):
+    """What both indexes returned for one question."""
+
+    dense: Retrieved
+    sparse: Retrieved
+
+    @property
+    def duplicates(self) -> tuple[str, ...]:
+        """Near-duplicates of the question that either index dropped, each once."""
+        return tuple(dict.fromkeys(self.dense.duplicates + self.sparse.duplicates))
+
+    def fused(self, params: Params) -> list[tuple[str, float]]:
+        """The `params.candidates` best documents and their RRF scores, best first."""
+        lists = [[hit.document for hit in found.hits] for found in self]
+        return rrf(lists, k=params.rrf_k)[: params.candidates]
+
+
+def searches(question: str, params: Params) -> tuple[Retrieve, Retrieve]:
+    """The dense and the sparse search for one question; every pipeline asks alike, so that they share the replies."""
+    return search(question, "dense", params), search(question, "sparse", params)
+
+
+def search(question: str, index: Index, params: Params) -> Retrieve:
+    """One search for the `params.candidates` best documents of one index."""
+    return Retrieve(question=question, index=index, k=params.candidates)
+
+
+def single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
+    """The trace of one index's list, taken as it is."""
+    kept = list(_by_document(found).values())[: params.candidates]
+    candidates = (_from_hit(hit, index, rank) for rank, hit in enumerate(kept, start=1))
+    return Trace(candidates=tuple(candidates), duplicates=found.duplicates)
+
+
+def fused_trace(found: Found, params: Params) -> Trace:
+    """The trace of both lists in fused order; a candidate's score is its RRF score."""
+    entries = [
+        Reranked(document=document, rank=rank, fused=fused, quality=None, score=fused)
+        for rank, (document, fused) in enumerate(found.fused(params), start=1)
+    ]
+    return Trace(candidates=_candidates(entries, found, {}), duplicates=found.duplicates)
+
+
+def scored_trace(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> Trace:
+    """The trace of reranked candidates; `unscored` if there are some and none has a quality."""
+    unscored = bool(entries) and all(entry.quality is None for entry in entries)
+    return Trace(candidates=_candidates(entries, found, scorings), duplicates=found.duplicates, unscored=unscored)
+
+
+def context(trace: Trace, params: Params) -> tuple[str, ...]:
+    """The best `params.context_size` documents of a trace, best first."""
+    return tuple(candidate.document for candidate in trace.candidates[: params.context_size])
+
+
+def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:
+    """The outcome of a generated answer; a truncated text may still hold one."""
+    answer, extraction = extract(generated.text)
+    return Outcome(
+        answer=answer, extraction=extraction, truncated=generated.truncated, context=context, trace=trace or Trace()
+    )
+
+
+def _candidates(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> tuple[Candidate, ...]:
+    dense, sparse = _by_document(found.dense), _by_document(found.sparse)
+    return tuple(
+        _candidate(
+            entry, dense.get(entry.document), sparse.get(entry.document), scorings.get(entry.document, Scoring())
+        )
+        for entry in entries
+    )
+
+
+def _candidate(entry: Reranked, dense: Hit | None, sparse: Hit | None, scoring: Scoring) -> Candidate:
+    return Candidate(
+        document=entry.document,
+        rank=entry.rank,
+        dense_rank=dense.rank if dense else None,
+        sparse_rank=sparse.rank if sparse else None,
+        dense_score=dense.score if dense else None,
+        sparse_score=sparse.score if sparse else None,
+        fused=entry.fused,
+        quality=entry.quality,
+        features=scoring.features,
+        failure=scoring.failure,
+        score=entry.score,
+    )
+
+
+def _from_hit(hit: Hit, index: Index, rank: int) -> Candidate:
+    if index == "dense":
+        return Candidate(document=hit.document, rank=rank, dense_rank=hit.rank, dense_score=hit.score, score=hit.score)
+    return Candidate(document=hit.document, rank=rank, sparse_rank=hit.rank, sparse_score=hit.score, score=hit.score)
+
+
+def _by_document(found: Retrieved) -> dict[str, Hit]:
+    """The first hit of every document, in list order."""
+    hits: dict[str, Hit] = {}
+    for hit in found.hits:
+        hits.setdefault(hit.document, hit)
+    return hits

@@ -1,0 +1,54 @@
+"""Reranking by reasoning quality and, a little, by retrieval rank (seed document 000, section 5.3: 0.9 and 0.1)."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Reranked(NamedTuple):
+    """One candidate in its final place."""
+
+    document: str
+    rank: int
+    """From 1."""
+    fused: float
+    """RRF score as it came in."""
+    quality: float | None
+    score: float | None
+    """rrf_weight * normalised RRF + quality_weight * quality; None without a quality."""
+
+
+def rerank(
+    fused: Sequence[tuple[str, float]],
+    quality: Mapping[str, float | None],
+    *,
+    rrf_weight: float = 0.1,
+    quality_weight: float = 0.9,
+) -> list[Reranked]:
+    """Order candidates by rrf_weight * normalised RRF + quality_weight * quality, highest first.
+
+    RRF is min-max normalised over all the candidates given. Those without a quality (None, or absent from `quality`)
+    come last, in RRF order: a missing rating is not a bad one, but nothing puts it before a known one either.
+    Ties are broken by hash.
+    """
+    scored = []
+    for (document, rrf), relevance in zip(fused, normalised([score for _, score in fused]), strict=True):
+        known = quality.get(document)
+        score = None if known is None else rrf_weight * relevance + quality_weight * known
+        scored.append(Reranked(document=document, rank=0, fused=rrf, quality=known, score=score))
+    scored.sort(key=_place)
+    return [entry._replace(rank=rank) for rank, entry in enumerate(scored, start=1)]
+
+
+def normalised(scores: Sequence[float]) -> list[float]:
+    """Min-max to [0, 1]; a constant list becomes all 1, for nothing in it is worse than anything else."""
+    if not scores:
+        return []
+    low, high = min(scores), max(scores)
+    if low == high:
+        return [1.0] * len(scores)
+    return [(score - low) / (high - low) for score in scores]
+
+
+def _place(entry: Reranked) -> tuple[bool, float, str]:
+    by = entry.fused if entry.score is None else entry.score
+    return (entry.score is None, -by, entry.document)
