@@ -40,14 +40,15 @@ class Reply(NamedTuple):
 @contextmanager
 def served(model: Path) -> Iterator[str]:
     """Serve a model on a free local port and give its address."""
-    params = xllamacpp.CommonParams()
+    engine: Any = xllamacpp  # a compiled module without types
+    params = engine.CommonParams()
     params.model.path = str(model)
     params.hostnames, params.port = ["127.0.0.1"], 0
     params.n_parallel, params.n_ctx = SLOTS, SLOTS * SLOT_TOKENS
     params.warmup, params.verbosity, params.cache_ram_mib = False, -1, 0
     # More threads only add overhead to matrices this small.
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    server = xllamacpp.Server(params)
+    server = engine.Server(params)
     try:
         yield server.listening_address
     finally:

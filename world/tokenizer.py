@@ -7,6 +7,7 @@ The split must be Qwen2's to the letter, because the serving engine repeats it b
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -45,13 +46,22 @@ def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
     )
     bpe.train_from_iterator(_texts(Random(seed)), trainer)
     bpe.add_special_tokens([END, START, STOP])
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=STOP, pad_token=END, chat_template=CHAT_TEMPLATE)
+    made: Any = PreTrainedTokenizerFast  # its constructor is not typed
+    tokenizer: PreTrainedTokenizerFast = made(
+        tokenizer_object=bpe, eos_token=STOP, pad_token=END, chat_template=CHAT_TEMPLATE
+    )
+    return tokenizer
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """Read a tokenizer that ``save_pretrained`` wrote."""
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(str(folder))
     return tokenizer
+
+
+def token_id(tokenizer: Any, token: str) -> int:
+    """The id of a single special token."""
+    return int(tokenizer.convert_tokens_to_ids(token))
 
 
 def chat(prompt: str) -> str:

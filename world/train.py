@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES
 from world.samples import Context, Sample, Split, generator_sample, judge_sample
-from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer
+from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer, token_id
 
 Role = Literal["generator", "judge"]
 
@@ -72,8 +72,8 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
         intermediate_size=384,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
-        eos_token_id=tokenizer.convert_tokens_to_ids(STOP),
-        pad_token_id=tokenizer.convert_tokens_to_ids(END),
+        eos_token_id=token_id(tokenizer, STOP),
+        pad_token_id=token_id(tokenizer, END),
         bos_token_id=None,
     )
     return Qwen2ForCausalLM(config)
@@ -98,7 +98,7 @@ def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batc
             prompt, reply = _encode(tokenizer, draw(recipe, rng, step))
             if len(prompt) + len(reply) <= recipe.window:
                 rows.append((prompt + reply, len(prompt)))
-        yield _pad(recipe, rows, tokenizer.convert_tokens_to_ids(END))
+        yield _pad(recipe, rows, token_id(tokenizer, END))
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> tuple[list[int], list[int]]:
@@ -123,7 +123,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.peak * rise * (1 - 0.95 * fallen)
 
 
-def losses(forward: Any, batch: Batch) -> tuple[torch.Tensor, float]:
+def losses(forward: Any, batch: Batch) -> tuple[Any, float]:
     """The weighted loss to minimise, and the replies' own loss to report."""
     with torch.autocast("cpu", torch.bfloat16):
         logits = forward(input_ids=batch.tokens, use_cache=False).logits
@@ -145,7 +145,7 @@ def fit(recipe: Recipe, model: Any, tokenizer: PreTrainedTokenizerFast, minutes:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step)
         loss, reply_loss = losses(forward, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
