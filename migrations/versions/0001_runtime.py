@@ -179,14 +179,14 @@ CREATE TABLE attempts (
     finish_reason text,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
-COMMENT ON COLUMN attempts.accepted IS 'the call''s one terminal row; the others are lapses and infrastructure failures';
+COMMENT ON COLUMN attempts.accepted IS 'the call''s one terminal row; others are lapses and infrastructure failures';
 CREATE UNIQUE INDEX attempts_accepted ON attempts (call_id) WHERE accepted;
 CREATE INDEX attempts_rejected ON attempts (call_id) WHERE NOT accepted;
 CREATE TABLE outcomes (
     sample_id bigint PRIMARY KEY REFERENCES samples,
     outcome bytea NOT NULL,
     answer text,
-    extraction text NOT NULL,
+    extraction text,
     correct boolean,
     strict boolean,
     record_hash bytea NOT NULL
@@ -208,7 +208,7 @@ CREATE TABLE residencies (
     closed_at timestamptz,
     UNIQUE (device, previous_epoch)
 );
-COMMENT ON COLUMN residencies.servers IS 'one entry per model server process that was started: model, pid, load seconds';
+COMMENT ON COLUMN residencies.servers IS 'one entry per model server process that was started: model, pid, seconds';
 """
 
 APPEND_ONLY = """

@@ -1,0 +1,130 @@
+"""Advance ready samples: replay each as far as its replies go, and record what it waits for or how it ended.
+
+Any process may do it. One short transaction per batch; the row locks are the claim, so a crash releases them.
+Lock order: samples (id), calls (key, by the unique index), queue (new rows only).
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.calls import Lane
+from shared.runtime import ending
+from shared.runtime.jobs import Jobs, item_of
+from shared.runtime.library import LibraryCache, mentioned
+from shared.runtime.look import look_at, revive
+from shared.runtime.progress import Answer, Progress, answer
+from shared.runtime.recording import CallVanished, record
+from shared.storage.database import Database
+
+PICK = text("""
+    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id
+    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
+    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
+    WHERE s.state = 0 ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED""")
+HISTORY = text("""
+    SELECT t.sample_id, t.position, c.key, c.id, a.reply
+    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted
+    WHERE t.sample_id = ANY(:ids) ORDER BY t.sample_id, t.position, t.slot""")
+ANSWERS = text("""
+    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
+    WHERE c.key = ANY(:keys) AND NOT c.failed""")
+
+Recorded = tuple[bytes, Answer]
+
+
+class Advanced(NamedTuple):
+    """What one batch did."""
+
+    samples: int
+    lanes: frozenset[Lane]
+    """Lanes whose queue grew: they want a tick."""
+    jobs: frozenset[int]
+    """Jobs of which samples ended: look whether the job did, too."""
+
+
+NOTHING = Advanced(0, frozenset(), frozenset())
+
+
+class Advancer:
+    """Advances samples for one process; keeps job specs and documents between batches."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._jobs = Jobs()
+        self._library = LibraryCache()
+
+    async def advance(self, limit: int = 200) -> Advanced:
+        """One batch of at most `limit` ready samples."""
+        try:
+            return await self._batch(limit)
+        except CallVanished:
+            # A call failed for good between two statements and left its key: the same batch finds the key free.
+            return await self._batch(limit)
+
+    async def _batch(self, limit: int) -> Advanced:
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(PICK, {"n": limit})).mappings().all()
+            if not rows:
+                return NOTHING
+            batch = await self._start(connection, rows)
+            await self._replay(connection, batch)
+            known = await self._drive(connection, batch)
+            written = await record(connection, batch, known)
+            await ending.write(connection, [progress for progress in batch if not progress.waits])
+        if written.attached:
+            # A reply to a call that was there before may have been committed while this batch was not yet.
+            await look_at(self._database, [progress.sample_id for progress in batch if progress.waits])
+            await revive(self._database, written.attached)
+        jobs = frozenset(progress.job.id for progress in batch if not progress.waits)
+        return Advanced(len(batch), written.lanes, jobs)
+
+    async def _start(self, connection: AsyncConnection, rows: Sequence[RowMapping]) -> list[Progress]:
+        items = {row["job_id"] for row in rows if row["kind"] == "item"}
+        prepares = {row["job_id"] for row in rows if row["kind"] == "prepare"}
+        specs = await self._jobs.load(connection, items, prepares)
+        batch = []
+        for row in rows:
+            job = specs[row["job_id"]]
+            if row["kind"] == "prepare":
+                replay = job.prepare(await job.calibration(connection), self._library)
+            else:
+                replay = job.start(item_of(row), row["repeat"], self._library)
+            batch.append(Progress(row["id"], job, row["repeat"], row["position"], replay))
+        return batch
+
+    async def _replay(self, connection: AsyncConnection, batch: Sequence[Progress]) -> None:
+        """Feed each sample the replies that its recorded steps have."""
+        rows = (await connection.execute(HISTORY, {"ids": [progress.sample_id for progress in batch]})).all()
+        history: dict[int, list[list[Recorded]]] = {}
+        for (sample_id, _), steps in groupby(rows, key=lambda row: (row.sample_id, row.position)):
+            history.setdefault(sample_id, []).append([(row.key, answer(row.id, row.reply)) for row in steps])
+        await self._read(connection, (found for positions in history.values() for step in positions for _, found in step))
+        for progress in batch:
+            for step in history.get(progress.sample_id, ()):
+                if not progress.expects([key for key, _ in step]) or not all(found.raw for _, found in step):
+                    break
+                progress.consume([found for _, found in step])
+
+    async def _drive(self, connection: AsyncConnection, batch: Sequence[Progress]) -> dict[bytes, Answer]:
+        """Go on while what a sample asks for has been answered before, for whomever; returns the calls that exist."""
+        known: dict[bytes, Answer] = {}
+        active = [progress for progress in batch if progress.waits]
+        while active:
+            keys = {bound.key for progress in active for bound in progress.bound} - known.keys()
+            rows = await connection.execute(ANSWERS, {"keys": sorted(keys)})
+            known |= {row.key: answer(row.id, row.reply) for row in rows}
+            active = [p for p in active if all(b.key in known and known[b.key].raw for b in p.bound)]
+            await self._read(connection, (known[bound.key] for p in active for bound in p.bound))
+            for progress in active:
+                progress.consume([known[bound.key] for bound in progress.bound])
+            active = [progress for progress in active if progress.waits]
+        return known
+
+    async def _read(self, connection: AsyncConnection, answers: Iterable[Answer]) -> None:
+        hashes = mentioned(found.reply for found in answers if found.reply is not None)
+        if hashes:
+            await self._library.ensure(connection, hashes)

@@ -1,0 +1,160 @@
+"""From a call as a pipeline yields it to the request that is hashed, stored and executed.
+
+A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import msgspec
+
+from shared.contracts import canonical
+from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve
+from shared.contracts.samples import Params
+from shared.rag.prompts import template
+
+
+class DocumentRef(msgspec.Struct, frozen=True):
+    """A document in a request: by hash, rendered by the worker that executes it."""
+
+    doc: str
+
+
+SlotValue = str | DocumentRef | list[DocumentRef]
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The content of a call. `draw` and `nonce` tell apart what must be computed more than once."""
+
+    role: str
+    model: str
+    """Hash of the model's row (hex): backend, digest, version, options."""
+    template: str = ""
+    """`id@hash` of the prompt template."""
+    values: dict[str, SlotValue | None] = {}
+    decoding: Decoding | None = None
+    k: int = 0
+    draw: int = 0
+    nonce: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """SHA-256 over the canonical bytes: the call's identity."""
+        return canonical.digest(self)
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """The model row that a job's role is bound to for good."""
+
+    model_id: int
+    hash: str
+    pinned: bool = True
+    """False: the backend names no digest, so its replies are reused inside the job only."""
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's calls are bound with."""
+
+    pins: dict[str, Pin]
+    """By role: dense, sparse, judge, generate, grade."""
+    params: Params
+    nonce: str = ""
+    """Set for `reuse: none`: nothing of another job is reused."""
+    job: str = ""
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """A request with its key and where it is queued."""
+
+    key: bytes
+    body: bytes
+    role: str
+    lane: Lane
+    model_id: int
+
+
+LANES: Mapping[str, Lane] = {
+    "retrieve": Lane.JUDGE,
+    "rerank": Lane.JUDGE,
+    "judge": Lane.JUDGE,
+    "grade": Lane.JUDGE,
+    "generate": Lane.GENERATE,
+}
+
+
+def bind(call: Call, binding: Binding, repeat: int) -> Bound:
+    """Bind one call to the job's models and templates.
+
+    Raises:
+        KeyError: the job pins no model for the call's role.
+        ValueError: the call's template does not accept its slots.
+    """
+    pin_name, request = _request(call, binding, repeat)
+    pin = binding.pins[pin_name]
+    nonce = binding.nonce or ("" if pin.pinned else binding.job)
+    request = msgspec.structs.replace(request, model=pin.hash, nonce=nonce)
+    body = canonical.encode(request)
+    return Bound(
+        key=canonical.digest(request),
+        body=body,
+        role=request.role,
+        lane=LANES[request.role],
+        model_id=pin.model_id,
+    )
+
+
+def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
+    match call:
+        case Retrieve():
+            return call.index, Request(role="retrieve", model="", values={"question": call.question}, k=call.k)
+        case Rerank():
+            documents: SlotValue = [DocumentRef(hash_) for hash_ in call.documents]
+            return "rerank", Request(role="rerank", model="", values={"question": call.question, "documents": documents})
+        case Judge():
+            return "judge", _judge(call, binding, repeat)
+        case Generate():
+            return "generate", _generate(call, binding, repeat)
+        case Grade():
+            return "grade", Request(role="grade", model="", values={"answer": call.answer, "gold": call.gold})
+        case _:
+            assert_never(call)
+
+
+def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
+    rubric = template(call.rubric)
+    values: dict[str, SlotValue | None] = {**rubric.defaults, **binding.params.anchors}
+    values["document"] = DocumentRef(call.document)
+    if call.question is not None:
+        values["question"] = call.question
+    return _prompted("judge", rubric.id, values, binding.params.judge, repeat if binding.nonce else 0)
+
+
+def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
+    decoding = binding.params.generate
+    values: dict[str, SlotValue | None] = {"question": call.question}
+    if call.context:
+        values["context"] = [DocumentRef(hash_) for hash_ in call.context]
+    sampled = decoding.temperature > 0 or bool(binding.nonce)
+    return _prompted("generate", call.template, values, decoding, repeat if sampled else 0)
+
+
+def _prompted(
+    role: str, template_id: str, values: dict[str, SlotValue | None], decoding: Decoding, draw: int
+) -> Request:
+    found = template(template_id)
+    unknown = values.keys() - set(found.slots)
+    if unknown:
+        raise ValueError(f"template `{template_id}` has no slot {sorted(unknown)}; it has {sorted(found.slots)}")
+    return Request(
+        role=role,
+        model="",
+        template=f"{found.id}@{found.hash}",
+        values=dict(values),
+        decoding=decoding,
+        draw=draw,
+    )
+
+
+def seed_of(key: bytes) -> int:
+    """The sampling seed that goes to the model: the first 31 bits of the key, the same in every job."""
+    return int.from_bytes(key[:4]) >> 1

@@ -1,0 +1,108 @@
+"""How samples and jobs end. Every statement is guarded by the state it leaves, so running it twice is harmless."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.contracts.samples import GateDecision, Outcome
+from shared.runtime.progress import Progress
+from shared.storage.database import Database
+
+INSERT_OUTCOMES = text("""
+    INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
+    SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:outcomes AS bytea[]), CAST(:answers AS text[]),
+        CAST(:extractions AS text[]), CAST(:correct AS boolean[]), CAST(:strict AS boolean[]),
+        CAST(:records AS bytea[]))""")
+END_SAMPLES = text("""
+    UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
+        ended_at = clock_timestamp()
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
+        CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
+    WHERE s.id = u.id""")
+PREPARED = text("""
+    SELECT j.id, s.state, s.failure, s.detail, o.outcome
+    FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3)
+    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.state = 'preparing'""")
+RUN = text("""
+    UPDATE jobs SET state = 'running', prepared = :prepared, running_at = clock_timestamp(), version = version + 1
+    WHERE id = :job AND state = 'preparing' RETURNING id""")
+EXPAND = text("""
+    INSERT INTO samples (job_id, kind, ordinal, repeat, state)
+    SELECT j.id, 'item', i.ordinal, r, 0
+    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN generate_series(0, j.repeats - 1) r
+    WHERE j.id = :job ORDER BY r, i.ordinal""")
+FAIL = text("""
+    UPDATE jobs SET state = 'failed', reason = :reason, ended_at = clock_timestamp(), version = version + 1
+    WHERE id = :job AND state = 'preparing'""")
+COMPLETE = text("""
+    UPDATE jobs j SET state = 'completed', ended_at = clock_timestamp(), version = version + 1
+    WHERE j.state = 'running' AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+    RETURNING j.id""")
+# A cancelled job's calls at the guard may still end; once none is claimed for it alone, no new one can start.
+CANCELLED = text("""
+    UPDATE jobs j SET state = 'cancelled', ended_at = clock_timestamp(), version = version + 1
+    WHERE j.state = 'cancelling' AND NOT EXISTS (
+        SELECT 1 FROM samples s JOIN steps t ON t.sample_id = s.id JOIN queue q ON q.call_id = t.call_id
+        WHERE s.job_id = j.id AND q.token IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM steps o JOIN samples w ON w.id = o.sample_id AND w.state = 1 WHERE o.call_id = q.call_id))
+    RETURNING j.id""")
+
+
+async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
+    """Store the outcomes and end states of samples whose replay ended."""
+    if not ended:
+        return
+    completed = [progress for progress in ended if progress.replay.failure is None]
+    if completed:
+        await connection.execute(INSERT_OUTCOMES, _columns(completed))
+    failures = [progress.replay.failure or (None, None) for progress in ended]
+    await connection.execute(
+        END_SAMPLES,
+        {
+            "samples": [progress.sample_id for progress in ended],
+            "states": [2 if progress.replay.failure is None else 3 for progress in ended],
+            "positions": [progress.replay.position for progress in ended],
+            "failures": [kind for kind, _ in failures],
+            "details": [detail and detail[:4000].replace("\0", "") for _, detail in failures],
+        },
+    )
+
+
+def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
+    results = [progress.replay.result for progress in completed]
+    outcomes = [result if isinstance(result, Outcome) else None for result in results]
+    verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
+    return {
+        "samples": [progress.sample_id for progress in completed],
+        "outcomes": [canonical.encode(result) for result in results],
+        "answers": [outcome.answer if outcome else None for outcome in outcomes],
+        "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
+        "correct": [verdict.math_verify if verdict else None for verdict in verdicts],
+        "strict": [verdict.strict if verdict else None for verdict in verdicts],
+        "records": [progress.record for progress in completed],
+    }
+
+
+async def finish(database: Database) -> list[int]:
+    """End or expand every job that can be: prepared ones run, drained ones complete; returns the ended jobs."""
+    async with database.transaction() as connection:
+        for row in (await connection.execute(PREPARED)).all():
+            if row.outcome is None:
+                reason = f"{row.failure}: {row.detail}"
+                await connection.execute(FAIL, {"job": row.id, "reason": reason})
+            else:
+                await run(connection, row.id, row.outcome)
+    async with database.transaction() as connection:
+        completed = list((await connection.execute(COMPLETE)).scalars())
+        return completed + list((await connection.execute(CANCELLED)).scalars())
+
+
+async def run(connection: AsyncConnection, job: int, prepared: bytes | None) -> None:
+    """Set a preparing job to running and insert its samples, once."""
+    if prepared is not None:
+        msgspec.json.decode(prepared, type=GateDecision)
+    if (await connection.execute(RUN, {"job": job, "prepared": prepared})).first():
+        await connection.execute(EXPAND, {"job": job})

@@ -1,0 +1,88 @@
+"""What an advance must know of a job: its pipeline, parameters and pins. Fixed at submit, so kept per process."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.samples import GateDecision, Item, Library, Params, Sample
+from shared.pipelines import registry
+from shared.runtime.binding import Binding, Pin
+from shared.runtime.replay import Replay, graded
+
+JOBS = text(
+    "SELECT id, public_id::text AS public_id, pipeline, rank, params, pins, reuse, dataset_id, prepared"
+    " FROM jobs WHERE id = ANY(:ids)"
+)
+CALIBRATION = text(
+    "SELECT ordinal, question, gold, custom_id FROM items WHERE dataset_id = :dataset"
+    " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
+)
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as replay sees it."""
+
+    id: int
+    pipeline: str
+    rank: int
+    dataset_id: int
+    params: Params
+    binding: Binding
+    prepared: GateDecision | None
+
+    def start(self, item: Item, repeat: int, library: Library) -> Replay[Any]:
+        """A fresh replay of one item's pipeline, graded."""
+        sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
+        return Replay(graded(registry.get(self.pipeline).run(sample, self.params, library), item))
+
+    def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
+        """A fresh replay of the job's calibration over `items`."""
+        prepare = registry.get(self.pipeline).prepare
+        if prepare is None:
+            raise ValueError(f"pipeline `{self.pipeline}` has nothing to prepare")
+        return Replay(prepare(items, self.params, library))
+
+    async def calibration(self, connection: AsyncConnection) -> list[Item]:
+        """The items that the gate is calibrated on: the first `gate.items` by sha256(seed, item)."""
+        values = {"dataset": self.dataset_id, "seed": str(self.params.seed).encode(), "n": self.params.gate.items}
+        return [item_of(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
+
+
+class Jobs:
+    """Job specs by id. A spec is kept once its `prepared` is final, that is once items are asked for."""
+
+    def __init__(self) -> None:
+        self._specs: dict[int, JobSpec] = {}
+
+    async def load(self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]) -> dict[int, JobSpec]:
+        """Specs of the jobs whose items, and of those whose prepare samples, are about to be replayed."""
+        missing = (items_of - self._specs.keys()) | prepares_of
+        rows = (await connection.execute(JOBS, {"ids": sorted(missing)})).mappings() if missing else ()
+        fresh = {row["id"]: _spec(row) for row in rows}
+        self._specs.update({id_: spec for id_, spec in fresh.items() if id_ not in prepares_of})
+        return {id_: fresh.get(id_) or self._specs[id_] for id_ in items_of | prepares_of}
+
+
+def item_of(row: RowMapping) -> Item:
+    """An `items` row as a contract."""
+    return Item(ordinal=row["ordinal"], question=row["question"], gold=row["gold"], custom_id=row["custom_id"])
+
+
+def _spec(row: RowMapping) -> JobSpec:
+    params = msgspec.json.decode(row["params"], type=Params)
+    return JobSpec(
+        id=row["id"],
+        pipeline=row["pipeline"],
+        rank=row["rank"],
+        dataset_id=row["dataset_id"],
+        params=params,
+        prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
+        binding=Binding(
+            pins=msgspec.convert(row["pins"], dict[str, Pin]),
+            params=params,
+            nonce=row["public_id"] if row["reuse"] == "none" else "",
+            job=row["public_id"],
+        ),
+    )

@@ -1,0 +1,90 @@
+"""One sample on its way through an advance: its replay, what is recorded, what must be written."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shared.contracts.calls import Reply
+from shared.runtime.binding import Bound, bind
+from shared.runtime.jobs import JobSpec
+from shared.runtime.replay import Replay
+
+_DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+class Answer(NamedTuple):
+    """A call that exists: its id, its accepted reply as stored and as decoded (None while it has none)."""
+
+    call_id: int
+    raw: bytes | None
+    reply: Reply | None
+
+
+def answer(call_id: int, raw: bytes | None) -> Answer:
+    """An answer from a row of the database."""
+    return Answer(call_id, raw, None if raw is None else _DECODER.decode(raw))
+
+
+class NewStep(NamedTuple):
+    """A step to be written."""
+
+    position: int
+    slot: int
+    bound: Bound
+
+
+class Progress:
+    """A ready sample. `bound` are the calls that its replay waits for now, empty when it has ended."""
+
+    def __init__(self, sample_id: int, job: JobSpec, repeat: int, recorded: int, replay: Replay[Any]) -> None:
+        self.sample_id = sample_id
+        self.job = job
+        self.replay = replay
+        self.steps: list[NewStep] = []
+        self.bound: tuple[Bound, ...] = ()
+        self._repeat = repeat
+        self._recorded = recorded
+        self._record = hashlib.sha256()
+        self._bind()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the pipeline waits for calls."""
+        return bool(self.replay.calls)
+
+    @property
+    def record(self) -> bytes:
+        """SHA-256 over every key and reply consumed, in order: what the sample's outcome was made from."""
+        return self._record.digest()
+
+    def expects(self, keys: Sequence[bytes]) -> bool:
+        """Whether the pipeline yields the recorded calls; a changed pipeline fails the sample, in words."""
+        yielded = [bound.key for bound in self.bound]
+        if yielded == list(keys):
+            return True
+        where = f"position {self.replay.position}: recorded {_short(keys)}, yielded {_short(yielded)}"
+        self.replay.fail("replay_diverged", where)
+        return False
+
+    def consume(self, answers: Sequence[Answer]) -> None:
+        """Send the replies to `bound` to the pipeline and bind what it asks for next."""
+        for bound, found in zip(self.bound, answers, strict=True):
+            self._record.update(bound.key + (found.raw or b""))
+        self.replay.answer([found.reply for found in answers if found.reply is not None])
+        self._bind()
+
+    def _bind(self) -> None:
+        try:
+            self.bound = tuple(bind(call, self.job.binding, self._repeat) for call in self.replay.calls)
+        except (KeyError, ValueError) as error:
+            self.bound = ()
+            self.replay.fail("pipeline_error", f"cannot bind a call: {error}")
+        where = self.replay.position
+        if where >= self._recorded:
+            self.steps.extend(NewStep(where, slot, bound) for slot, bound in enumerate(self.bound))
+
+
+def _short(keys: Sequence[bytes]) -> str:
+    return ", ".join(key.hex()[:12] for key in keys) or "nothing"

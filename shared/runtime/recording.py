@@ -1,0 +1,132 @@
+"""Write what a batch of samples waits for: calls, their queue rows, steps, and the samples' new positions."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.calls import Lane
+from shared.runtime.binding import Bound
+from shared.runtime.progress import Answer, NewStep, Progress
+
+# Sorted by key: two processes that insert the same keys wait for each other in one order, so they cannot deadlock.
+INSERT_CALLS = text("""
+    INSERT INTO calls (key, lane, role, model_id, request)
+    SELECT * FROM unnest(CAST(:keys AS bytea[]), CAST(:lanes AS text[]), CAST(:roles AS text[]),
+                         CAST(:models AS integer[]), CAST(:requests AS bytea[]))
+    ON CONFLICT (key) WHERE NOT failed DO NOTHING RETURNING id, key""")
+ENQUEUE = text("""
+    INSERT INTO queue (lane, model_id, rank, call_id)
+    SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:ranks AS smallint[]),
+                         CAST(:calls AS bigint[]))""")
+EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
+QUEUED = text("SELECT call_id FROM queue WHERE call_id = ANY(:calls)")
+INSERT_STEPS = text("""
+    INSERT INTO steps (sample_id, position, slot, call_id, created)
+    SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
+                         CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
+WAIT = text("""
+    UPDATE samples s SET state = 1, position = u.position
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position) WHERE s.id = u.id""")
+
+
+class CallVanished(Exception):
+    """A call failed for good between the insert that met it and the select that wanted its id."""
+
+
+class Written(NamedTuple):
+    """What was recorded."""
+
+    lanes: frozenset[Lane]
+    attached: list[int]
+    """Calls without a reply that were there before this batch."""
+
+
+async def record(connection: AsyncConnection, batch: Sequence[Progress], known: Mapping[bytes, Answer]) -> Written:
+    """Insert calls and steps of `batch` and set its waiting samples to waiting.
+
+    Raises:
+        CallVanished: roll back and do the batch again.
+    """
+    steps = [(progress, step) for progress in batch for step in progress.steps]
+    wanted = {step.bound.key: (progress.job.rank, step.bound) for progress, step in steps}
+    created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
+    ids = {key: found.call_id for key, found in known.items()} | created
+    ids |= await _existing(connection, sorted(wanted.keys() - ids.keys()))
+    answered = {found.call_id for found in known.values() if found.raw}
+    attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
+    fresh = set(created.values()) | await _parked(connection, attached)
+    await _insert_steps(connection, steps, ids, fresh)
+    waiting = [progress for progress in batch if progress.waits]
+    if waiting:
+        positions = [progress.replay.position + 1 for progress in waiting]
+        await connection.execute(WAIT, {"samples": [p.sample_id for p in waiting], "positions": positions})
+    return Written(frozenset(wanted[key][1].lane for key in created), attached)
+
+
+async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
+    """Insert and enqueue calls sorted by key; returns the ids of those that were not there."""
+    if not wanted:
+        return {}
+    rows = await connection.execute(
+        INSERT_CALLS,
+        {
+            "keys": [bound.key for _, bound in wanted],
+            "lanes": [bound.lane.value for _, bound in wanted],
+            "roles": [bound.role for _, bound in wanted],
+            "models": [bound.model_id for _, bound in wanted],
+            "requests": [bound.body for _, bound in wanted],
+        },
+    )
+    ids = {row.key: row.id for row in rows}
+    queued = [(rank, bound, ids[bound.key]) for rank, bound in wanted if bound.key in ids]
+    if queued:
+        await connection.execute(
+            ENQUEUE,
+            {
+                "lanes": [bound.lane.value for _, bound, _ in queued],
+                "models": [bound.model_id for _, bound, _ in queued],
+                "ranks": [rank for rank, _, _ in queued],
+                "calls": [call_id for _, _, call_id in queued],
+            },
+        )
+    return ids
+
+
+async def _existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
+    if not keys:
+        return {}
+    ids = {row.key: row.id for row in await connection.execute(EXISTING, {"keys": keys})}
+    if len(ids) < len(keys):
+        raise CallVanished
+    return ids
+
+
+async def _parked(connection: AsyncConnection, attached: Sequence[int]) -> set[int]:
+    """Those of `attached` that nobody has queued: this batch brings them back, so they count as its own."""
+    if not attached:
+        return set()
+    return set(attached) - set((await connection.execute(QUEUED, {"calls": attached})).scalars())
+
+
+async def _insert_steps(
+    connection: AsyncConnection,
+    steps: Sequence[tuple[Progress, NewStep]],
+    ids: Mapping[bytes, int],
+    fresh: set[int],
+) -> None:
+    if not steps:
+        return
+    calls = [ids[step.bound.key] for _, step in steps]
+    created = [call in fresh and not fresh.discard(call) for call in calls]  # the first step of each call
+    await connection.execute(
+        INSERT_STEPS,
+        {
+            "samples": [progress.sample_id for progress, _ in steps],
+            "positions": [step.position for _, step in steps],
+            "slots": [step.slot for _, step in steps],
+            "calls": calls,
+            "created": created,
+        },
+    )

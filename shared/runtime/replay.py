@@ -1,0 +1,73 @@
+"""A pipeline, replayed: run until it waits for replies that are not there. Pure: no I/O, no clock."""
+
+import traceback
+from collections.abc import Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from shared.contracts.calls import Call, CallFailed, Failure, Grade, Graded, Reply, Yielded
+from shared.contracts.samples import Item, Outcome, Steps
+
+T = TypeVar("T")
+
+
+class Replay(Generic[T]):
+    """One pipeline run. After construction and after each `answer`, exactly one of these holds:
+
+    * `calls` is not empty: the pipeline waits for their replies, at `position`;
+    * `result` is set: it ended;
+    * `failure` is set: it failed with (kind, detail).
+    """
+
+    def __init__(self, steps: Generator[Yielded, Any, T]) -> None:
+        self._steps = steps
+        self._single = False
+        self.position = 0
+        self.calls: tuple[Call, ...] = ()
+        self.result: T | None = None
+        self.failure: tuple[str, str] | None = None
+        self._send(None)
+
+    def answer(self, replies: Sequence[Reply]) -> None:
+        """Go on with the replies to `calls`, in their order."""
+        self.position += 1
+        self._send(replies[0] if self._single else list(replies))
+
+    def fail(self, kind: str, detail: str) -> None:
+        """End with a failure from outside the pipeline, such as a replay that diverged."""
+        self.calls = ()
+        self.failure = (kind, detail)
+
+    def _send(self, value: Any) -> None:
+        self.calls = ()
+        try:
+            while not self.calls:
+                self._wait_for(self._steps.send(value))
+                value = []  # a pipeline that yields no calls waits for nothing
+        except StopIteration as stop:
+            self.result = stop.value
+        except CallFailed as failed:
+            self.failure = (failed.failure.kind.value, failed.failure.detail)
+        except Exception:  # noqa: BLE001 - a defect in one pipeline must end this sample only, and say where
+            self.failure = ("pipeline_error", traceback.format_exc(limit=-4))
+
+    def _wait_for(self, yielded: Yielded) -> None:
+        self._single = not isinstance(yielded, Sequence)
+        self.calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
+
+
+def graded(steps: Steps, item: Item) -> Steps:
+    """`steps`, then a grade of its answer where the item has a gold one: every pipeline is graded alike."""
+    outcome: Outcome = yield from steps
+    if item.gold is None:
+        return outcome
+    verdict: Graded | Failure = yield Grade(answer=outcome.answer, gold=item.gold)
+    return with_verdict(outcome, verdict)
+
+
+def with_verdict(outcome: Outcome, verdict: Graded | Failure) -> Outcome:
+    """`outcome` with both graders' verdicts, or with the reason why there is none."""
+    if isinstance(verdict, Failure):
+        return replace(outcome, grading_failure=verdict.kind.value)
+    return replace(outcome, verdict=verdict)
