@@ -40,8 +40,9 @@ def normalise(text: str) -> str:
 
 
 def _readable(text: str) -> bool:
-    bare = _drop(text, _DROPPED)
-    return bare.count(_UNIT) <= 1 and not bare.rstrip(" ").endswith((r"\sqrt", "frac"))
+    plain = _plain(text)
+    one_unit = _drop(text, _DROPPED).count(_UNIT) <= 1
+    return one_unit and not plain.endswith(r"\sqrt") and not plain.replace(" ", "").endswith(r"\frac")
 
 
 def _plain(text: str) -> str:
