@@ -1,0 +1,26 @@
+"""Bring the database to the newest schema, as its owner, in a process of its own."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from shared.errors import Unavailable
+from shared.settings import REPOSITORY
+
+
+async def migrate(owner_url: str, *, log: Path | None = None) -> None:
+    """Run the migrations; the owner's URL reaches this one process only."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "alembic.ini"), "upgrade", "head",
+        env=os.environ | {"MATHRAG_OWNER_URL": owner_url},
+        cwd=REPOSITORY,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    if log is not None:
+        log.write_bytes(output)  # noqa: ASYNC240 - a few lines, once
+    if process.returncode != 0:
+        last = output.decode(errors="replace").strip().splitlines()[-1:]
+        raise Unavailable(f"the migration failed: {' '.join(last)}")

@@ -1,0 +1,44 @@
+"""Passwords of the embedded servers: made once, kept in a file that only its owner can read."""
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+def _random() -> str:
+    # Hexadecimal, so that it needs no quoting in SQL, in a URL or in redis.conf.
+    return secrets.token_hex(24)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passwords:
+    """One password per account; never on a command line, never in a log."""
+
+    superuser: str = field(default_factory=_random, repr=False)
+    owner: str = field(default_factory=_random, repr=False)
+    app: str = field(default_factory=_random, repr=False)
+    redis: str = field(default_factory=_random, repr=False)
+
+
+def remembered(data_dir: Path) -> Passwords:
+    """The passwords of this data directory; made on the first call."""
+    path = data_dir / "passwords.json"
+    if path.exists():
+        return Passwords(**json.loads(path.read_text()))
+    passwords = Passwords()
+    write_private(path, json.dumps(asdict(passwords)))
+    return passwords
+
+
+def write_private(path: Path, content: str) -> None:
+    """Write a file that is 0600 from its first byte on, whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)

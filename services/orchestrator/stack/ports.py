@@ -1,0 +1,39 @@
+"""Ports of the children: chosen once and remembered, so that a restarted child is found where it was."""
+
+import json
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether we could listen there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def remembered(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
+    """A port for each name: that of the last run where it is still free, else a new one."""
+    path = data_dir / "ports.json"
+    old: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    ports: dict[str, int] = {}
+    for name in names:
+        port = old.get(name) or free_port()
+        while port in ports.values() or not is_free(port):
+            port = free_port()
+        ports[name] = port
+    path.write_text(json.dumps(old | ports))
+    return ports
