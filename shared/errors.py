@@ -1,4 +1,6 @@
-"""What goes wrong, as sentences that name the fix. One base carries the HTTP status; one handler turns it into a problem.
+"""What goes wrong, as sentences that name the fix.
+
+One base carries the HTTP status; one handler turns it into a problem.
 
 MathragError
 ├── NotFound              404

@@ -27,9 +27,11 @@ CREATE TABLE models (
     hash bytea NOT NULL UNIQUE,
     device text,
     needs_lease boolean NOT NULL,
-    footprint_mib integer NOT NULL DEFAULT 0
+    footprint_mib integer NOT NULL DEFAULT 0,
+    registered_at timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON COLUMN models.hash IS 'of backend, digest, version and options: what goes into a call''s key';
+COMMENT ON COLUMN models.hash IS 'of name, backend, digest, version and options: what goes into a call''s key';
+CREATE INDEX models_by_name ON models (name, registered_at);
 CREATE TABLE indexes (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind text NOT NULL CHECK (kind IN ('dense', 'sparse')),

@@ -102,7 +102,9 @@ class Advancer:
         history: dict[int, list[list[Recorded]]] = {}
         for (sample_id, _), steps in groupby(rows, key=lambda row: (row.sample_id, row.position)):
             history.setdefault(sample_id, []).append([(row.key, answer(row.id, row.reply)) for row in steps])
-        await self._read(connection, (found for positions in history.values() for step in positions for _, found in step))
+        await self._read(
+            connection, (found for positions in history.values() for step in positions for _, found in step)
+        )
         for progress in batch:
             for step in history.get(progress.sample_id, ()):
                 if not progress.expects([key for key, _ in step]) or not all(found.raw for _, found in step):

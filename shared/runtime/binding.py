@@ -3,7 +3,8 @@
 A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import assert_never
 
 import msgspec
@@ -109,7 +110,9 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return call.index, Request(role="retrieve", model="", values={"question": call.question}, k=call.k)
         case Rerank():
             documents: SlotValue = [DocumentRef(hash_) for hash_ in call.documents]
-            return "rerank", Request(role="rerank", model="", values={"question": call.question, "documents": documents})
+            return "rerank", Request(
+                role="rerank", model="", values={"question": call.question, "documents": documents}
+            )
         case Judge():
             return "judge", _judge(call, binding, repeat)
         case Generate():
@@ -133,9 +136,13 @@ def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     decoding = binding.params.generate
     values: dict[str, SlotValue | None] = {"question": call.question}
     if call.context:
-        values["context"] = [DocumentRef(hash_) for hash_ in call.context]
+        values["context"] = _references(call.context)
     sampled = decoding.temperature > 0 or bool(binding.nonce)
     return _prompted("generate", call.template, values, decoding, repeat if sampled else 0)
+
+
+def _references(hashes: Sequence[str]) -> list[DocumentRef]:
+    return [DocumentRef(hash_) for hash_ in hashes]
 
 
 def _prompted(
@@ -148,11 +155,17 @@ def _prompted(
     return Request(
         role=role,
         model="",
-        template=f"{found.id}@{found.hash}",
+        template=template_reference(template_id),
         values=dict(values),
         decoding=decoding,
         draw=draw,
     )
+
+
+@cache
+def template_reference(template_id: str) -> str:
+    """`id@hash`: how a request names its template, so that a changed text is another call."""
+    return f"{template_id}@{template(template_id).hash}"
 
 
 def seed_of(key: bytes) -> int:

@@ -1,6 +1,6 @@
 """How samples and jobs end. Every statement is guarded by the state it leaves, so running it twice is harmless."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from sqlalchemy import text

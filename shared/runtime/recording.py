@@ -119,7 +119,8 @@ async def _insert_steps(
     if not steps:
         return
     calls = [ids[step.bound.key] for _, step in steps]
-    created = [call in fresh and not fresh.discard(call) for call in calls]  # the first step of each call
+    first = {call: number for number, call in reversed(list(enumerate(calls)))}
+    created = [call in fresh and first[call] == number for number, call in enumerate(calls)]
     await connection.execute(
         INSERT_STEPS,
         {

@@ -1,0 +1,48 @@
+"""What workers and the guard say to each other: a chunk of model calls with an epoch, completions one by one."""
+
+from datetime import datetime
+
+import msgspec
+
+from shared.contracts.calls import Decoding, FailureKind
+
+
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt for one model."""
+
+    id: int
+    model_id: int
+    prompt: str
+    decoding: Decoding
+    seed: int
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk; refused whole unless its epoch is the open one (None: models that need no lease)."""
+
+    epoch: int | None
+    calls: tuple[ModelCall, ...]
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one call went, with the guard's receipt. Only the guard stamps times of model calls."""
+
+    id: int
+    started_at: datetime
+    ended_at: datetime
+    device: str
+    epoch: int | None
+    concurrency: int
+    """Calls that ran at once on this model server when this one started, itself included."""
+    text: str = ""
+    finish_reason: str = ""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    failure: FailureKind | None = None
+    detail: str = ""
+
+
+class Lapsed(msgspec.Struct, frozen=True, kw_only=True, tag="lapsed"):
+    """The model server died while it ran this call: the call is a suspect."""
+
+    id: int

@@ -1,0 +1,78 @@
+"""The lease: the live copy of a device's residency in Redis. Workers read it to know whether to claim.
+
+It is not the authority: the guard checks the epoch of every chunk, so a stale lease costs a refused request.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+TTL_S = 15
+RENEW_S = 5
+
+# The epoch only grows: a late writer of an older residency changes nothing.
+PUBLISH = """
+local stored = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
+if tonumber(ARGV[1]) < stored then return 0 end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'phase', ARGV[2], 'models', ARGV[3])
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+
+
+class Phase(StrEnum):
+    """What the device is doing."""
+
+    DRAINING = "draining"
+    LOADING = "loading"
+    OPEN = "open"
+    QUARANTINED = "quarantined"
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has the device."""
+
+    epoch: int
+    phase: Phase
+    models: tuple[int, ...]
+
+    def grants(self, model_id: int) -> bool:
+        """Whether calls of this model may be sent now."""
+        return self.phase is Phase.OPEN and model_id in self.models
+
+
+class RedisLease:
+    """The lease of one device."""
+
+    def __init__(self, redis: "Redis[bytes]", device: str) -> None:
+        self._redis = redis
+        self._key = f"mathrag:gpu:{{{device}}}:lease"
+        self._publish = redis.register_script(PUBLISH)
+
+    async def publish(self, epoch: int, phase: Phase, models: Sequence[int] = ()) -> bool:
+        """Write the lease for another TTL; False if a later epoch is there.
+
+        Raises:
+            RedisError: Redis does not answer.
+        """
+        values = [epoch, phase.value, ",".join(map(str, models)), TTL_S]
+        return bool(await self._publish(keys=[self._key], args=values))
+
+    async def read(self) -> Lease | None:
+        """The lease, or None if there is none or Redis does not answer: then nobody claims leased calls."""
+        try:
+            fields = await self._redis.hgetall(self._key)
+        except RedisError:
+            return None
+        if not fields:
+            return None
+        values = {_text(name): _text(value) for name, value in fields.items()}
+        models = tuple(int(model) for model in values["models"].split(",") if model)
+        return Lease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

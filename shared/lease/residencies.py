@@ -1,0 +1,86 @@
+"""Residency rows: which models a device holds during which epoch. The orchestrator wants, the guard reconciles."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+
+COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at"
+NEWEST = text(f"SELECT {COLUMNS} FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 1")  # noqa: S608
+# Compare-and-set: the device's previous epoch is unique, so of two decisions on the same picture one wins.
+WANT = text("""
+    INSERT INTO residencies (device, previous_epoch, models, cause, state)
+    VALUES (:device, :previous, :models, :cause, 'wanted')
+    ON CONFLICT (device, previous_epoch) DO NOTHING RETURNING epoch""")
+MOVE = text("""
+    UPDATE residencies SET state = :state, reason = COALESCE(:reason, reason),
+        opened_at = CASE WHEN :state = 'open' THEN CAST(:at AS timestamptz) ELSE opened_at END,
+        closed_at = CASE WHEN :state IN ('closed', 'quarantined') AND closed_at IS NULL
+                         THEN CAST(:at AS timestamptz) ELSE closed_at END
+    WHERE epoch = :epoch AND state NOT IN ('closed', 'quarantined')""")
+STARTED = text("UPDATE residencies SET servers = servers || CAST(:server AS jsonb) WHERE epoch = :epoch")
+MEASURED = text("UPDATE residencies SET measured = measured || CAST(:measured AS jsonb) WHERE epoch = :epoch")
+UNCLOSED = text(f"""
+    SELECT {COLUMNS} FROM residencies WHERE device = :device AND state NOT IN ('closed', 'quarantined', 'wanted')
+    ORDER BY epoch""")  # noqa: S608
+
+
+class Residency(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `residencies`."""
+
+    epoch: int
+    device: str
+    previous_epoch: int
+    models: tuple[int, ...]
+    cause: str
+    state: str
+    reason: str | None = None
+    servers: list[dict[str, Any]] = []
+    wanted_at: datetime | None = None
+    opened_at: datetime | None = None
+    closed_at: datetime | None = None
+
+
+async def newest(connection: AsyncConnection, device: str) -> Residency | None:
+    """The device's newest residency, whatever its state."""
+    row = (await connection.execute(NEWEST, {"device": device})).mappings().first()
+    return _residency(row) if row else None
+
+
+async def unclosed(connection: AsyncConnection, device: str) -> list[Residency]:
+    """Residencies that a guard began and never closed: what a guard finds that comes after a dead one."""
+    rows = await connection.execute(UNCLOSED, {"device": device})
+    return [_residency(row) for row in rows.mappings()]
+
+
+async def want(
+    connection: AsyncConnection, device: str, previous: int, models: Sequence[int], cause: str
+) -> int | None:
+    """The new epoch, or None if another decision came first."""
+    values = {"device": device, "previous": previous, "models": sorted(models), "cause": cause}
+    epoch: int | None = (await connection.execute(WANT, values)).scalar()
+    return epoch
+
+
+async def move(connection: AsyncConnection, epoch: int, state: str, at: datetime, reason: str | None = None) -> None:
+    """Set a residency's state; `at` is the guard's clock, and closed rows stay closed."""
+    await connection.execute(MOVE, {"epoch": epoch, "state": state, "at": at, "reason": reason})
+
+
+async def started(connection: AsyncConnection, epoch: int, server: dict[str, Any]) -> None:
+    """Record that a model server process was started for this residency."""
+    await connection.execute(STARTED, {"epoch": epoch, "server": canonical.encode([server]).decode()})
+
+
+async def measured(connection: AsyncConnection, epoch: int, figures: dict[str, Any]) -> None:
+    """Record measured memory and times."""
+    await connection.execute(MEASURED, {"epoch": epoch, "measured": canonical.encode(figures).decode()})
+
+
+def _residency(row: RowMapping) -> Residency:
+    return Residency(**{**row, "models": tuple(row["models"])})

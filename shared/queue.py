@@ -1,0 +1,89 @@
+"""Celery, as a carrier of ticks: "this lane may have work". Losing, doubling or reordering them changes only latency."""
+
+import logging
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from shared.contracts.calls import Lane
+
+DRAIN = "mathrag.drain"
+VISIBILITY_S = 600
+COALESCE_S = 30
+
+_log = logging.getLogger(__name__)
+
+
+def celery_app(redis_url: str, tick_s: float) -> Celery:
+    """The application of every worker and of every sender; `tick_s` is the longest that a tick works."""
+    app = Celery("mathrag", broker=redis_url)
+    app.conf.update(
+        # Redelivered after a crash; a drain is idempotent.
+        task_acks_late=True,
+        # No delivery counter exists, so a poisonous task would loop for ever; the sweeper ticks again instead.
+        task_reject_on_worker_lost=False,
+        # What failed stands in PostgreSQL, not in the queue.
+        task_acks_on_failure_or_timeout=True,
+        # The default of an hour is an hour lost after kill -9; ticks are much shorter than this.
+        visibility_timeout=VISIBILITY_S,
+        broker_transport_options={
+            "visibility_timeout": VISIBILITY_S,
+            "global_keyprefix": "mathrag:celery:",
+            "health_check_interval": 10,
+            "socket_keepalive": True,
+            "retry_on_timeout": True,
+        },
+        # One tick at a time, and none reserved behind it.
+        worker_prefetch_multiplier=1,
+        worker_concurrency=1,
+        # The only pool in which time limits and termination work.
+        worker_pool="prefork",
+        # The last resort: every call has a deadline of its own.
+        task_soft_time_limit=tick_s + 30,
+        task_time_limit=tick_s + 60,
+        # Otherwise a tick runs twice for every lost connection.
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        # Services may start in any order.
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # Results and chords are where messages get lost; nothing waits for one here.
+        task_ignore_result=True,
+        result_backend=None,
+        # No pickles, and a payload of nothing.
+        task_serializer="json",
+        accept_content=["json"],
+        # A tick is best effort; a sender must not hang on a dead broker.
+        task_publish_retry_policy={"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1},
+        worker_hijack_root_logger=False,
+    )
+    return app
+
+
+class Ticker:
+    """Sends ticks, at most one queued per lane."""
+
+    def __init__(self, app: Celery, redis: "Redis[Any]") -> None:
+        self._app = app
+        self._redis = redis
+
+    async def tick(self, lane: Lane) -> None:
+        """Wake a worker of `lane`, unless a tick is queued already. Best effort: the sweeper repeats it."""
+        try:
+            if await self._redis.set(_key(lane), "1", nx=True, ex=COALESCE_S):
+                self._app.send_task(DRAIN, queue=lane.value)
+        except (RedisError, OperationalError) as error:
+            _log.warning("tick for %s not sent: %s", lane.value, error)
+
+    async def begun(self, lane: Lane) -> None:
+        """A tick has left the queue: the next one may be queued."""
+        try:
+            await self._redis.delete(_key(lane))
+        except RedisError as error:
+            _log.warning("tick of %s not cleared: %s", lane.value, error)
+
+
+def _key(lane: Lane) -> str:
+    return f"mathrag:tick:{lane.value}"

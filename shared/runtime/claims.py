@@ -1,0 +1,252 @@
+"""Claim calls, answer them, give them back: the worker's side of the queue.
+
+A claim is a token on a queue row. Whatever changes the row asks for the token, so a worker that was frozen while its
+claim lapsed changes nothing when it wakes. Queue rows are always locked in call order.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import TextClause, text
+
+from shared.contracts import canonical
+from shared.contracts.calls import INFRASTRUCTURE, Failure, Lane, Reply
+from shared.runtime.look import look, revive
+from shared.storage.database import Database
+
+RETRIES = 3
+"""Infrastructure failures of one call before it fails for good."""
+BACKOFF_S = (2.0, 15.0)
+"""Wait before the second and the third try: longer than a service takes to come back."""
+LAPSES = 3
+"""Claims of one call that may lapse before it is poison."""
+
+SUSPECT_LOCK = 7331
+"""Advisory lock class: shared by ordinary claims of a model, exclusive for a suspect's."""
+
+SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
+EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
+CLAIM = text("""
+    WITH picked AS MATERIALIZED (
+        SELECT q.lane, q.model_id, q.rank, q.seq FROM queue q
+        WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL AND q.lapses = 0
+          AND (q.not_before IS NULL OR q.not_before <= now())
+          AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.lapses > 0
+                          AND s.token IS NOT NULL)
+        ORDER BY q.rank, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED),
+    claimed AS (
+        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM picked p
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq RETURNING q.call_id)
+    SELECT c.id, c.key, c.role, c.model_id, c.request FROM claimed JOIN calls c ON c.id = claimed.call_id
+    ORDER BY c.id""")
+CLAIM_SUSPECT = text("""
+    WITH picked AS MATERIALIZED (
+        SELECT q.lane, q.model_id, q.rank, q.seq FROM queue q
+        WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL AND q.lapses > 0
+          AND (q.not_before IS NULL OR q.not_before <= now())
+          AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.token IS NOT NULL)
+        ORDER BY q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
+    claimed AS (
+        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM picked p
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq RETURNING q.call_id)
+    SELECT c.id, c.key, c.role, c.model_id, c.request FROM claimed JOIN calls c ON c.id = claimed.call_id""")
+# OFFSET 0 keeps the planner on the indexes whatever its statistics say.
+PARK = text("""
+    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id) LEFT JOIN LATERAL (
+        SELECT true AS live FROM steps t,
+            LATERAL (SELECT s.job_id FROM samples s WHERE s.id = t.sample_id AND s.state = 1 OFFSET 0) s,
+            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
+        WHERE t.call_id = u.id LIMIT 1) l ON true
+    WHERE q.call_id = u.id AND q.token IS NOT DISTINCT FROM :token AND l.live IS NULL RETURNING q.call_id""")
+
+ACCEPT = text("""
+    WITH locked AS MATERIALIZED (
+        SELECT q.call_id FROM queue q WHERE q.call_id = ANY(:calls) AND q.token = :token
+        ORDER BY q.call_id FOR UPDATE),
+    gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
+                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason)
+    SELECT l.call_id, true, :token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
+           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason
+    FROM locked l JOIN unnest(
+        CAST(:calls AS bigint[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]), CAST(:devices AS text[]),
+        CAST(:epochs AS bigint[]), CAST(:started AS timestamptz[]), CAST(:ended AS timestamptz[]),
+        CAST(:concurrency AS smallint[]), CAST(:prompt_hashes AS bytea[]), CAST(:prompt_tokens AS integer[]),
+        CAST(:completion_tokens AS integer[]), CAST(:finish_reasons AS text[]))
+        u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
+          completion_tokens, finish_reason) ON u.call_id = l.call_id
+    RETURNING call_id""")
+
+LOCK = text(
+    "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"
+)
+REJECT = text("""
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker)
+    VALUES (:call, :accepted, :token, :outcome, :reply, :worker)""")
+RETRY = text("""
+    UPDATE queue SET token = NULL, claim_until = NULL, tries = tries + 1,
+        not_before = now() + make_interval(secs => :backoff) WHERE call_id = :call""")
+GONE = text("DELETE FROM queue WHERE call_id = :call")
+FAILED = text("UPDATE calls SET failed = true WHERE id = :call")
+
+RELEASE = text("""
+    UPDATE queue SET token = NULL, claim_until = NULL, not_before = now() + make_interval(secs => :pause)
+    WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
+RENEW = text("""
+    UPDATE queue SET claim_until = now() + make_interval(secs => :ttl)
+    WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that this worker holds."""
+
+    id: int
+    key: bytes
+    role: str
+    model_id: int
+    request: bytes
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls claimed together, under one token."""
+
+    token: uuid.UUID
+    calls: tuple[Claimed, ...]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when a call ran; for model calls stamped by the guard alone."""
+
+    started_at: datetime
+    ended_at: datetime
+    device: str | None = None
+    epoch: int | None = None
+    concurrency: int | None = None
+    prompt_hash: bytes | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish_reason: str | None = None
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """A call's reply as a worker hands it in."""
+
+    call_id: int
+    reply: Reply
+    receipt: Receipt
+
+
+class Claims:
+    """The queue, for one worker."""
+
+    def __init__(self, database: Database, worker: str, ttl_s: float) -> None:
+        self._database = database
+        self._worker = worker
+        self._ttl = ttl_s
+
+    async def claim(self, lane: Lane, model_id: int, limit: int) -> Claim | None:
+        """Up to `limit` calls of one model, or a single suspect when nothing else is pending or in flight."""
+        return await self._claim(CLAIM, SHARE, lane, model_id, limit) or await self._claim(
+            CLAIM_SUSPECT, EXCLUDE, lane, model_id, 1
+        )
+
+    async def _claim(
+        self, statement: TextClause, lock: TextClause, lane: Lane, model_id: int, limit: int
+    ) -> Claim | None:
+        token = uuid.uuid4()
+        async with self._database.transaction() as connection:
+            await connection.execute(lock, {"class": SUSPECT_LOCK, "model": model_id})
+            values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
+            values |= {"n": limit} if statement is CLAIM else {}
+            rows = (await connection.execute(statement, values)).mappings().all()
+            if not rows:
+                return None
+            calls = sorted(row["id"] for row in rows)
+            parked = set((await connection.execute(PARK, {"calls": calls, "token": token})).scalars())
+        # A waiter may have come while the calls were being parked: look after the commit.
+        await revive(self._database, sorted(parked))
+        kept = tuple(Claimed(**row) for row in rows if row["id"] not in parked)
+        return Claim(token=token, calls=kept) if kept else await self._claim(statement, lock, lane, model_id, limit)
+
+    async def answer(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
+        """Commit replies, then look whom they wake; returns the calls whose claim was still ours."""
+        broken = [answer for answer in answers if _is_infrastructure(answer.reply)]
+        whole = [answer for answer in answers if not _is_infrastructure(answer.reply)]
+        done = await self._accept(token, whole) if whole else []
+        done += await self._retry(token, broken) if broken else []
+        if done:
+            await look(self._database, done)
+        return done
+
+    async def _accept(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
+        answers = sorted(answers, key=lambda answer: answer.call_id)
+        values = {"token": token, "worker": self._worker, **_columns(answers)}
+        async with self._database.transaction() as connection:
+            return list((await connection.execute(ACCEPT, values)).scalars())
+
+    async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
+        """Charge infrastructure failures; returns the calls that failed for good."""
+        by_call = {answer.call_id: answer for answer in answers}
+        failed = []
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
+            for row in rows:
+                final = row.tries + 1 >= RETRIES
+                reply = by_call[row.call_id].reply
+                await connection.execute(REJECT, {**self._rejection(token, row.call_id, reply), "accepted": final})
+                if final:
+                    await connection.execute(GONE, {"call": row.call_id})
+                    await connection.execute(FAILED, {"call": row.call_id})
+                    failed.append(row.call_id)
+                else:
+                    await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
+        return failed
+
+    def _rejection(self, token: uuid.UUID | None, call: int, reply: Reply) -> dict[str, object]:
+        return {
+            "call": call,
+            "token": token,
+            "outcome": outcome_of(reply),
+            "reply": canonical.encode(reply),
+            "worker": self._worker,
+        }
+
+    async def release(self, token: uuid.UUID, calls: Sequence[int], pause_s: float = 0.2) -> None:
+        """Give calls back uncharged: nothing of them was sent."""
+        async with self._database.transaction() as connection:
+            await connection.execute(RELEASE, {"calls": sorted(calls), "token": token, "pause": pause_s})
+
+    async def renew(self, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
+        """Keep a claim for another time to live; returns the calls that are still ours."""
+        async with self._database.transaction() as connection:
+            values = {"calls": sorted(calls), "token": token, "ttl": self._ttl}
+            return list((await connection.execute(RENEW, values)).scalars())
+
+
+def outcome_of(reply: Reply) -> str:
+    """The word that stands for a reply in `attempts.outcome`: "value" or the failure's kind."""
+    return reply.kind.value if isinstance(reply, Failure) else "value"
+
+
+def _is_infrastructure(reply: Reply) -> bool:
+    return isinstance(reply, Failure) and reply.kind in INFRASTRUCTURE
+
+
+def _columns(answers: Sequence[Answered]) -> dict[str, object]:
+    receipts = [answer.receipt for answer in answers]
+    return {
+        "calls": [answer.call_id for answer in answers],
+        "outcomes": [outcome_of(answer.reply) for answer in answers],
+        "replies": [canonical.encode(answer.reply) for answer in answers],
+        "devices": [receipt.device for receipt in receipts],
+        "epochs": [receipt.epoch for receipt in receipts],
+        "started": [receipt.started_at for receipt in receipts],
+        "ended": [receipt.ended_at for receipt in receipts],
+        "concurrency": [receipt.concurrency for receipt in receipts],
+        "prompt_hashes": [receipt.prompt_hash for receipt in receipts],
+        "prompt_tokens": [receipt.prompt_tokens for receipt in receipts],
+        "completion_tokens": [receipt.completion_tokens for receipt in receipts],
+        "finish_reasons": [receipt.finish_reason for receipt in receipts],
+    }

@@ -1,0 +1,70 @@
+"""Claims whose worker is gone: the call becomes a suspect, the third time poison."""
+
+import uuid
+from collections.abc import Sequence
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.contracts.calls import Failure, FailureKind
+from shared.runtime.claims import LAPSES
+from shared.runtime.look import look
+from shared.storage.database import Database
+
+# SKIP LOCKED: who holds the row is answering it right now.
+EXPIRED = text("""
+    SELECT call_id, lapses, token FROM queue WHERE token IS NOT NULL AND claim_until < now()
+    ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")
+HELD = text("""
+    SELECT call_id, lapses, token FROM queue WHERE call_id = ANY(:calls) AND token = :token
+    ORDER BY call_id FOR UPDATE""")
+CHARGE = text("""
+    UPDATE queue SET token = NULL, claim_until = NULL, lapses = lapses + 1 WHERE call_id = ANY(:calls)""")
+GONE = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
+RECORD = text("""
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker)
+    SELECT u.call_id, u.accepted, u.token, u.outcome, :reply, :worker
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:accepted AS boolean[]), CAST(:tokens AS uuid[]),
+                CAST(:outcomes AS text[])) u(call_id, accepted, token, outcome)""")
+
+
+async def lapse_expired(database: Database, worker: str) -> list[int]:
+    """Charge every claim past its time (by the database's clock); returns the calls that turned out poisonous."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(EXPIRED)).all()
+        poisoned = await _charge(connection, rows, worker) if rows else []
+    if poisoned:
+        await look(database, poisoned)
+    return poisoned
+
+
+async def lapse(database: Database, worker: str, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
+    """Charge calls whose model server or guard went away while they ran."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(HELD, {"calls": sorted(calls), "token": token})).all()
+        poisoned = await _charge(connection, rows, worker) if rows else []
+    if poisoned:
+        await look(database, poisoned)
+    return poisoned
+
+
+async def _charge(
+    connection: AsyncConnection, rows: Sequence[Row[tuple[int, int, uuid.UUID]]], worker: str
+) -> list[int]:
+    poisoned = [row.call_id for row in rows if row.lapses + 1 >= LAPSES]
+    failure = Failure(kind=FailureKind.POISONED, detail=f"{LAPSES} claims of this call lapsed")
+    await connection.execute(
+        RECORD,
+        {
+            "calls": [row.call_id for row in rows],
+            "accepted": [row.call_id in poisoned for row in rows],
+            "tokens": [row.token for row in rows],
+            "outcomes": [FailureKind.POISONED if row.call_id in poisoned else "lapsed" for row in rows],
+            "reply": canonical.encode(failure),
+            "worker": worker,
+        },
+    )
+    await connection.execute(CHARGE, {"calls": [row.call_id for row in rows if row.call_id not in poisoned]})
+    await connection.execute(GONE, {"calls": poisoned})
+    return poisoned

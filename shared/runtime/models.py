@@ -1,0 +1,85 @@
+"""Model rows: what a call was answered by. A row never changes its meaning; a changed model is another row."""
+
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.errors import Invalid, Unavailable
+from shared.runtime.binding import Pin
+
+REGISTER = text("""
+    INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib)
+    VALUES (:name, :backend, :digest, :version, CAST(:options AS jsonb), :hash, :device, :needs_lease, :footprint_mib)
+    ON CONFLICT (hash) DO UPDATE SET registered_at = clock_timestamp(), device = EXCLUDED.device,
+        footprint_mib = EXCLUDED.footprint_mib, needs_lease = EXCLUDED.needs_lease
+    RETURNING id""")
+LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name ORDER BY registered_at DESC LIMIT 1")
+OF_INDEX = text("""
+    SELECT i.kind, m.id, m.hash FROM corpora c
+    JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
+    JOIN models m ON m.id = i.model_id WHERE c.id = :corpus""")
+
+
+class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a model that changes its replies, and where it runs."""
+
+    name: str
+    backend: str
+    digest: str | None
+    """None: the backend names none, so replies are reused inside one job only."""
+    version: str = ""
+    options: dict[str, Any] = {}
+    device: str | None = None
+    needs_lease: bool = False
+    footprint_mib: int = 0
+
+    @property
+    def hash(self) -> bytes:
+        """SHA-256 over name, backend, digest, version and options."""
+        return canonical.digest([self.name, self.backend, self.digest, self.version, self.options])
+
+
+GRADER = ModelIdentity(
+    name="grader", backend="grader", digest="math-verify+hendrycks", version=f"{version('math-verify')}/1"
+)
+"""The two graders as one model: a new version of either grades anew."""
+
+
+async def register(connection: AsyncConnection, identity: ModelIdentity) -> int:
+    """The id of the model's row, inserted if it is new; the newest registration of a name is the one jobs get."""
+    values = {**msgspec.structs.asdict(identity), "hash": identity.hash}
+    values["options"] = canonical.encode(identity.options).decode()
+    return int((await connection.execute(REGISTER, values)).scalar_one())
+
+
+async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
+    """The newest row of the model called `name`.
+
+    Raises:
+        Invalid: no guard has registered such a model.
+    """
+    row = (await connection.execute(LATEST, {"name": name})).first()
+    if row is None:
+        raise Invalid(f"`models.{role}`: no model {name!r} is registered", hint="see GET /v1/models; is the guard up?")
+    return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
+
+
+async def pin_grader(connection: AsyncConnection) -> Pin:
+    """The graders' row."""
+    return Pin(model_id=await register(connection, GRADER), hash=GRADER.hash.hex())
+
+
+async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> dict[str, Pin]:
+    """The corpus's current index builds, by kind.
+
+    Raises:
+        Unavailable: its indexes are not built yet.
+    """
+    rows = (await connection.execute(OF_INDEX, {"corpus": corpus})).all()
+    if len(rows) < 2:
+        raise Unavailable(f"the indexes of corpus {name!r} are not ready", hint="wait for its ingest to end")
+    return {row.kind: Pin(model_id=row.id, hash=row.hash.hex()) for row in rows}

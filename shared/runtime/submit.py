@@ -1,0 +1,136 @@
+"""Submit a job: pin what it uses, insert it with its first samples, in one transaction. 202 means it is committed."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.contracts.samples import Item, Params
+from shared.errors import Invalid, NotFound
+from shared.pipelines import registry
+from shared.runtime import ending, models
+from shared.runtime.binding import Binding, Pin, bind
+from shared.runtime.jobs import JobSpec
+from shared.settings import Settings
+from shared.storage.database import Database
+
+DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
+CORPUS = text("SELECT id FROM corpora WHERE name = :name")
+INSERT = text("""
+    INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse, rank, total,
+                      state)
+    VALUES (:name, :pipeline, :pipeline_hash, :params, :dataset, :corpus, CAST(:pins AS jsonb), :repeats, :reuse,
+            :rank, :total, 'preparing') RETURNING id, public_id""")
+INSERT_PREPARE = text("INSERT INTO samples (job_id, kind, ordinal, repeat, state) VALUES (:job, 'prepare', 0, 0, 0)")
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is asked for."""
+
+    name: str
+    dataset: str
+    pipeline: str
+    corpus: str | None = None
+    repeats: int = 1
+    reuse: str = "all"
+    """"all" replies of other jobs, or "none"."""
+    params: Params = Params()
+    models: Mapping[str, str] = {}
+    """Model names by role; the operator's defaults fill the rest."""
+    rank: int = 100
+
+
+async def submit(database: Database, settings: Settings, submission: Submission) -> uuid.UUID:
+    """Insert the job; the operator's default models fill the roles that it does not name.
+
+    Raises:
+        NotFound: no such dataset or corpus.
+        Invalid: a field cannot be used; the message names it.
+    """
+    pipeline = _pipeline(submission.pipeline)
+    async with database.transaction() as connection:
+        dataset, items = await _dataset(connection, submission.dataset)
+        corpus = await _corpus(connection, submission.corpus)
+        pins = await _pins(connection, submission, corpus, settings.roles)
+        _probe(submission, pins)
+        values = {
+            "name": submission.name,
+            "pipeline": submission.pipeline,
+            "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
+            "params": canonical.encode(submission.params),
+            "dataset": dataset,
+            "corpus": corpus,
+            "pins": canonical.encode(pins).decode(),
+            "repeats": submission.repeats,
+            "reuse": submission.reuse,
+            "rank": submission.rank,
+            "total": items * submission.repeats,
+        }
+        row = (await connection.execute(INSERT, values)).one()
+        if pipeline.prepare is None:
+            await ending.run(connection, row.id, None)
+        else:
+            await connection.execute(INSERT_PREPARE, {"job": row.id})
+    return uuid.UUID(str(row.public_id))
+
+
+def _pipeline(name: str) -> registry.Registered:
+    try:
+        return registry.get(name)
+    except registry.UnknownPipeline as error:
+        raise Invalid(f"`pipeline`: {error}") from error
+
+
+async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int]:
+    row = (await connection.execute(DATASET, {"name": name})).first()
+    if row is None:
+        raise NotFound(f"no dataset {name!r}", hint="mathrag dataset list")
+    if row.items == 0:
+        raise Invalid(f"`dataset`: {name!r} has no items")
+    return row.id, row.items
+
+
+async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
+    if name is None:
+        return None
+    corpus: int | None = (await connection.execute(CORPUS, {"name": name})).scalar()
+    if corpus is None:
+        raise NotFound(f"no corpus {name!r}", hint="mathrag corpus list")
+    return corpus
+
+
+async def _pins(
+    connection: AsyncConnection, submission: Submission, corpus: int | None, roles: Mapping[Any, str]
+) -> dict[str, Pin]:
+    unknown = submission.models.keys() - roles.keys()
+    if unknown:
+        raise Invalid(f"`models`: no role {min(unknown)!r}; the roles are {', '.join(sorted(roles))}")
+    pins = {"grade": await models.pin_grader(connection)}
+    for role, name in {**roles, **submission.models}.items():
+        pins[role] = await models.pin(connection, role, name)
+    if corpus is not None and submission.corpus is not None:
+        pins |= await models.pin_indexes(connection, corpus, submission.corpus)
+    return pins
+
+
+def _probe(submission: Submission, pins: dict[str, Pin]) -> None:
+    """Bind the pipeline's first calls: a job that cannot start is refused, not failed a sample at a time."""
+    params = submission.params
+    job = JobSpec(
+        id=0, pipeline=submission.pipeline, rank=0, dataset_id=0, params=params, prepared=None,
+        binding=Binding(pins=pins, params=params),
+    )  # fmt: skip
+    item = Item(ordinal=0, question="?")
+    prepare = registry.get(submission.pipeline).prepare
+    replay = job.start(item, 0, {}) if prepare is None else job.prepare([item], {})
+    try:
+        for call in replay.calls:
+            bind(call, job.binding, 0)
+    except KeyError as missing:
+        raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing
+    except ValueError as error:
+        raise Invalid(f"`params`: {error}") from error

@@ -1,0 +1,33 @@
+"""The sweeper: everything that a crash or a lost message may have left undone, found from the rows alone."""
+
+from sqlalchemy import text
+
+from shared.contracts.calls import Lane
+from shared.runtime import ending
+from shared.runtime.lapses import lapse_expired
+from shared.runtime.look import look_everywhere, revive_everywhere
+from shared.storage.database import Database
+
+PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
+READY = text("""
+    SELECT EXISTS (SELECT 1 FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
+                   WHERE s.state = 0)""")
+
+
+async def sweep(database: Database, worker: str) -> set[Lane]:
+    """Lapse dead claims, look at every waiting sample, revive parked calls that are wanted, end finished jobs.
+
+    Returns the lanes that want a tick.
+    """
+    await lapse_expired(database, worker)
+    await look_everywhere(database)
+    await revive_everywhere(database)
+    await ending.finish(database)
+    return await lanes_with_work(database)
+
+
+async def lanes_with_work(database: Database) -> set[Lane]:
+    """Lanes with a pending call; a ready sample is work for the judge's lane, whose worker advances it."""
+    async with database.transaction() as connection:
+        lanes = {Lane(lane) for lane in (await connection.execute(PENDING_LANES)).scalars()}
+        return lanes | ({Lane.JUDGE} if (await connection.execute(READY)).scalar() else set())
