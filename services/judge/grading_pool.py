@@ -24,7 +24,8 @@ class GraderDied(Exception):
 class GradingPool:
     """At most `size` answers are graded at once, each within `deadline_s` seconds or not at all.
 
-    Children start when they are first needed (or at `start`) and are reused. Use one pool in one event loop.
+    Children start when they are first needed (or at `start`) and are reused. Use a pool in one event loop, whose
+    thread outlives it: the kernel kills the children when the thread that started them ends.
     """
 
     def __init__(self, size: int = 2, deadline_s: float = DEADLINE_S) -> None:
@@ -63,6 +64,7 @@ class GradingPool:
         if answer is None:
             return Graded(math_verify=False, strict=False)
         async with self._free:
+            self._refuse_if_closed()
             return await self._grade({"answer": answer, "gold": gold})
 
     async def close(self) -> None:
@@ -99,19 +101,24 @@ class GradingPool:
         return await self._spawn()
 
     async def _spawn(self) -> Process:
-        if self._closed:
-            raise RuntimeError("the grading pool is closed")
+        self._refuse_if_closed()
         command = (sys.executable, "-m", "services.judge.grading_process", str(os.getpid()))
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        # Its own session: Ctrl-C is for the worker, which then closes the pool.
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._all.add(process)
         try:
             await asyncio.wait_for(_line(process), START_S)
+            self._refuse_if_closed()
         except BaseException as error:
             await self._discard(process)
             if isinstance(error, TimeoutError):
                 raise GraderDied(f"the grader was not ready within {START_S:g} s") from error
             raise
         return process
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("the grading pool is closed")
 
     async def _discard(self, process: Process | None) -> None:
         """Kill a child if it still lives, and reap it."""
