@@ -1,0 +1,102 @@
+"""Retrieval quality of the shipped indexes: `python -m bench.retrieval ../shared/data/cranfield`.
+
+Prints nDCG@10 (ir-measures, that is trec_eval) of dense, BM25 and their reciprocal rank fusion on a BEIR folder.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import ir_measures
+from ir_measures import ScoredDoc, nDCG
+
+from services.retriever.dense import Faiss
+from services.retriever.ports import Backend, Batch, Index, Match
+from services.retriever.sparse import Bm25
+from services.retriever.texts import indexed_text
+from shared import settings
+from shared.ingest.corpora import read_corpus_line
+from shared.ingest.datasets import DatasetItem, read_dataset
+from shared.ingest.lines import EmptyText
+from shared.ingest.paths import corpus_lines, dataset_lines
+from shared.models.static_embeddings import StaticEmbedder
+
+MEASURE = nDCG @ 10
+DEPTH = 100
+RRF_K = 60
+
+Run = dict[str, list[Match]]
+"""Query id -> matches, best first."""
+
+
+def documents(folder: Path) -> Iterator[tuple[str, str]]:
+    """(id, indexed text) of a BEIR corpus; documents without text are left out, as nothing can find them."""
+    for source, line, raw in corpus_lines(folder):
+        try:
+            record = read_corpus_line(raw, source, line)
+        except EmptyText:
+            continue
+        yield record.external_id or str(line), indexed_text(record.document.problem, record.document.text)
+
+
+def run(
+    backend: Backend[Index], texts: Iterable[tuple[str, str]], questions: dict[str, str]
+) -> tuple[Run, float, float]:
+    """All questions against an index: (run, seconds to build, seconds to search)."""
+    started = time.perf_counter()
+    index = backend.build(_batches(texts))
+    built = time.perf_counter()
+    found = index.search(list(questions.values()), DEPTH)
+    return dict(zip(questions, found, strict=True)), built - started, time.perf_counter() - built
+
+
+def fused(runs: list[Run]) -> Run:
+    """Reciprocal rank fusion, 1 / (60 + rank) with ranks from 1."""
+    return {query: _fused([each[query] for each in runs]) for query in runs[0]}
+
+
+def ndcg(found: Run, judged: dict[str, dict[str, int]]) -> float:
+    """nDCG@10 of a run."""
+    scored = (ScoredDoc(query, match.document, match.score) for query, matches in found.items() for match in matches)
+    return float(ir_measures.calc_aggregate([MEASURE], judged, scored)[MEASURE])
+
+
+def _batches(texts: Iterable[tuple[str, str]]) -> Iterator[Batch]:
+    yield list(texts)
+
+
+def _fused(lists: list[list[Match]]) -> list[Match]:
+    scores: dict[str, float] = {}
+    for matches in lists:
+        for rank, match in enumerate(matches, start=1):
+            scores[match.document] = scores.get(match.document, 0.0) + 1 / (RRF_K + rank)
+    return [Match(*pair) for pair in sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))]
+
+
+def _questions(folder: Path) -> list[DatasetItem]:
+    return list(read_dataset(dataset_lines(folder)))
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="a BEIR folder with corpus.jsonl, queries.jsonl, qrels/test.tsv")
+    parser.add_argument("--embeddings", type=Path, default=settings.load().embeddings)
+    arguments = parser.parse_args()
+    items = _questions(arguments.folder)
+    questions = {item.custom_id or "": item.question for item in items}
+    judged = {item.custom_id or "": item.gold_documents or {} for item in items}
+    runs: dict[str, Run] = {}
+    backends: dict[str, Backend[Index]] = {"bm25": Bm25(), "dense": Faiss(StaticEmbedder(arguments.embeddings))}
+    for name, backend in backends.items():
+        runs[name], build, search = run(backend, documents(arguments.folder), questions)
+        print(f"{name:6} built in {build:.2f} s, {len(questions)} questions in {search:.3f} s")
+    runs["rrf"] = fused(list(runs.values()))
+    figures = {name: ndcg(found, judged) for name, found in runs.items()}
+    print("  ".join(f"{name} {MEASURE} {figure:.4f}" for name, figure in figures.items()))
+    print(f"dense/bm25 {figures['dense'] / figures['bm25']:.3f}  rrf/bm25 {figures['rrf'] / figures['bm25']:.3f}")
+
+
+if __name__ == "__main__":
+    main()

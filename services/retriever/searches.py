@@ -1,0 +1,63 @@
+"""Answering many searches at once: per index one batch, near-duplicates of each question dropped."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+from anyio import to_thread
+
+from services.retriever.duplicates import near_duplicates
+from services.retriever.ports import Match
+from services.retriever.shelf import Problems, Shelf
+from shared.contracts.calls import Retrieved
+from shared.contracts.documents import Hit
+
+SPARE = 10
+"""So many more than k are fetched, so that dropped duplicates leave no gap."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to one index."""
+
+    index: int
+    question: str
+    k: int
+
+
+async def answer(shelf: Shelf, problems: Problems, searches: Sequence[Search]) -> list[Retrieved]:
+    """A reply per search, in order.
+
+    Raises:
+        NotFound, Unavailable: an index does not exist or cannot be used; nothing is answered then.
+    """
+    found = await _matches(shelf, searches)
+    known = await problems.of(match.document for matches in found for match in matches)
+
+    def work() -> list[Retrieved]:
+        return [without_duplicates(search, matches, known) for search, matches in zip(searches, found, strict=True)]
+
+    return await to_thread.run_sync(work)
+
+
+def without_duplicates(search: Search, matches: Sequence[Match], problems: dict[str, str]) -> Retrieved:
+    """The first k of the first k + `SPARE` matches that are no near-duplicate of the question; ranks from 1."""
+    fetched = matches[: search.k + SPARE]
+    asked = [(match.document, problems.get(match.document, "")) for match in fetched]
+    dropped = near_duplicates(search.question, asked)
+    kept = [match for match in fetched if match.document not in dropped][: search.k]
+    hits = (Hit(document=match.document, rank=rank, score=match.score) for rank, match in enumerate(kept, start=1))
+    return Retrieved(hits=tuple(hits), duplicates=tuple(dropped))
+
+
+async def _matches(shelf: Shelf, searches: Sequence[Search]) -> list[list[Match]]:
+    positions: defaultdict[int, list[int]] = defaultdict(list)
+    for position, search in enumerate(searches):
+        positions[search.index].append(position)
+    found: list[list[Match]] = [[] for _ in searches]
+    for number, group in positions.items():
+        index = await shelf.index(number)
+        questions = [searches[position].question for position in group]
+        k = max(searches[position].k for position in group) + SPARE
+        for position, matches in zip(group, await to_thread.run_sync(index.search, questions, k), strict=True):
+            found[position] = matches
+    return found

@@ -1,0 +1,77 @@
+"""The indexes and documents that the process has at hand."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from sqlalchemy import text
+
+from services.retriever import builds, files
+from services.retriever.ports import Backend, Index
+from shared.storage.database import Database
+
+INDEXES = 8
+"""Loaded at once; the one used least recently goes."""
+PROBLEMS = 100_000
+
+
+class Shelf:
+    """Loads indexes when they are first searched; an index is immutable, so what is loaded stays right."""
+
+    def __init__(self, database: Database, data_dir: Path, backends: list[Backend[Index]]) -> None:
+        self._database = database
+        self._data_dir = data_dir
+        self._backends = {backend.kind: backend for backend in backends}
+        self._indexes: OrderedDict[int, Index] = OrderedDict()
+        self._loading = anyio.Lock()
+
+    @property
+    def loaded(self) -> list[int]:
+        """Ids of the indexes in memory."""
+        return sorted(self._indexes)
+
+    async def index(self, index: int) -> Index:
+        """The index with this id.
+
+        Raises:
+            NotFound: there is none.
+            Unavailable: its files are missing or changed, or this code would build it otherwise.
+        """
+        async with self._loading:
+            if index not in self._indexes:
+                self._indexes[index] = await self._load(index)
+                if len(self._indexes) > INDEXES:
+                    self._indexes.popitem(last=False)
+            self._indexes.move_to_end(index)
+            return self._indexes[index]
+
+    async def _load(self, index: int) -> Index:
+        row = await builds.stored(self._database, index)
+        backend = self._backends[row.kind]
+        folder = self._data_dir / row.path
+        made = builds.recipe(backend, row.corpus)
+        await to_thread.run_sync(files.verify, folder, made, row.file_hash)
+        return await to_thread.run_sync(backend.load, folder)
+
+
+class Problems:
+    """The problem of each document, which duplicates are found by; documents never change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._known: dict[str, str] = {}
+
+    async def of(self, documents: Iterable[str]) -> dict[str, str]:
+        """Document hash -> problem, for every document that exists."""
+        wanted = set(documents)
+        if len(self._known) > PROBLEMS:
+            self._known.clear()
+        missing = [bytes.fromhex(document) for document in wanted - self._known.keys()]
+        if missing:
+            query = text("SELECT hash, problem FROM documents WHERE hash = ANY(:hashes)")
+            async with self._database.transaction() as connection:
+                rows = await connection.execute(query, {"hashes": missing})
+                self._known |= {row.hash.hex(): row.problem for row in rows}
+        return {document: self._known[document] for document in wanted if document in self._known}

@@ -1,0 +1,87 @@
+"""BM25 in memory, as Lucene counts it: ln(1 + (N - n + .5) / (n + .5)) * f / (f + k1 (1 - b + b |d| / avgdl))."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import bm25s
+import bm25s.version
+import numpy as np
+from numpy.typing import NDArray
+
+from services.retriever import hashes, tokens
+from services.retriever.ports import Batch, Match
+
+K1 = 1.2
+B = 0.75
+METHOD = "lucene"
+
+
+class Bm25Index:
+    """A `SparseIndex` over bm25s; a repeated term of the question counts as often as it is repeated."""
+
+    def __init__(self, scorer: bm25s.BM25, documents: list[str]) -> None:
+        self._scorer = scorer
+        self.documents = documents
+
+    @property
+    def terms(self) -> int:
+        """Number of distinct terms."""
+        return len(self._scorer.vocab_dict) - 1  # without the empty term
+
+    def search(self, questions: Sequence[str], k: int) -> list[list[Match]]:
+        """Per question at most `k` matches that share a term with it."""
+        return [self._matches(question, k) for question in questions]
+
+    def _matches(self, question: str, k: int) -> list[Match]:
+        terms = self._scorer.get_tokens_ids(tokens.tokenise(question))
+        scores: NDArray[np.float32] = self._scorer.get_scores_from_ids(terms)
+        return [Match(self.documents[at], float(scores[at])) for at in best(scores, k)]
+
+    def save(self, folder: Path) -> None:
+        """Write bm25s's arrays and the document hashes."""
+        self._scorer.save(folder, show_progress=False)
+        hashes.write(folder, self.documents)
+
+
+class Bm25:
+    """The `Backend` of sparse indexes."""
+
+    kind = "sparse"
+
+    def recipe(self) -> dict[str, Any]:
+        """Library, formula and tokenizer."""
+        return {
+            "backend": f"bm25s {bm25s.version.__version__}",
+            "method": METHOD,
+            "k1": K1,
+            "b": B,
+            "tokens": tokens.VERSION,
+        }
+
+    def build(self, batches: Iterable[Batch]) -> Bm25Index:
+        """Index all documents; of their texts only term numbers are kept."""
+        vocabulary = {"": 0}
+        documents: list[str] = []
+        terms: list[list[int]] = []
+        for batch in batches:
+            for document, text in batch:
+                documents.append(document)
+                terms.append([vocabulary.setdefault(term, len(vocabulary)) for term in tokens.tokenise(text)])
+        order = hashes.ascending(documents)
+        scorer = bm25s.BM25(method=METHOD, k1=K1, b=B, backend="numpy", csc_backend="scipy")
+        scorer.index(([terms[at] for at in order], vocabulary), show_progress=False)
+        return Bm25Index(scorer, [documents[at] for at in order])
+
+    def load(self, folder: Path) -> Bm25Index:
+        """The index that was saved in `folder`."""
+        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), hashes.read(folder))
+
+
+def best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
+    """Positions of the `k` largest positive scores, largest first; the smaller position among equals."""
+    found = np.flatnonzero(scores > 0)
+    if len(found) > k:
+        least = np.partition(scores[found], -k)[-k]
+        found = found[scores[found] >= least]
+    return found[np.argsort(-scores[found], kind="stable")][:k]

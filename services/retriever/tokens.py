@@ -1,0 +1,47 @@
+r"""Words of a mathematical text, for BM25: `\frac`, `x^2`, numbers and words survive; CJK runs as uni- and bigrams."""
+
+import re
+import unicodedata
+
+VERSION = 1
+"""Part of every sparse index's signature: change it with anything below."""
+
+_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
+_TOKEN = re.compile(
+    rf"""
+      \\[a-z]+                            # \frac, \boxed
+    | [{_CJK}]+                           # a run of Chinese, Japanese or Korean
+    | [^\W\d_{_CJK}][\^_]\{{?\w+\}}?      # x^2, a_n, x^{{10}}: one letter with its exponent or index
+    | \d+(?:[.,]\d+)*                     # 12, 3.14, 40,000
+    | [^\W\d_{_CJK}]+(?:'[a-z]+)?         # words, also accented
+    """,
+    re.VERBOSE,
+)
+_IS_CJK = re.compile(f"[{_CJK}]")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,)(?=\d{3}(?!\d))|(?<=\d),\\!(?=\d{3}(?!\d))")
+_DROPPED = str.maketrans("", "", "{}")
+
+
+def tokenise(text: str) -> list[str]:
+    r"""The tokens of `text` in order, lower-cased, NFKC; `40{,}000`, `40,000` and `40000` are one token.
+
+    A run of CJK characters yields every character and every pair of neighbours.
+    """
+    normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).lower())
+    tokens: list[str] = []
+    for match in _TOKEN.finditer(normal):
+        found = match.group()
+        if _IS_CJK.match(found):
+            tokens += found
+            tokens += [found[at : at + 2] for at in range(len(found) - 1)]
+        else:
+            tokens += _parts(found)
+    return tokens
+
+
+def _parts(token: str) -> list[str]:
+    """`x^{10}` counts as `x^10` and as `x` and `10`, so that it also finds the bare variable."""
+    if "^" not in token and "_" not in token:
+        return [token]
+    power = token.translate(_DROPPED)
+    return [power, *re.split(r"[\^_]", power)]

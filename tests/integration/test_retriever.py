@@ -1,0 +1,311 @@
+"""The retriever against a real database: indexes are built once, survive restarts, refuse damage, and are searched."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from services.retriever.app import MAX_BODY, MAX_SEARCHES, create_app
+from shared.contracts import canonical
+from shared.contracts.documents import Document
+from shared.settings import REPOSITORY, Settings
+from shared.storage.database import Database
+
+pytestmark = pytest.mark.anyio
+
+EMBEDDINGS = REPOSITORY / "models" / "static-embeddings"
+TWIN = "How many positive whole numbers less than one hundred are divisible by seven and by two?"
+DOCUMENTS = [
+    Document(problem="What is the area of a circle with radius 3?", text=r"The area is $\pi r^2 = \boxed{9\pi}$."),
+    Document(problem="What is the derivative of $x^3$?", text=r"By the power rule it is $\boxed{3x^2}$."),
+    Document(problem=TWIN, text=r"They are multiples of 14, so $\boxed{7}$."),
+    Document(problem="", text="A passage about whole numbers that are divisible by seven."),
+    Document(problem="求三角形的面积", text="底乘高除以二"),
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The project runs on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture
+async def corpus(database: Database) -> int:
+    """Five documents, the first of them twice."""
+    return await add_corpus(database, "five", [*DOCUMENTS, DOCUMENTS[0]])
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    """Indexes go to an empty folder."""
+    return Settings(database_url=database_url, data_dir=tmp_path, embeddings=EMBEDDINGS)
+
+
+@pytest.fixture
+async def client(settings: Settings, database: Database) -> AsyncIterator[httpx2.AsyncClient]:
+    """The retriever, in this process."""
+    app = create_app(settings)
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://retriever") as client,
+    ):
+        yield client
+
+
+async def add_corpus(database: Database, name: str, documents: list[Document]) -> int:
+    """Store a corpus as the API does; its id."""
+    digest = canonical.digest([document.hash for document in documents])
+    async with database.transaction() as connection:
+        for document in documents:
+            await connection.execute(
+                text("INSERT INTO documents VALUES (:hash, :problem, :body) ON CONFLICT DO NOTHING"),
+                {"hash": bytes.fromhex(document.hash), "problem": document.problem, "body": document.text},
+            )
+        corpus = await connection.scalar(
+            text("INSERT INTO corpora (name, hash, documents) VALUES (:name, :hash, :documents) RETURNING id"),
+            {"name": name, "hash": digest, "documents": len(documents)},
+        )
+        for ordinal, document in enumerate(documents):
+            await connection.execute(
+                text("INSERT INTO corpus_documents VALUES (:corpus, :ordinal, :external, :hash)"),
+                {
+                    "corpus": corpus,
+                    "ordinal": ordinal,
+                    "external": str(ordinal),
+                    "hash": bytes.fromhex(document.hash),
+                },
+            )
+    return int(corpus)
+
+
+async def build(client: httpx2.AsyncClient, corpus: int) -> dict[str, dict[str, Any]]:
+    """Build both indexes: kind -> what the reply says."""
+    reply = await client.post("/indexes", json={"corpus": corpus})
+    assert reply.status_code == 200, reply.text
+    return {index["kind"]: index for index in reply.json()["indexes"]}
+
+
+async def search(client: httpx2.AsyncClient, *searches: tuple[int, str, int]) -> list[dict[str, Any]]:
+    """Replies to (index, question, k), in order."""
+    body = [{"index": index, "question": question, "k": k} for index, question, k in searches]
+    reply = await client.post("/search", json={"searches": body})
+    assert reply.status_code == 200, reply.text
+    found: list[dict[str, Any]] = reply.json()
+    return found
+
+
+async def rows(database: Database, query: str) -> list[Any]:
+    """All rows of a query."""
+    async with database.transaction() as connection:
+        return list((await connection.execute(text(query))).all())
+
+
+async def test_is_healthy_and_says_what_is_loaded(client: httpx2.AsyncClient, corpus: int) -> None:
+    """Indexes are loaded when they are searched, not when they are built."""
+    built = await build(client, corpus)
+    assert (await client.get("/healthz")).json() == {"status": "ok", "indexes": []}
+    await search(client, (built["dense"]["index"], "area", 1))
+    assert (await client.get("/healthz")).json() == {"status": "ok", "indexes": [built["dense"]["index"]]}
+
+
+async def test_builds_both_indexes_and_points_the_corpus_to_them(
+    client: httpx2.AsyncClient, corpus: int, database: Database
+) -> None:
+    """A document that a corpus holds twice is indexed once; the rows carry signature, file hash and recipe."""
+    built = await build(client, corpus)
+    assert {kind: index["documents"] for kind, index in built.items()} == {"dense": 5, "sparse": 5}
+    [pointers] = await rows(database, "SELECT dense_index, sparse_index FROM corpora")
+    assert tuple(pointers) == (built["dense"]["index"], built["sparse"]["index"])
+    for row in await rows(database, "SELECT * FROM indexes"):
+        assert row.signature.hex() == built[row.kind]["signature"] == canonical.digest(row.params).hex()
+        assert row.state == "ready"
+        assert len(row.file_hash) == 32
+
+
+async def test_registers_each_index_as_a_model_without_lease(
+    client: httpx2.AsyncClient, corpus: int, database: Database
+) -> None:
+    """A retrieval call is keyed by the index's signature; it needs no device."""
+    built = await build(client, corpus)
+    models = await rows(database, "SELECT m.*, i.kind FROM models m JOIN indexes i ON i.model_id = m.id")
+    assert len(models) == 2
+    for model in models:
+        assert (model.backend, model.name, model.needs_lease) == ("retriever", model.kind, False)
+        assert model.digest == built[model.kind]["signature"]
+        assert model.hash == canonical.digest([model.backend, model.digest, model.version, model.options])
+
+
+async def test_same_signature_is_never_built_twice(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
+    """A second request, and a second corpus of the same content, reuse the files and rows."""
+    first = await build(client, corpus)
+    second = await build(client, corpus)
+    assert [index["reused"] for index in first.values()] == [False, False]
+    assert [index["reused"] for index in second.values()] == [True, True]
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("INSERT INTO corpora (name, hash, documents) SELECT 'twin', hash, documents FROM corpora")
+        )
+    third = await build(client, corpus + 1)
+    assert {index["index"] for index in third.values()} == {index["index"] for index in first.values()}
+
+
+async def test_other_content_is_another_index(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
+    """The corpus's hash is part of the signature."""
+    other = await add_corpus(database, "two", DOCUMENTS[:2])
+    first, second = await build(client, corpus), await build(client, other)
+    assert {index["signature"] for index in first.values()}.isdisjoint(i["signature"] for i in second.values())
+    assert second["sparse"]["documents"] == 2
+
+
+async def test_finds_by_terms_and_by_meaning_in_request_order(client: httpx2.AsyncClient, corpus: int) -> None:
+    """Searches of several indexes and depths in one request come back in order, ranks from 1."""
+    built = await build(client, corpus)
+    dense, sparse = built["dense"]["index"], built["sparse"]["index"]
+    found = await search(
+        client,
+        (sparse, "circle of radius 5", 1),
+        (dense, "how large is a disc", 3),
+        (sparse, "三角形", 2),
+        (dense, "slope of x cubed", 1),
+    )
+    assert [len(reply["hits"]) for reply in found] == [1, 3, 1, 1]
+    assert [reply["hits"][0]["document"] for reply in found] == [DOCUMENTS[at].hash for at in (0, 0, 4, 1)]
+    assert [hit["rank"] for hit in found[1]["hits"]] == [1, 2, 3]
+    assert all(reply["type"] == "retrieved" for reply in found)
+
+
+async def test_drops_the_near_duplicate_of_the_question_and_names_it(client: httpx2.AsyncClient, corpus: int) -> None:
+    """The document that answers this very question would be a leak; the others move up."""
+    built = await build(client, corpus)
+    for index in built.values():
+        [reply] = await search(client, (index["index"], TWIN.upper(), 2))
+        assert reply["duplicates"] == [DOCUMENTS[2].hash]
+        assert DOCUMENTS[2].hash not in [hit["document"] for hit in reply["hits"]]
+        assert [hit["rank"] for hit in reply["hits"]] == [1, 2][: len(reply["hits"])]
+
+
+async def test_a_question_that_shares_no_term_finds_nothing(client: httpx2.AsyncClient, corpus: int) -> None:
+    """BM25 does not fill up with documents that score zero."""
+    built = await build(client, corpus)
+    [reply] = await search(client, (built["sparse"]["index"], "zymurgy", 5))
+    assert reply == {"type": "retrieved", "hits": [], "duplicates": []}
+
+
+async def test_a_batch_gives_what_single_searches_give(client: httpx2.AsyncClient, corpus: int) -> None:
+    """Replies are cached by content, so they must not depend on what was asked beside them."""
+    built = await build(client, corpus)
+    asked = [
+        (index["index"], document.problem or document.text, 3) for index in built.values() for document in DOCUMENTS
+    ]
+    together = await search(client, *asked * 4)
+    apart = [reply for each in asked for reply in await search(client, each)]
+    assert together == apart * 4
+
+
+async def test_index_survives_a_restart(settings: Settings, client: httpx2.AsyncClient, corpus: int) -> None:
+    """A fresh process loads the files and answers the same."""
+    built = await build(client, corpus)
+    asked = [(index["index"], "area of a circle", 3) for index in built.values()]
+    before = await search(client, *asked)
+    app = create_app(settings)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://retriever") as fresh,
+    ):
+        assert await search(fresh, *asked) == before
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "manifest"])
+async def test_damaged_files_are_refused_and_can_be_rebuilt(
+    settings: Settings, client: httpx2.AsyncClient, corpus: int, database: Database, damage: str
+) -> None:
+    """A changed byte never searches; building again repairs the same index id."""
+    built = await build(client, corpus)
+    [row] = await rows(database, "SELECT id, path FROM indexes WHERE kind = 'sparse'")
+    file = settings.data_dir / row.path / ("manifest.json" if damage == "manifest" else "documents.bin")
+    if damage == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes() + b" ")
+    body = {"searches": [{"index": row.id, "question": "circle", "k": 1}]}
+    reply = await client.post("/search", json=body)
+    assert reply.status_code == 503
+    assert file.name in reply.json()["detail"]
+    assert "Build" in reply.json()["hint"]
+    again = await build(client, corpus)
+    assert (again["sparse"]["reused"], again["dense"]["reused"]) == (False, True)
+    assert again["sparse"]["index"] == built["sparse"]["index"]
+    assert (await client.post("/search", json=body)).status_code == 200
+    assert [each.name[0] for each in (settings.data_dir / "indexes").iterdir()].count(".") == 0
+
+
+async def test_another_recipe_is_refused(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
+    """Vectors of another embedder must not be compared with this one's."""
+    built = await build(client, corpus)
+    async with database.transaction() as connection:
+        await connection.execute(text("""UPDATE indexes SET params = params || '{"corpus": "ff"}'"""))
+    body = {"searches": [{"index": built["dense"]["index"], "question": "circle", "k": 1}]}
+    reply = await client.post("/search", json=body)
+    assert reply.status_code == 503
+    assert "built with another corpus" in reply.json()["detail"]
+
+
+async def test_unknown_index_and_corpus_are_problems_with_a_hint(client: httpx2.AsyncClient, corpus: int) -> None:
+    """404 as problem+json, also when other searches of the request could be answered."""
+    await build(client, corpus)
+    searches = [{"index": index, "question": "circle", "k": 1} for index in (1, 99)]
+    for reply in (
+        await client.post("/search", json={"searches": searches}),
+        await client.post("/indexes", json={"corpus": 99}),
+    ):
+        assert reply.status_code == 404
+        assert reply.headers["content-type"] == "application/problem+json"
+        assert reply.json()["type"] == "not_found"
+        assert reply.json()["hint"]
+
+
+async def test_empty_corpus_is_refused(client: httpx2.AsyncClient, database: Database) -> None:
+    """Nothing to index is a user's mistake, not a crash."""
+    reply = await client.post("/indexes", json={"corpus": await add_corpus(database, "none", [])})
+    assert reply.status_code == 422
+    assert "no documents" in reply.json()["detail"]
+    assert await rows(database, "SELECT * FROM indexes") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"k": 0}, "searches.0.k"),
+        ({"k": 1001}, "searches.0.k"),
+        ({"question": ""}, "searches.0.question"),
+        ({"question": "x" * 32_769}, "searches.0.question"),
+        ({"index": 0}, "searches.0.index"),
+        ({"mode": "hybrid"}, "searches.0.mode"),
+    ],
+)
+async def test_limits_name_the_field(client: httpx2.AsyncClient, change: dict[str, Any], field: str) -> None:
+    """What is refused says which field, as a problem."""
+    body = {"index": 1, "question": "circle", "k": 1, **change}
+    reply = await client.post("/search", json={"searches": [body]})
+    assert reply.status_code == 422
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert f"`{field}`" in reply.json()["detail"]
+
+
+async def test_too_many_searches_and_too_large_bodies_are_refused(client: httpx2.AsyncClient) -> None:
+    """The body is not even read when its declared length is over the limit, or undeclared."""
+    searches = [{"index": 1, "question": "circle", "k": 1}] * (MAX_SEARCHES + 1)
+    assert (await client.post("/search", json={"searches": searches})).status_code == 422
+    large = await client.post("/search", content=b" " * (MAX_BODY + 1))
+    assert large.status_code == 413
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield json.dumps({"searches": searches[:1]}).encode()
+
+    assert (await client.post("/search", content=chunks())).status_code == 413
