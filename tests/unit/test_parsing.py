@@ -1,0 +1,84 @@
+"""Reading the judge's reply."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts.calls import Failure, FailureKind, Rated
+from shared.rag.parsing import parse_rating
+
+
+@pytest.mark.parametrize("rating", range(1, 6))
+def test_a_rating_from_1_to_5_is_read(rating: int) -> None:
+    """And normalised to (rating - 1) / 4."""
+    rated = parse_rating(f" [[{rating}]]\n", truncated=False)
+    assert rated == Rated(rating=rating, text=f" [[{rating}]]\n")
+    assert rated.quality == (rating - 1) / 4
+
+
+def test_a_rating_is_found_inside_other_text() -> None:
+    """Small models chatter."""
+    rated = parse_rating("Sure! The rating is [[4]], because", truncated=True)
+    assert isinstance(rated, Rated)
+    assert rated.rating == 4
+
+
+def test_the_same_rating_several_times_is_one_rating() -> None:
+    """Repetition is no contradiction."""
+    rated = parse_rating("[[3]] [[3]] [[3]]", truncated=False)
+    assert isinstance(rated, Rated)
+    assert rated.rating == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[[0]]", "[[6]]", "[[9]]", "[[12]]", "[[05]]", "[[1]] [[2]]", "[[4]] or [[6]]", "[[4]] [[12]]", "[[٣]]", "[[-1]]"],
+)
+def test_anything_but_one_number_from_1_to_5_is_unparsed(text: str) -> None:
+    """Out of range is not clamped; a contradiction is not settled by position."""
+    reply = parse_rating(text, truncated=False)
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.UNPARSED
+    assert repr(text)[1:-1] in reply.detail
+
+
+@pytest.mark.parametrize("text", ["", "5", "[5]", "[[five]]", "[[ 5 ]]", "[[4", "4]]", "Rating: 4/5"])
+def test_a_reply_without_a_rating_says_whether_it_was_cut_off(text: str) -> None:
+    """[[4 at the token limit is truncated, and was not a 4."""
+    cut, whole = parse_rating(text, truncated=True), parse_rating(text, truncated=False)
+    assert isinstance(cut, Failure)
+    assert isinstance(whole, Failure)
+    assert (cut.kind, whole.kind) == (FailureKind.TRUNCATED, FailureKind.UNPARSED)
+
+
+@pytest.mark.parametrize("text", ["[[6]] and then", "[[1]] [[2]] and"])
+def test_truncation_does_not_excuse_a_bad_rating(text: str) -> None:
+    """There was a number; it was no rating."""
+    reply = parse_rating(text, truncated=True)
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.UNPARSED
+
+
+def test_the_detail_is_shortened() -> None:
+    """A rambling reply does not fill the log."""
+    reply = parse_rating("blah " * 1000, truncated=False)
+    assert isinstance(reply, Failure)
+    assert len(reply.detail) < 200
+    assert "blah" in reply.detail
+    assert "…" in reply.detail
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(["[[1]]", "[[5]]", "[[0]]", "[[7]]", "[[", "]]", "3", " ", "x"]), max_size=8),
+    st.booleans(),
+)
+def test_a_rating_is_always_in_range_or_a_failure(parts: list[str], truncated: bool) -> None:
+    """No text makes a rating out of the blue."""
+    text = "".join(parts)
+    reply = parse_rating(text, truncated=truncated)
+    if isinstance(reply, Rated):
+        assert f"[[{reply.rating}]]" in text
+        assert reply.rating in {1, 5, 3}
+    else:
+        assert reply.kind in {FailureKind.UNPARSED, FailureKind.TRUNCATED}
