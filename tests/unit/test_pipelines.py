@@ -1,0 +1,414 @@
+"""The pipelines, driven by hand: what they yield, what they make of the replies, and that replay repeats it."""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts import canonical
+from shared.contracts.calls import (
+    Call,
+    CallFailed,
+    Failure,
+    FailureKind,
+    Generate,
+    Generated,
+    Judge,
+    Rated,
+    Reply,
+    Retrieve,
+    Retrieved,
+)
+from shared.contracts.documents import Document, Hit
+from shared.contracts.samples import (
+    Extraction,
+    GateDecision,
+    GateParams,
+    Item,
+    Outcome,
+    Params,
+    Sample,
+    Strategy,
+    Trace,
+)
+from shared.pipelines import registry
+from shared.rag.fusion import rrf
+from shared.rag.gate import JudgeUnusable
+from shared.rag.rule_rqp import rule_score
+
+WORKED = r"Step 1. Since {} is given, x = {}. Step 2. Therefore 2 * x = 14 and the answer is \boxed{{14}}."
+DOCUMENTS = [Document(problem=f"p{i}", text=("so " * i) + WORKED.format(i, i) * (i % 3)) for i in range(60)]
+LIBRARY = {document.hash: document for document in DOCUMENTS}
+HASHES = [document.hash for document in DOCUMENTS]
+BROKEN = Failure(kind=FailureKind.CONNECTION, detail="retriever is gone")
+NAMES = ("closed-book", "dense", "hybrid", "mathrag-gate", "sparse")
+
+Answer = Callable[[Call], Reply]
+
+
+def found(*documents: str, duplicates: tuple[str, ...] = ()) -> Retrieved:
+    """A reply that lists `documents` in order, with falling scores."""
+    hits = tuple(Hit(document=document, rank=i, score=10.0 - i) for i, document in enumerate(documents, start=1))
+    return Retrieved(hits=hits, duplicates=duplicates)
+
+
+A, B, C, D = HASHES[:4]
+DENSE = found(A, B, C, duplicates=("dup", "dup2"))
+SPARSE = found(C, D, duplicates=("dup",))
+RATINGS = {A: 1, B: 5, C: 3, D: 4}
+
+
+def world(call: Call) -> Reply:
+    """A healthy world: two lists, known ratings, one answer."""
+    match call:
+        case Retrieve():
+            return DENSE if call.index == "dense" else SPARSE
+        case Judge():
+            rating = RATINGS.get(call.document, 1 + HASHES.index(call.document) % 5)
+            return Rated(rating=rating, text=f"[[{rating}]]")
+        case _:
+            return Generated(text=r"So \boxed{14}.", truncated=False)
+
+
+def broken(kind: type) -> Answer:
+    """The same world, where calls of one kind fail."""
+    return lambda call: BROKEN if isinstance(call, kind) else world(call)
+
+
+def decision(strategy: Strategy) -> GateDecision:
+    """A gate that has decided."""
+    return GateDecision(
+        strategy=strategy, reason="", tau=0.45, rho=None, low=None, high=None, spearman=None,
+        documents=(), rule_scores=(), judge_scores=(), asked=0, unparsed=0,
+    )  # fmt: skip
+
+
+def drive(steps: Generator[Any, Any, Any], answer: Answer = world) -> tuple[Any, list[list[Call]]]:
+    """Run a generator to its end; its result and the calls of every step."""
+    asked: list[list[Call]] = []
+    reply: Any = None
+    while True:
+        try:
+            yielded = steps.send(reply)
+        except StopIteration as stop:
+            return stop.value, asked
+        many = isinstance(yielded, Sequence)
+        asked.append(list(yielded) if many else [yielded])
+        reply = [answer(call) for call in yielded] if many else answer(yielded)
+
+
+def run(
+    name: str, answer: Answer = world, params: Params | None = None, strategy: Strategy = Strategy.JUDGE
+) -> tuple[Outcome, list[list[Call]]]:
+    """One sample of a pipeline."""
+    sample = Sample(item=Item(ordinal=0, question="What is x?"), prepared=decision(strategy))
+    return drive(registry.get(name).run(sample, params or Params(), LIBRARY), answer)
+
+
+def calibrate(items: int = 40, answer: Answer | None = None, **gate: Any) -> tuple[GateDecision, list[list[Call]]]:
+    """The gate's calibration over a world in which every question finds its own two documents."""
+    prepare = registry.get("mathrag-gate").prepare
+    assert prepare is not None
+    asked = [Item(ordinal=i, question=f"q{i}") for i in range(items)]
+    params = Params(gate=msgspec.convert(gate, GateParams))
+    return drive(prepare(asked, params, LIBRARY), answer or neighbours)
+
+
+def neighbours(call: Call) -> Reply:
+    """Question i finds document i by vectors, and i and i + 1 by words."""
+    if isinstance(call, Retrieve):
+        i = int(call.question[1:])
+        return found(HASHES[i]) if call.index == "dense" else found(HASHES[i + 1], HASHES[i])
+    return world(call)
+
+
+def test_the_five_pipelines_are_known_by_name() -> None:
+    """And get() returns them under that name."""
+    assert set(NAMES) <= set(registry.names())
+    assert [registry.get(name).name for name in NAMES] == list(NAMES)
+
+
+def test_only_the_gate_is_prepared() -> None:
+    """Baselines need no calibration."""
+    assert [name for name in NAMES if registry.get(name).prepare] == ["mathrag-gate"]
+
+
+def test_an_unknown_pipeline_lists_the_known_ones() -> None:
+    """The error helps."""
+    with pytest.raises(registry.UnknownPipeline, match=r"no pipeline 'densse'; there are: closed-book, .*dense"):
+        registry.get("densse")
+
+
+def test_a_name_is_registered_once() -> None:
+    """Two pipelines of one name would answer for each other."""
+    with pytest.raises(ValueError, match="two pipelines are called 'dense'"):
+        registry.pipeline("dense")(registry.get("sparse").run)
+
+
+def test_hashes_tell_pipelines_apart_and_stay_the_same() -> None:
+    """A job pins the hash, so equal sources must hash alike."""
+    hashes = [registry.pipeline_hash(name) for name in NAMES]
+    assert len(set(hashes)) == len(NAMES)
+    assert hashes == [registry.pipeline_hash(name) for name in NAMES]
+
+
+def test_the_hash_covers_what_pipelines_stand_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change in shared/rag is a change of every pipeline."""
+    before = registry.pipeline_hash("dense")
+    sources = registry._rag_sources()
+    assert {"fusion.py", "provenance.py", "templates/cot.toml"} <= {path for path, _ in sources}
+    monkeypatch.setattr(registry, "_rag_sources", lambda: (*sources[:-1], (sources[-1][0], "changed")))
+    assert registry.pipeline_hash("dense") != before
+
+
+def test_closed_book_only_generates() -> None:
+    """One call, no context."""
+    outcome, asked = run("closed-book")
+    assert asked == [[Generate(template="cot", question="What is x?")]]
+    assert (outcome.answer, outcome.extraction, outcome.context) == ("14", Extraction.OK, ())
+    assert outcome.trace == Trace()
+
+
+@pytest.mark.parametrize(("name", "best", "duplicates"), [("dense", A, ("dup", "dup2")), ("sparse", C, ("dup",))])
+def test_one_index_gives_its_list_as_it_is(name: str, best: str, duplicates: tuple[str, ...]) -> None:
+    """The best document is the context; every hit is in the trace with its rank and score."""
+    outcome, asked = run(name)
+    assert asked == [
+        [Retrieve(question="What is x?", index=name, k=10)],
+        [Generate(template="cot", question="What is x?", context=(best,))],
+    ]
+    assert outcome.context == (best,)
+    assert outcome.trace.duplicates == duplicates
+    first = outcome.trace.candidates[0]
+    assert (first.document, first.rank, first.score, first.fused) == (best, 1, 9.0, None)
+    assert (first.dense_rank, first.sparse_rank) == ((1, None) if name == "dense" else (None, 1))
+
+
+def test_hybrid_fuses_both_lists() -> None:
+    """C is third and first, and wins; the trace knows each list's rank and score."""
+    outcome, asked = run("hybrid")
+    assert [call.index for call in asked[0] if isinstance(call, Retrieve)] == ["dense", "sparse"]
+    candidates = outcome.trace.candidates
+    assert [(entry.document, entry.fused) for entry in candidates] == rrf([[A, B, C], [C, D]])
+    assert candidates[0] == msgspec.structs.replace(
+        candidates[0], document=C, rank=1, dense_rank=3, sparse_rank=1, dense_score=7.0, sparse_score=9.0, quality=None
+    )
+    assert candidates[0].score == candidates[0].fused
+    assert outcome.trace.duplicates == ("dup", "dup2")
+    assert not outcome.trace.unscored
+
+
+def test_all_retrieving_pipelines_ask_alike() -> None:
+    """Equal calls have equal keys: jobs of different pipelines share every search."""
+    params = Params(candidates=7)
+    searches = {
+        name: {
+            canonical.digest(call)
+            for step in run(name, params=params)[1]
+            for call in step
+            if isinstance(call, Retrieve)
+        }
+        for name in ("dense", "sparse", "hybrid", "mathrag-gate")
+    }
+    assert searches["hybrid"] == searches["mathrag-gate"] == searches["dense"] | searches["sparse"]
+
+
+def test_candidates_and_context_size_are_limits() -> None:
+    """Two candidates kept of four, both in the prompt, best first."""
+    outcome, asked = run("hybrid", params=Params(candidates=2, context_size=5))
+    assert len(outcome.trace.candidates) == 2
+    assert outcome.context == (C, A) == asked[1][0].context  # type: ignore[union-attr]
+
+
+def test_the_judges_rating_decides_the_order() -> None:
+    """B is rated 5 and leaves the fused leader behind; each document is judged once, without the question."""
+    outcome, asked = run("mathrag-gate")
+    assert asked[1] == [Judge(rubric="reasoning-quality", document=d) for d, _ in rrf([[A, B, C], [C, D]])]
+    assert [entry.document for entry in outcome.trace.candidates] == [B, D, C, A]
+    assert [entry.quality for entry in outcome.trace.candidates] == [1.0, 0.75, 0.5, 0.0]
+    assert outcome.context == (B,)
+    assert outcome.trace.candidates[2].score == pytest.approx(0.1 * 1 + 0.9 * 0.5)
+    assert all(entry.features is None for entry in outcome.trace.candidates)
+
+
+def test_rules_score_without_a_call() -> None:
+    """The gate said rules: features are in the trace, and the judge is not asked."""
+    outcome, asked = run("mathrag-gate", strategy=Strategy.RULES)
+    assert [type(call) for step in asked for call in step] == [Retrieve, Retrieve, Generate]
+    for entry in outcome.trace.candidates:
+        scored = rule_score(LIBRARY[entry.document].text)
+        assert (entry.quality, entry.features) == (scored.score, scored.features)
+
+
+def test_a_failed_judgement_is_no_score() -> None:
+    """B's reply has no rating: no quality, the kind is recorded, and B comes last."""
+
+    def answer(call: Call) -> Reply:
+        failed = isinstance(call, Judge) and call.document == B
+        return Failure(kind=FailureKind.UNPARSED) if failed else world(call)
+
+    last = run("mathrag-gate", answer)[0].trace.candidates[-1]
+    assert (last.document, last.quality, last.score, last.failure) == (B, None, None, "unparsed")
+
+
+def test_a_sample_whose_judgements_all_fail_is_unscored() -> None:
+    """It goes on in fused order, and says so."""
+    outcome, _ = run("mathrag-gate", broken(Judge))
+    assert outcome.trace.unscored
+    assert [entry.document for entry in outcome.trace.candidates] == [d for d, _ in rrf([[A, B, C], [C, D]])]
+    assert {entry.failure for entry in outcome.trace.candidates} == {"connection"}
+    assert outcome.answer == "14"
+
+
+def test_one_rating_is_enough_to_be_scored() -> None:
+    """Unscored means that no candidate at all has a quality."""
+
+    def answer(call: Call) -> Reply:
+        failed = isinstance(call, Judge) and call.document != A
+        return Failure(kind=FailureKind.TRUNCATED) if failed else world(call)
+
+    outcome, _ = run("mathrag-gate", answer)
+    assert not outcome.trace.unscored
+    assert outcome.context == (A,)
+
+
+@pytest.mark.parametrize("name", ["dense", "sparse", "hybrid", "mathrag-gate"])
+def test_an_empty_index_still_gets_an_answer(name: str) -> None:
+    """No hits: nothing to judge, no context, no empty batch of calls."""
+    outcome, asked = run(name, lambda call: Retrieved(hits=()) if isinstance(call, Retrieve) else world(call))
+    assert all(asked)
+    assert not any(isinstance(call, Judge) for step in asked for call in step)
+    assert (outcome.context, outcome.trace, outcome.answer) == ((), Trace(), "14")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failed_generation_ends_the_sample(name: str) -> None:
+    """The failure travels with the exception."""
+    with pytest.raises(CallFailed) as caught:
+        run(name, broken(Generate))
+    assert caught.value.failure == BROKEN
+
+
+@pytest.mark.parametrize("index", ["dense", "sparse"])
+@pytest.mark.parametrize("name", ["hybrid", "mathrag-gate"])
+def test_a_failed_search_ends_the_sample(name: str, index: str) -> None:
+    """Half a fusion is not a fusion."""
+    with pytest.raises(CallFailed, match="connection: retriever is gone"):
+        run(name, lambda call: BROKEN if isinstance(call, Retrieve) and call.index == index else world(call))
+
+
+def test_the_gate_pipeline_needs_a_decision() -> None:
+    """Nobody silently ranks by an uncalibrated scorer."""
+    sample = Sample(item=Item(ordinal=0, question="q"))
+    with pytest.raises(ValueError, match=r"needs the gate's decision in `sample\.prepared`"):
+        drive(registry.get("mathrag-gate").run(sample, Params(), LIBRARY))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "extraction"),
+    [
+        (r"\boxed{1} no, \boxed{2", "1", Extraction.OK),
+        (r"\boxed{2", None, Extraction.UNBALANCED),
+        ("two", None, Extraction.MISSING),
+    ],
+)
+def test_a_truncated_answer_is_read_as_far_as_it_goes(text: str, answer: str | None, extraction: Extraction) -> None:
+    """Truncation is recorded beside the extraction, not instead of it."""
+    outcome, _ = run("closed-book", lambda _: Generated(text=text, truncated=True))
+    assert (outcome.answer, outcome.extraction, outcome.truncated) == (answer, extraction, True)
+
+
+RETRIEVALS = st.lists(st.sampled_from(HASHES[:8]), max_size=12).map(lambda documents: found(*documents))
+RATED = st.integers(1, 5).map(lambda rating: Rated(rating=rating, text=f"[[{rating}]]"))
+JUDGED = RATED | st.sampled_from(list(FailureKind)).map(lambda kind: Failure(kind=kind))
+WRITTEN = st.builds(Generated, text=st.sampled_from([r"\boxed{1}", "no", r"\boxed{"]), truncated=st.booleans())
+
+
+@settings(deadline=None)
+@given(st.sampled_from(NAMES), st.sampled_from(Strategy), RETRIEVALS, RETRIEVALS, st.lists(JUDGED, min_size=8, max_size=8), WRITTEN)  # fmt: skip  # noqa: E501
+def test_replay_repeats_calls_and_outcome(
+    name: str, strategy: Strategy, dense: Retrieved, sparse: Retrieved, judged: list[Reply], written: Generated
+) -> None:
+    """The same replies give the same calls and the same bytes, whatever the replies are."""
+
+    def answer(call: Call) -> Reply:
+        match call:
+            case Retrieve():
+                return dense if call.index == "dense" else sparse
+            case Judge():
+                return judged[HASHES.index(call.document)]
+            case _:
+                return written
+
+    first, again = (run(name, answer, strategy=strategy) for _ in range(2))
+    assert canonical.encode(first) == canonical.encode(again)
+    candidates = first[0].trace.candidates
+    assert [entry.rank for entry in candidates] == list(range(1, len(candidates) + 1))
+    assert len({entry.document for entry in candidates}) == len(candidates)
+
+
+def test_calibration_searches_at_once_then_judges_distinct_documents_at_once() -> None:
+    """Two rounds, whatever the number of items; a document of several items is judged once."""
+    decided, asked = calibrate(40)
+    assert [len(step) for step in asked] == [80, 41]
+    assert all(isinstance(call, Retrieve) for call in asked[0])
+    assert asked[0][:2] == [Retrieve(question="q0", index=i, k=10) for i in ("dense", "sparse")]
+    assert len({call.document for call in asked[1] if isinstance(call, Judge)}) == 41
+    assert (decided.asked, decided.unparsed, len(decided.documents)) == (41, 0, 41)
+
+
+def test_calibration_scores_each_document_by_both() -> None:
+    """The vectors are in the order of the documents."""
+    decided, _ = calibrate(40)
+    for document, rule, judge in zip(decided.documents, decided.rule_scores, decided.judge_scores, strict=True):
+        assert rule == rule_score(LIBRARY[document].text).score
+        assert judge == world(Judge(rubric="reasoning-quality", document=document)).quality  # type: ignore[union-attr]
+
+
+def test_calibration_takes_the_best_documents_of_each_item_up_to_a_limit() -> None:
+    """gate.top of each item, gate.max_documents in all, in item order."""
+    assert calibrate(5, top=1)[0].documents == tuple(HASHES[:5])
+    assert calibrate(40, max_documents=3)[0].documents == tuple(calibrate(40)[0].documents[:3])
+
+
+def test_calibration_leaves_out_and_counts_replies_without_a_rating() -> None:
+    """A failure is in `unparsed`, never in the vectors."""
+
+    def answer(call: Call) -> Reply:
+        failed = isinstance(call, Judge) and HASHES.index(call.document) < 4
+        return Failure(kind=FailureKind.UNPARSED) if failed else neighbours(call)
+
+    decided, _ = calibrate(40, answer)
+    assert (decided.asked, decided.unparsed, len(decided.documents)) == (41, 4, 37)
+    assert not set(HASHES[:4]) & set(decided.documents)
+
+
+def test_calibration_with_a_mute_judge_fails_in_words() -> None:
+    """Unless rules were allowed to step in."""
+
+    def answer(call: Call) -> Reply:
+        return Failure(kind=FailureKind.UNPARSED) if isinstance(call, Judge) else neighbours(call)
+
+    with pytest.raises(JudgeUnusable, match="41 of 41 replies"):
+        calibrate(40, answer)
+    assert calibrate(40, answer, on_unusable="rules")[0].strategy is Strategy.RULES
+
+
+def test_calibration_needs_its_searches() -> None:
+    """A retriever that is gone fails the calibration with its failure."""
+    with pytest.raises(CallFailed, match="retriever is gone"):
+        calibrate(3, broken(Retrieve))
+
+
+def test_calibration_without_items_asks_nothing_and_means_judge() -> None:
+    """An empty dataset is decided, not crashed on."""
+    decided, asked = calibrate(0)
+    assert (decided.strategy, decided.asked, asked) == (Strategy.JUDGE, 0, [])
+
+
+def test_calibration_replays_to_the_same_bytes() -> None:
+    """The stored decision can be recomputed."""
+    assert canonical.encode(calibrate(40)) == canonical.encode(calibrate(40))
