@@ -40,7 +40,7 @@ def running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[No
     log = server.directory.with_suffix(".log")
     child = process.spawn(server.command(), log=log, dies_by=stop_signal)
     try:
-        asyncio.run(process.wait_ready(log.stem, child, server.ready))
+        asyncio.run(process.wait_ready(log.stem, child, server.ready, log=log))
         yield
     finally:
         asyncio.run(process.stop(child, by=stop_signal))

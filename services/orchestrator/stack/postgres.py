@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from asyncpg.exceptions import CannotConnectNowError, ConnectionDoesNotExistError
+import psutil
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from services.orchestrator.stack import unprivileged
@@ -40,8 +41,6 @@ SETTINGS = {
     "max_wal_senders": "0",
 }
 
-NOT_YET = (OSError, TimeoutError, CannotConnectNowError, ConnectionDoesNotExistError)
-
 
 class Postgres:
     """One PostgreSQL server and its folder."""
@@ -57,6 +56,7 @@ class Postgres:
     def prepare(self) -> None:
         """Create the cluster, once; an interrupted attempt is thrown away."""
         if (self.directory / "PG_VERSION").exists():
+            self._forget_dead_server()
             return
         partial = self.directory.with_name(f"{self.directory.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -64,6 +64,13 @@ class Postgres:
         unprivileged.hand_over(partial)
         self._initdb(partial)
         partial.rename(self.directory)
+
+    def _forget_dead_server(self) -> None:
+        # After a restart of the machine or container, its old process id may belong to somebody else by now, and
+        # PostgreSQL would take that for a running server.
+        pid_file = self.directory / "postmaster.pid"
+        if pid_file.exists() and not _is_postgres(int(pid_file.read_text().split()[0])):
+            pid_file.unlink()
 
     def _initdb(self, directory: Path) -> None:
         secret = directory.with_name("superuser.password")
@@ -85,7 +92,13 @@ class Postgres:
         try:
             async with self._superuser():
                 return True
-        except NOT_YET:
+        except (OSError, TimeoutError):
+            return False
+        except DBAPIError as error:
+            if _refused(error):
+                raise Unavailable(
+                    "PostgreSQL refuses the password in passwords.json", hint=f"was `{self.directory.parent}` mixed?"
+                ) from error
             return False
 
     async def create_database(self) -> None:
@@ -127,6 +140,18 @@ class Postgres:
                 yield connection
         finally:
             await engine.dispose()
+
+
+def _is_postgres(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).name() == "postgres"
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _refused(error: DBAPIError) -> bool:
+    # Class 28 is "invalid authorization"; anything else (starting up, shutting down) passes by itself.
+    return str(getattr(error.orig, "sqlstate", "")).startswith("28")
 
 
 def _binary(name: str) -> str:

@@ -1,21 +1,22 @@
 """One child process: started so that it dies with its parent, logged to a file, stopped in steps."""
 
 import asyncio
+import contextlib
 import ctypes
 import functools
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from shared.errors import Unavailable
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
-
-Sleep = Callable[[float], Awaitable[object]]
 
 
 def spawn(
@@ -52,23 +53,35 @@ def _set_death_signal(libc: ctypes.CDLL, number: signal.Signals, parent: int) ->
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Time(NamedTuple):
+    """The clock, so that a test can bring its own."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+
+REAL = Time()
+
+
 async def wait_ready(
     name: str,
     process: "subprocess.Popen[bytes]",
     ready: Callable[[], Awaitable[bool]],
     *,
+    log: Path,
     timeout_s: float = 60.0,
-    sleep: Sleep = asyncio.sleep,
+    time: Time = REAL,
 ) -> None:
     """Return when the child answers; raise when it ends, or is not ready in time."""
-    waited = 0.0
+    deadline = time.now() + timeout_s
     while not await ready():
         if process.poll() is not None:
-            raise Unavailable(f"`{name}` ended with status {process.returncode} before it was ready")
-        if waited >= timeout_s:
-            raise Unavailable(f"`{name}` was not ready after {timeout_s:.0f} s")
-        await sleep(POLL_S)
-        waited += POLL_S
+            raise Unavailable(
+                f"`{name}` ended with status {process.returncode} before it was ready", hint=f"less {log}"
+            )
+        if time.now() >= deadline:
+            raise Unavailable(f"`{name}` was not ready after {timeout_s:.0f} s", hint=f"less {log}")
+        await time.sleep(POLL_S)
 
 
 async def stop(
@@ -76,17 +89,19 @@ async def stop(
     *,
     by: signal.Signals = signal.SIGTERM,
     grace_s: float = 10.0,
-    sleep: Sleep = asyncio.sleep,
-) -> bool:
-    """Ask, wait, then kill; false when it had to be killed."""
+    time: Time = REAL,
+) -> None:
+    """Ask, wait, then kill, with all that it left behind in its group."""
     if process.poll() is None:
         process.send_signal(by)
-    waited = 0.0
-    while process.poll() is None and waited < grace_s:
-        await sleep(POLL_S)
-        waited += POLL_S
-    if process.poll() is not None:
-        return True
-    process.kill()
+    deadline = time.now() + grace_s
+    while process.poll() is None and time.now() < deadline:
+        await time.sleep(POLL_S)
+    kill_group(process)
     process.wait()
-    return False
+
+
+def kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a child's own children, which may outlive it (and the child, if it is still there)."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

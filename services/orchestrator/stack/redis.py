@@ -54,8 +54,10 @@ class Redis:
         async with Client.from_url(self.url(), socket_timeout=2) as client:
             try:
                 return bool(await client.ping())
-            except AuthenticationError:
-                raise
+            except AuthenticationError as error:
+                raise Unavailable(
+                    "Redis refuses the password in passwords.json", hint=f"was `{self.directory.parent}` mixed?"
+                ) from error
             except RedisError:
                 return False
 

@@ -1,0 +1,61 @@
+# `make` alone prints the targets. Everything runs in .venv, which is made on the first need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+UV := $(VENV)-lock/bin/uv
+
+# --no-header, no index: a lock file names packages and hashes, never where they came from.
+COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-header \
+	--no-emit-index-url --no-emit-find-links
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test e2e faults lint lock ci clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z0-9.]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.venv: $(STAMP) ## Create the environment; afterwards .venv/bin/mathrag works
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + "\n  fix: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "error: Python lacks its venv module"; echo "  fix: install your system's package python3-venv"; exit 1; } >&2
+	@echo "Creating $(VENV); this takes about a minute, once."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## Start everything, answer a small batch, print the report
+	@$(BIN)/python -m world.demo
+
+test: $(STAMP) ## Unit and integration tests
+	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults"
+
+e2e: $(STAMP) ## Tests against the whole running stack
+	$(BIN)/python -m pytest tests/e2e -m "not faults"
+
+faults: $(STAMP) ## Tests that kill and freeze real processes
+	$(BIN)/python -m pytest tests -m faults
+
+lint: $(STAMP) ## Style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
+	$(COMPILE) --upgrade --output-file requirements/base.txt
+	$(COMPILE) --upgrade --group dev --constraint requirements/base.txt --output-file requirements/dev.txt
+
+$(UV):
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+ci: ## What runs before a change is accepted
+	@.ci/run
+
+clean: ## Remove the environment and all caches; data in .mathrag stay
+	rm -rf $(VENV) $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,178 @@
+"""`mathrag up`, `down`, `status`: the embedded stack on this machine."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from services.orchestrator.stack import lock, ports, state
+from services.orchestrator.stack.children import Stack
+from services.orchestrator.stack.children import stack as build
+from services.orchestrator.stack.supervisor import LOGS, Supervisor
+from shared.errors import Conflict, MathragError, Unavailable
+from shared.settings import load
+
+DETACHED_S = 180.0
+POLL_S = 0.1
+
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [default: .mathrag]")]
+Port = Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one. [default: 8080]")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the state as JSON.")]
+
+
+def up(detach: Detach = False, data_dir: DataDir = None, port: Port = None) -> None:
+    """Start PostgreSQL, Redis and all services, and keep them running."""
+    with _errors():
+        built = _build(data_dir, port)
+        if detach:
+            _detached(built)
+        else:
+            _foreground(built)
+
+
+def down(data_dir: DataDir = None) -> None:
+    """Stop what `mathrag up` started; all data stay."""
+    directory = _directory(data_dir)
+    pid = lock.holder(directory)
+    if pid is None:
+        typer.echo(f"Nothing runs on {directory}.")
+        return
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    while lock.holder(directory) == pid:
+        time.sleep(POLL_S)
+    typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
+
+
+def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """What runs, where, and how often it was restarted; exits with 1 when nothing runs."""
+    directory = _directory(data_dir)
+    running = lock.holder(directory) is not None
+    last = state.read(directory) if running else None
+    if as_json:
+        typer.echo(msgspec.json.encode({"running": running, "data_dir": str(directory), "stack": last}).decode())
+    else:
+        typer.echo(_table(last) if last else f"Nothing runs on {directory}. Start it with `mathrag up`.")
+    raise typer.Exit(0 if running else 1)
+
+
+def _directory(given: Path | None) -> Path:
+    return (given or load().data_dir).absolute()
+
+
+def _build(data_dir: Path | None, port: int | None) -> Stack:
+    settings = load()
+    directory = _directory(data_dir)
+    if lock.holder(directory) is not None:
+        last = state.read(directory)
+        raise Conflict(
+            f"it runs already{f' at {last.url}' if last else ''}, on `{directory}`",
+            hint=f"stop it with `mathrag down --data-dir {directory}`",
+        )
+    wanted = settings.port if port is None else port
+    if wanted and not ports.is_free(wanted, settings.host):
+        raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {wanted + 1}")
+    return build(settings, data_dir=directory, port=wanted)
+
+
+def _foreground(built: Stack) -> None:
+    supervisor = Supervisor(
+        built.table(), data_dir=built.data_dir, url=built.url, ready=_ready, running=lambda: typer.echo(_welcome(built))
+    )
+    with suppress(asyncio.CancelledError):
+        asyncio.run(_until_signal(supervisor))
+    typer.echo(f"Stopped. The data stay in {built.data_dir}.")
+
+
+async def _until_signal(supervisor: Supervisor) -> None:
+    loop = asyncio.get_running_loop()
+    running = asyncio.create_task(supervisor.run())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, _cancel_once, running)
+    await running
+
+
+def _cancel_once(task: asyncio.Task[None]) -> None:
+    # A second signal must not interrupt the orderly stop.
+    if not task.cancelling():
+        task.cancel()
+
+
+def _detached(built: Stack) -> None:
+    log = built.data_dir / LOGS / "supervisor.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "services.orchestrator.cli.main", "up"]
+    command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
+    with log.open("ab") as output:
+        child = subprocess.Popen(  # noqa: S603 - our own command
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    _wait_running(child, built.data_dir, log)
+    typer.echo(_welcome(built, stop=f"mathrag down --data-dir {built.data_dir}"))
+
+
+def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -> None:
+    deadline = time.monotonic() + DETACHED_S
+    while not _runs(child.pid, data_dir):
+        if child.poll() is not None:
+            raise Unavailable(f"the stack did not start: {_last_words(log)}", hint=f"less {log}")
+        if time.monotonic() > deadline:
+            raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
+        time.sleep(POLL_S)
+
+
+def _runs(pid: int, data_dir: Path) -> bool:
+    now = state.read(data_dir)
+    return now is not None and now.pid == pid and now.phase == "running"
+
+
+def _last_words(log: Path) -> str:
+    errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+    return errors[-1].removeprefix("error: ") if errors else "it ended without a word"
+
+
+def _ready(name: str, seconds: float) -> None:
+    typer.echo(f"  {name:<12} ready  {seconds:5.1f} s")
+
+
+def _welcome(built: Stack, *, stop: str = "Ctrl-C") -> str:
+    return f"""
+MathRAG-Gate runs at {built.url}
+  data   {built.data_dir}
+  logs   {built.data_dir / LOGS}
+  look   mathrag status --data-dir {built.data_dir}
+  stop   {stop}"""
+
+
+def _table(now: state.State) -> str:
+    title = f"{now.phase} at {now.url} (supervisor {now.pid})"
+    return "\n".join([title, "", _row("NAME", "PHASE", "PID", "PORT", "RESTARTS"), *map(_child, now.children)])
+
+
+def _child(child: state.ChildState) -> str:
+    return _row(child.name, child.phase, child.pid or "-", child.port or "-", child.restarts)
+
+
+def _row(name: str, phase: str, pid: object, port: object, restarts: object) -> str:
+    return f"  {name:<14}{phase:<14}{pid!s:>8}{port!s:>8}{restarts!s:>10}"
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except MathragError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        if error.hint:
+            typer.echo(f"  fix: {error.hint}", err=True)
+        raise typer.Exit(1) from None

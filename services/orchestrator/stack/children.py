@@ -1,0 +1,122 @@
+"""The table of children: two servers, the schema, five services; what runs elsewhere already is left out."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from signal import Signals
+from typing import Literal
+
+from services.orchestrator.stack import passwords, ports
+from services.orchestrator.stack import postgres as pg
+from services.orchestrator.stack import redis as rd
+from services.orchestrator.stack.keeper import Child
+from services.orchestrator.stack.migration import migrate
+from services.orchestrator.stack.readiness import Ready, answers, has_heartbeat
+from services.orchestrator.stack.supervisor import LOGS, Step
+from shared.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """Everything that the table is made of."""
+
+    data_dir: Path
+    settings: Settings
+    port: int
+    ports: dict[str, int]
+    postgres: pg.Postgres
+    redis: rd.Redis
+
+    @property
+    def redis_url(self) -> str:
+        """The operator's Redis, or ours."""
+        return self.settings.redis_url or self.redis.url()
+
+    @property
+    def url(self) -> str:
+        """What users open."""
+        return f"http://{self.settings.host}:{self.port}"
+
+    @property
+    def _reachable_at(self) -> str:
+        # A server that listens on every address is reached on the local one.
+        return "127.0.0.1" if self.settings.host in {"0.0.0.0", "::"} else self.settings.host  # noqa: S104
+
+    def table(self) -> list[Child | Step]:
+        """Every row, in the order of the start."""
+        return [*self._database(), *self._redis(), *self._services()]
+
+    def _database(self) -> Iterator[Child | Step]:
+        log = self.data_dir / LOGS / "migration.log"
+        if url := self.settings.database_url:
+            yield Step(name="schema", run=partial(migrate, self.settings.owner_url or url, log=log))
+            return
+        server = self.postgres
+        yield _server("postgres", server, stop_by=pg.STOP_SIGNAL)
+        yield Step(name="database", run=server.create_database)
+        yield Step(name="schema", run=partial(migrate, server.owner_url(), log=log))
+
+    def _redis(self) -> Iterator[Child]:
+        if not self.settings.redis_url:
+            yield _server("redis", self.redis, stop_by=rd.STOP_SIGNAL)
+
+    def _services(self) -> Iterator[Child]:
+        yield self._http("guard", self.ports["guard"])
+        yield self._http("retriever", self.ports["retriever"])
+        yield self._worker("judge", "judge")
+        yield self._worker("generator", "generate")
+        yield self._http("orchestrator", self.port, host=self._reachable_at)
+
+    def _http(self, name: str, port: int, host: str = "127.0.0.1") -> Child:
+        return self._service(name, answers(port, host), "--port", str(port), port=port)
+
+    def _worker(self, name: str, lane: Literal["judge", "generate"]) -> Child:
+        return self._service(name, has_heartbeat(self.redis_url, lane))
+
+    def _service(self, name: str, ready: Ready, *arguments: str, port: int | None = None) -> Child:
+        command = [sys.executable, "-m", f"services.{name}", *arguments]
+        return Child(name=name, command=lambda: command, ready=ready, environment=self.environment(), port=port)
+
+    def environment(self) -> dict[str, str]:
+        """What the services are told; the owner's URL is not among it."""
+        return {
+            "MATHRAG_DATA_DIR": str(self.data_dir),
+            "MATHRAG_DATABASE_URL": self.settings.database_url or self.postgres.url(),
+            "MATHRAG_OWNER_URL": "",
+            "MATHRAG_REDIS_URL": self.redis_url,
+            "MATHRAG_RETRIEVER_URL": f"http://127.0.0.1:{self.ports['retriever']}",
+            "MATHRAG_GUARD_URL": f"http://127.0.0.1:{self.ports['guard']}",
+            "MATHRAG_HOST": self.settings.host,
+            "MATHRAG_PORT": str(self.port),
+            # A log line must be in its file when the process is killed.
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+def _server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> Child:
+    async def ready(_pid: int) -> bool:
+        return await server.ready()
+
+    return Child(
+        name=name, command=server.command, ready=ready, prepare=server.prepare, port=server.port,
+        stop_by=stop_by, dies_by=stop_by, grace_s=30.0,
+    )  # fmt: skip
+
+
+def stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
+    """The stack of one data directory; port 0 asks for any free one."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    chosen = ports.remembered(
+        data_dir, ("postgres", "redis", "guard", "retriever", *(() if port else ("orchestrator",)))
+    )
+    secret = passwords.remembered(data_dir)
+    return Stack(
+        data_dir=data_dir,
+        settings=settings,
+        port=port or chosen["orchestrator"],
+        ports=chosen,
+        postgres=pg.Postgres(data_dir / "postgres", port=chosen["postgres"], passwords=secret),
+        redis=rd.Redis(data_dir / "redis", port=chosen["redis"], passwords=secret),
+    )

@@ -1,0 +1,49 @@
+"""One supervisor per data directory: a lock that the kernel releases when its holder dies, however it dies."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from shared.errors import Conflict
+
+FILE = "lock"
+
+
+@contextmanager
+def hold(data_dir: Path) -> Iterator[None]:
+    """Hold the directory inside the block; refuse when somebody else does."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
+    descriptor = os.open(data_dir / FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _take(descriptor, data_dir)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, data_dir: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Conflict(
+            f"a stack already runs on `{data_dir}`",
+            hint=f"mathrag status --data-dir {data_dir}; mathrag down --data-dir {data_dir}",
+        ) from None
+
+
+def holder(data_dir: Path) -> int | None:
+    """Process id of the supervisor that runs on this directory; none when nobody does."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(data_dir / FILE, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(descriptor, 20) or b"0") or None
+        finally:
+            os.close(descriptor)
+    return None

@@ -1,0 +1,45 @@
+"""What the supervisor tells about itself: a file that is replaced at every change, without any secret in it."""
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+FILE = "state.json"
+
+Phase = Literal["starting", "running", "stopping", "stopped"]
+
+
+class ChildState(msgspec.Struct, frozen=True, kw_only=True):
+    """One child as it is now."""
+
+    name: str
+    phase: str
+    pid: int | None
+    port: int | None
+    restarts: int
+    log: str
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole stack as it is now."""
+
+    pid: int
+    url: str
+    phase: Phase
+    children: tuple[ChildState, ...]
+
+
+def write(data_dir: Path, state: State) -> None:
+    """Replace the file; a reader sees the old state or the new one."""
+    partial = data_dir / f"{FILE}.partial"
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
+    partial.rename(data_dir / FILE)
+
+
+def read(data_dir: Path) -> State | None:
+    """The last state written; none when nothing has ever run here."""
+    try:
+        return msgspec.json.decode((data_dir / FILE).read_bytes(), type=State)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,107 @@
+"""The supervisor: children one after the other, each ready before the next; crashed ones alone again; stop in reverse.
+
+It decides nothing about the work: the services find their truth in PostgreSQL, whoever restarts them.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.orchestrator.stack import leftovers, lock, state
+from services.orchestrator.stack.keeper import Child, Keeper
+from services.orchestrator.stack.process import REAL, Time
+
+LOGS = "logs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Something to do once, between two children."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+
+
+class Supervisor:
+    """Runs a table of children on one data directory."""
+
+    def __init__(
+        self,
+        table: Sequence[Child | Step],
+        *,
+        data_dir: Path,
+        url: str,
+        ready: Callable[[str, float], None],
+        running: Callable[[], None],
+        time: Time = REAL,
+    ) -> None:
+        """`ready` is told each row's name and seconds; `running` is called when all rows are done."""
+        self.table = table
+        self.data_dir = data_dir
+        self.url = url
+        self.keepers: list[Keeper] = []
+        self._ready = ready
+        self._running = running
+        self._time = time
+        self._phase: state.Phase = "starting"
+
+    async def run(self) -> None:
+        """Start everything and keep it running until cancelled; then stop everything."""
+        with lock.hold(self.data_dir):
+            await leftovers.clear(self.data_dir, time=self._time)
+            kept: list[asyncio.Task[None]] = []
+            try:
+                await self._start(kept)
+                await asyncio.gather(*kept)
+            finally:
+                await self._stop(kept)
+
+    async def _start(self, kept: list[asyncio.Task[None]]) -> None:
+        for row in self.table:
+            started = self._time.now()
+            if isinstance(row, Step):
+                await row.run()
+            else:
+                keeper = self._keeper(row)
+                await keeper.start()
+                kept.append(asyncio.create_task(keeper.keep(), name=row.name))
+            self._ready(row.name, self._time.now() - started)
+        self._enter("running")
+        self._running()
+
+    def _keeper(self, child: Child) -> Keeper:
+        log = self.data_dir / LOGS / f"{child.name}.log"
+        keeper = Keeper(child, log=log, changed=self._write_state, time=self._time)
+        self.keepers.append(keeper)
+        return keeper
+
+    async def _stop(self, kept: list[asyncio.Task[None]]) -> None:
+        self._enter("stopping")
+        for task in kept:
+            task.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+        for keeper in reversed(self.keepers):
+            await keeper.stop()
+        self._enter("stopped")
+
+    def _enter(self, phase: state.Phase) -> None:
+        self._phase = phase
+        self._write_state()
+
+    def _write_state(self) -> None:
+        children = tuple(_child_state(keeper) for keeper in self.keepers)
+        now = state.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children)
+        state.write(self.data_dir, now)
+
+
+def _child_state(keeper: Keeper) -> state.ChildState:
+    return state.ChildState(
+        name=keeper.child.name,
+        phase=keeper.phase,
+        pid=keeper.pid,
+        port=keeper.child.port,
+        restarts=keeper.restarts,
+        log=str(keeper.log),
+    )
