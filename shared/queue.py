@@ -1,7 +1,6 @@
-"""Celery, as a carrier of ticks: "this lane may have work". Losing, doubling or reordering them changes only latency."""
+"""Celery as a carrier of ticks: "this lane may have work". Losing or doubling them changes nothing but latency."""
 
 import logging
-from typing import Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -65,7 +64,7 @@ def celery_app(redis_url: str, tick_s: float) -> Celery:
 class Ticker:
     """Sends ticks, at most one queued per lane."""
 
-    def __init__(self, app: Celery, redis: "Redis[Any]") -> None:
+    def __init__(self, app: Celery, redis: Redis) -> None:
         self._app = app
         self._redis = redis
 

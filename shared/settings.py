@@ -26,6 +26,8 @@ class Model(BaseModel):
     """Tokens per slot."""
     parallel: int = Field(default=8, gt=0)
     """Calls that the server answers at once."""
+    threads: int = Field(default=1, gt=0)
+    """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
     """Declared memory, held against the device's budget."""
 

@@ -1,10 +1,22 @@
 """What workers and the guard say to each other: a chunk of model calls with an epoch, completions one by one."""
 
 from datetime import datetime
+from enum import StrEnum
 
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
+
+
+class End(StrEnum):
+    """How a call left the guard."""
+
+    ANSWERED = "answered"
+    """By the model, or with a typed failure."""
+    LAPSED = "lapsed"
+    """The model server died while it ran this call: the call is a suspect."""
+    RELEASED = "released"
+    """The guard aborted it to free the device: not charged."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +52,4 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completion_tokens: int | None = None
     failure: FailureKind | None = None
     detail: str = ""
-
-
-class Lapsed(msgspec.Struct, frozen=True, kw_only=True, tag="lapsed"):
-    """The model server died while it ran this call: the call is a suspect."""
-
-    id: int
+    end: End = End.ANSWERED

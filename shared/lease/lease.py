@@ -47,7 +47,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class RedisLease:
     """The lease of one device."""
 
-    def __init__(self, redis: "Redis[bytes]", device: str) -> None:
+    def __init__(self, redis: Redis, device: str) -> None:
         self._redis = redis
         self._key = f"mathrag:gpu:{{{device}}}:lease"
         self._publish = redis.register_script(PUBLISH)

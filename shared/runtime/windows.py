@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def windows(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> AsyncIterator[list[T]]:
-    """Batches of what arrives within `seconds` of the first; an error of the stream is raised after what came before."""
+    """Batches of what arrives within `seconds` of the first; its error is raised after what came before."""
     arrived: asyncio.Queue[T | None] = asyncio.Queue()
 
     async def pump() -> None:

@@ -1,0 +1,185 @@
+"""The guard's HTTP face: `POST /run` streams completions, `GET /state` says what the device is doing."""
+
+import asyncio
+import fcntl
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from services.guard.clock import Clock
+from services.guard.drivers.ports import Driver, DriverError
+from services.guard.drivers.process import ProcessDriver
+from services.guard.drivers.remote import RemoteDriver
+from services.guard.drivers.scripted import ScriptedDriver
+from services.guard.guard import Guard, Resident, StaleEpoch
+from services.guard.reconciler import Reconciler
+from shared.contracts.calls import Lane
+from shared.contracts.guard import RunRequest
+from shared.lease.flip import FlipState
+from shared.lease.lease import RENEW_S, Phase, RedisLease
+from shared.queue import Ticker, celery_app
+from shared.runtime import models
+from shared.settings import Model, Settings
+from shared.storage.database import Database
+
+LOOK_S = 0.1
+
+_log = logging.getLogger(__name__)
+_REQUEST = msgspec.json.Decoder(RunRequest)
+_ENCODER = msgspec.json.Encoder()
+
+
+class DeviceTaken(RuntimeError):
+    """Another guard owns the device."""
+
+
+class Service:
+    """Everything that one guard process holds."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.database = Database(settings.database_url, pinned=True)
+        self.redis = Redis.from_url(settings.redis_url)
+        self.lease = RedisLease(self.redis, settings.device.id)
+        self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), self.redis)
+        self.guard = Guard(settings.device.id, Clock())
+        self.drivers = {name: driver(name, model, settings) for name, model in settings.models.items()}
+        self.reconciler = Reconciler(
+            self.database, self.guard, settings.device, settings.models, self.drivers, self.announce
+        )
+
+    async def start(self) -> None:
+        """Register the configured models and close what a dead guard left."""
+        for name, model in self.settings.models.items():
+            try:
+                identity = await self.drivers[name].identify()
+            except DriverError as error:
+                _log.warning("model not registered: %s", error)
+                continue
+            async with self.database.transaction() as connection:
+                model_id = await models.register(connection, identity)
+            if not identity.needs_lease:
+                self.guard.serve_remote(model_id, Resident(await self.drivers[name].start(), model.parallel))
+        await self.reconciler.take_over()
+
+    async def reconcile_for_ever(self) -> None:
+        """Look for wanted residencies; a database that is away is waited for."""
+        while True:
+            try:
+                await self.reconciler.reconcile()
+            except Exception:  # noqa: BLE001 - the loop must outlive every outage; the calls' epoch check does not depend on it
+                _log.exception("reconciling failed; trying again")
+                await asyncio.sleep(1)
+            await asyncio.sleep(LOOK_S)
+
+    async def renew_for_ever(self) -> None:
+        """Keep the lease alive, and write it again after Redis has lost it."""
+        while True:
+            current = self.reconciler.current
+            if self.reconciler.state is FlipState.OPEN and current is not None and self.guard.epoch:
+                with suppress(RedisError):
+                    await self.lease.publish(current.epoch, Phase.OPEN, current.models)
+            await asyncio.sleep(RENEW_S)
+
+    async def announce(self, epoch: int, phase: Phase, model_ids: tuple[int, ...]) -> None:
+        """Publish the lease; an open one wakes the workers."""
+        try:
+            await self.lease.publish(epoch, phase, model_ids)
+        except RedisError as error:
+            _log.warning("lease not published, the next renewal repeats it: %s", error)
+        if phase is Phase.OPEN:
+            for lane in Lane:
+                await self.ticker.tick(lane)
+
+    async def stop(self) -> None:
+        """Close the residency and every connection."""
+        await self.reconciler.close()
+        await self.redis.aclose()
+        await self.database.close()
+
+
+def driver(name: str, model: Model, settings: Settings) -> Driver:
+    """The driver that a model's configuration asks for."""
+    match model.driver:
+        case "process":
+            return ProcessDriver(name, model, settings.device)
+        case "remote":
+            return RemoteDriver(name, model)
+        case "scripted":
+            return ScriptedDriver(name, model, settings.device)
+
+
+def own_device(settings: Settings) -> IO[str]:
+    """Take the device for this process; the kernel gives it back when the process ends, however it ends.
+
+    Raises:
+        DeviceTaken: another guard runs.
+    """
+    folder: Path = settings.data_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / f"guard-{settings.device.id.replace('/', '_')}.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DeviceTaken(f"device {settings.device.id!r} has a guard already; stop it first") from error
+    return lock
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The guard's application; it owns the device while it lives."""
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        with own_device(settings):
+            await service.start()
+            loops = [asyncio.create_task(loop()) for loop in (service.reconcile_for_ever, service.renew_for_ever)]
+            yield
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await service.stop()
+
+    app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/state")
+    async def state() -> dict[str, Any]:
+        current = service.reconciler.current
+        return {
+            "device": settings.device.id,
+            "state": service.reconciler.state.value,
+            "epoch": service.guard.epoch,
+            "models": list(current.models) if current and service.guard.epoch else [],
+            "in_flight": service.guard.in_flight,
+        }
+
+    @app.post("/run")
+    async def run(request: Request) -> StreamingResponse:
+        stream = service.guard.run(_REQUEST.decode(await request.body()))
+        await anext(stream)  # admitted, or StaleEpoch before any byte goes out
+        return StreamingResponse(_lines(stream), media_type="application/x-ndjson")
+
+    @app.exception_handler(StaleEpoch)
+    async def stale(_request: Request, error: StaleEpoch) -> JSONResponse:
+        problem = {"type": "urn:mathrag:stale-epoch", "title": "Stale epoch", "status": 409, "detail": error.message}
+        return JSONResponse(problem, status_code=409, media_type="application/problem+json")
+
+    return app
+
+
+async def _lines(stream: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    yield b"\n"  # headers and a first byte at once, so that a client that goes away is noticed
+    async for completion in stream:
+        yield _ENCODER.encode(completion) + b"\n"

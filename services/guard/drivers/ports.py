@@ -1,0 +1,65 @@
+"""The port of a driver: how the guard brings a model up, calls it, and gets rid of it."""
+
+from typing import Protocol
+
+from shared.contracts.calls import Decoding
+from shared.models.chat import ChatReply
+from shared.runtime.models import ModelIdentity
+
+
+class Server(Protocol):
+    """A model that is up."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that was started for it, if one was."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer."""
+        ...
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """Answer one prompt.
+
+        Raises:
+            ChatFailed: with a typed kind.
+        """
+        ...
+
+    async def exited(self) -> None:
+        """Return when the server has gone away by itself."""
+        ...
+
+    async def stop(self) -> None:
+        """Free everything; returns when it is free."""
+        ...
+
+    def memory_mib(self) -> float | None:
+        """Measured memory now, where it can be measured."""
+        ...
+
+
+class Driver(Protocol):
+    """A configured model."""
+
+    async def identify(self) -> ModelIdentity:
+        """Digest, version and options as they would be served now.
+
+        Raises:
+            DriverError: the model is not there.
+        """
+        ...
+
+    async def start(self) -> Server:
+        """Bring the model up.
+
+        Raises:
+            DriverError: it did not come up, and why.
+        """
+        ...
+
+
+class DriverError(Exception):
+    """A model could not be identified or brought up; the message names the fix."""

@@ -1,0 +1,148 @@
+"""llama.cpp in a child process of its own: what it holds is free when the process is gone."""
+
+import asyncio
+import ctypes
+import hashlib
+import json
+import os
+import secrets
+import signal
+import sys
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import psutil
+
+from services.guard.drivers.ports import DriverError
+from shared.contracts.calls import Decoding
+from shared.models.chat import ChatReply
+from shared.models.openai_compatible import OpenAICompatible
+from shared.runtime.models import ModelIdentity
+from shared.settings import Device, Model
+
+PR_SET_PDEATHSIG = 1
+STOP_S = 5.0
+
+
+class ProcessDriver:
+    """One GGUF file, served by `services.guard.llama_server`."""
+
+    def __init__(self, name: str, model: Model, device: Device) -> None:
+        if model.path is None:
+            raise DriverError(f"model {name!r}: driver `process` needs a `path`")
+        self._name = name
+        self._model = model
+        self._path = model.path
+        self._device = device
+
+    async def identify(self) -> ModelIdentity:
+        """The file's SHA-256, the version of llama.cpp's build, and the options that change a reply."""
+        return ModelIdentity(
+            name=self._name,
+            backend="llama.cpp",
+            digest=await asyncio.to_thread(_digest, self._path),
+            version=version("xllamacpp"),
+            options={"context": self._model.context, "parallel": self._model.parallel},
+            device=self._device.id,
+            needs_lease=True,
+            footprint_mib=self._model.footprint_mib,
+        )
+
+    async def start(self) -> "LlamaServer":
+        """Start the child and wait until it says where it listens."""
+        key = secrets.token_urlsafe(16)
+        arguments = [
+            *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
+            *("--context", str(self._model.context), "--parallel", str(self._model.parallel)),
+            *("--threads", str(self._model.threads)),
+        ]
+        process = await asyncio.create_subprocess_exec(
+            *arguments,
+            env={**os.environ, "MATHRAG_SERVER_KEY": key},
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        try:
+            url = await asyncio.wait_for(_announced(process), self._device.load_timeout_s)
+        except (TimeoutError, ValueError) as error:
+            await _kill(process)
+            reason = "in time" if isinstance(error, TimeoutError) else "at all; see the guard's log"
+            raise DriverError(f"model {self._name!r}: its server did not come up {reason}") from error
+        return LlamaServer(process, OpenAICompatible(url, model=self._name, api_key=key))
+
+
+class LlamaServer:
+    """A child that serves one model."""
+
+    def __init__(self, process: asyncio.subprocess.Process, chat: OpenAICompatible) -> None:
+        self._process = process
+        self._chat = chat
+
+    @property
+    def pid(self) -> int | None:
+        """The child."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child runs."""
+        return self._process.returncode is None
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """Answer one prompt."""
+        return await self._chat.complete(prompt, decoding, seed)
+
+    async def exited(self) -> None:
+        """Return when the child is gone."""
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """End the child and reap it."""
+        await self._chat.close()
+        if self.alive:
+            self._process.terminate()
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_S)
+            except TimeoutError:
+                await _kill(self._process)
+
+    def memory_mib(self) -> float | None:
+        """The child's proportional set size in MiB."""
+        try:
+            return float(psutil.Process(self._process.pid).memory_full_info().pss / 2**20)
+        except psutil.Error:
+            return None
+
+
+async def _announced(process: asyncio.subprocess.Process) -> str:
+    if process.stdout is None:
+        raise ValueError("no pipe")
+    line = await process.stdout.readline()
+    return str(json.loads(line)["url"])
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _digest(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DriverError(f"no model file at {path}: {error.strerror}; put it there or change `models`") from error
+    return _digest_of(path, status.st_mtime_ns, status.st_size)
+
+
+@cache
+def _digest_of(path: Path, _modified_ns: int, _size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

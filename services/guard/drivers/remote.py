@@ -1,0 +1,76 @@
+"""Somebody else's endpoint: nothing to load, nothing to free, no lease."""
+
+import asyncio
+import os
+
+import httpx2
+
+from services.guard.drivers.ports import DriverError
+from shared.contracts.calls import Decoding
+from shared.models.chat import ChatReply
+from shared.models.openai_compatible import OpenAICompatible
+from shared.runtime.models import ModelIdentity
+from shared.settings import Model
+
+PROBE_S = 5.0
+
+
+class RemoteDriver:
+    """An OpenAI-compatible or TGI server that the operator named."""
+
+    def __init__(self, name: str, model: Model) -> None:
+        if model.url is None:
+            raise DriverError(f"model {name!r}: driver `remote` needs a `url`")
+        self._name = name
+        self._url = model.url
+        self._key = os.environ.get(model.api_key_env) if model.api_key_env else None
+
+    async def identify(self) -> ModelIdentity:
+        """TGI names the model's revision at `/info`; other servers name nothing, and the row stays unpinned."""
+        info = await self._info()
+        return ModelIdentity(
+            name=self._name,
+            backend="tgi" if info else "openai",
+            digest=info.get("model_sha"),
+            version=str(info.get("version", "")),
+            options={"url": self._url},
+        )
+
+    async def start(self) -> "RemoteServer":
+        """Nothing is started; the endpoint is used as it is."""
+        return RemoteServer(OpenAICompatible(self._url, model=self._name, api_key=self._key))
+
+    async def _info(self) -> dict[str, str]:
+        async with httpx2.AsyncClient(timeout=PROBE_S, trust_env=False) as client:
+            try:
+                response = await client.get(self._url.rstrip("/").removesuffix("/v1") + "/info")
+                found = response.json() if response.status_code == 200 else {}
+            except (httpx2.TransportError, ValueError):
+                return {}
+        return found if isinstance(found, dict) and "model_id" in found else {}
+
+
+class RemoteServer:
+    """The endpoint, always up as far as the guard knows."""
+
+    pid = None
+    alive = True
+
+    def __init__(self, chat: OpenAICompatible) -> None:
+        self._chat = chat
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """Answer one prompt."""
+        return await self._chat.complete(prompt, decoding, seed)
+
+    async def exited(self) -> None:
+        """Never: its process is not ours."""
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """Close connections."""
+        await self._chat.close()
+
+    def memory_mib(self) -> float | None:
+        """Not ours to measure."""
+        return None

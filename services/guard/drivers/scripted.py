@@ -1,0 +1,67 @@
+"""A model that costs nothing, for tests and benchmarks: it crosses every real hop and answers by rule.
+
+It rates a document by its length and answers a question with a number made from the prompt; both depend on nothing but
+the prompt, so two runs agree.
+"""
+
+import asyncio
+import zlib
+
+from shared.contracts.calls import Decoding
+from shared.models.chat import ChatReply
+from shared.runtime.models import ModelIdentity
+from shared.settings import Device, Model
+
+RATING = "Rating:"
+
+
+class ScriptedDriver:
+    """A model that is all rule."""
+
+    def __init__(self, name: str, model: Model, device: Device) -> None:
+        self._name = name
+        self._model = model
+        self._device = device
+
+    async def identify(self) -> ModelIdentity:
+        """Its name and a version of the rule."""
+        return ModelIdentity(
+            name=self._name,
+            backend="scripted",
+            digest="scripted",
+            version="1",
+            device=self._device.id,
+            needs_lease=True,
+            footprint_mib=self._model.footprint_mib,
+        )
+
+    async def start(self) -> "ScriptedServer":
+        """Nothing to bring up."""
+        return ScriptedServer()
+
+
+class ScriptedServer:
+    """Answers at once."""
+
+    pid = None
+
+    def __init__(self) -> None:
+        self.alive = True
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """A rating where the prompt asks for one, a boxed number elsewhere."""
+        number = zlib.crc32(f"{prompt}{seed if decoding.temperature else 0}".encode())
+        text = f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
+        return ChatReply(text=text, finish_reason="stop", prompt_tokens=len(prompt.split()), completion_tokens=1)
+
+    async def exited(self) -> None:
+        """Never by itself."""
+        await asyncio.Event().wait()
+
+    async def stop(self) -> None:
+        """Gone."""
+        self.alive = False
+
+    def memory_mib(self) -> float | None:
+        """None worth the name."""
+        return 0.0

@@ -1,0 +1,167 @@
+"""The guard: one per device, the only process that reaches the model servers.
+
+A chunk of calls is admitted only under the open epoch, and the check and the count of what is in flight happen without
+an `await` between them, so a drain can never overlook a chunk that passed the check.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from services.guard.clock import Clock
+from services.guard.drivers.ports import Server
+from shared.contracts.calls import FailureKind
+from shared.contracts.guard import Completion, End, ModelCall, RunRequest
+from shared.errors import Conflict
+from shared.models.chat import ChatFailed, ChatReply
+
+
+class StaleEpoch(Conflict):
+    """The chunk's epoch is not the open one: nothing was sent to a model."""
+
+    kind = "stale_epoch"
+
+
+class Resident:
+    """A model server with its slots."""
+
+    def __init__(self, server: Server, parallel: int) -> None:
+        self.server = server
+        self.slots = asyncio.Semaphore(parallel)
+        self.running = 0
+
+
+class Guard:
+    """Admission, execution and receipts of model calls on one device."""
+
+    def __init__(self, device: str, clock: Clock) -> None:
+        self.device = device
+        self.clock = clock
+        self.epoch: int | None = None
+        """The open epoch; None while nothing may run."""
+        self._residents: dict[int, Resident] = {}
+        self._remote: dict[int, Resident] = {}
+        self._in_flight = 0
+        self._aborting = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._running: set[asyncio.Task[Completion]] = set()
+
+    def open(self, epoch: int, residents: Mapping[int, Resident]) -> None:
+        """From now on, calls of `epoch` for these models are admitted."""
+        self._residents = dict(residents)
+        self.epoch = epoch
+
+    def close(self) -> None:
+        """Admit nothing more; what is in flight goes on."""
+        self.epoch = None
+
+    def serve_remote(self, model_id: int, resident: Resident) -> None:
+        """Admit calls of a model that needs no lease, whatever the epoch."""
+        self._remote[model_id] = resident
+
+    @property
+    def in_flight(self) -> int:
+        """Leased calls that were admitted and have not ended."""
+        return self._in_flight
+
+    async def idle(self) -> None:
+        """Return when no leased call is in flight."""
+        await self._idle.wait()
+
+    async def cancel(self) -> None:
+        """Abort what is in flight: it goes back uncharged. Returns when nothing is in flight."""
+        self._aborting = True
+        for task in tuple(self._running):
+            task.cancel()
+        await self.idle()
+        self._aborting = False
+
+    async def run(self, request: RunRequest) -> AsyncIterator[Completion | None]:
+        """Yield None once the chunk is admitted, then its completions as they end. Closing it aborts the rest.
+
+        Raises:
+            StaleEpoch: nothing of the chunk was sent.
+        """
+        leased = self._admit(request)
+        tasks = {asyncio.create_task(self._complete(call, request.epoch)) for call in request.calls}
+        self._running |= tasks if leased else set()
+        try:
+            yield None
+            for ended in asyncio.as_completed(tasks):
+                yield await ended
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._running -= tasks
+            self._leave(leased)
+
+    def _admit(self, request: RunRequest) -> int:
+        """Check the epoch and count the leased calls, in one breath."""
+        leased = [call for call in request.calls if call.model_id not in self._remote]
+        if leased and (self.epoch is None or request.epoch != self.epoch):
+            raise StaleEpoch(f"epoch {request.epoch} is not open; the device's epoch is {self.epoch or 'none'}")
+        foreign = next((call.model_id for call in leased if call.model_id not in self._residents), None)
+        if foreign is not None:
+            raise StaleEpoch(f"model {foreign} is not resident in epoch {self.epoch}")
+        self._in_flight += len(leased)
+        if leased:
+            self._idle.clear()
+        return len(leased)
+
+    def _leave(self, leased: int) -> None:
+        self._in_flight -= leased
+        if self._in_flight == 0:
+            self._idle.set()
+
+    async def _complete(self, call: ModelCall, epoch: int | None) -> Completion:
+        resident = self._remote.get(call.model_id)
+        epoch = None if resident else epoch
+        resident = resident or self._residents[call.model_id]
+        started, concurrency = self.clock.now(), 0
+        try:
+            async with resident.slots:
+                resident.running += 1
+                started, concurrency = self.clock.now(), resident.running
+                try:
+                    result = await _outcome(resident.server, call)
+                finally:
+                    resident.running -= 1
+        except asyncio.CancelledError:
+            if not self._aborting:
+                raise
+            result = {"end": End.RELEASED}
+        return Completion(
+            id=call.id,
+            started_at=started,
+            ended_at=self.clock.now(),
+            device=self.device,
+            epoch=epoch,
+            concurrency=concurrency,
+            **result,
+        )
+
+
+async def _outcome(server: Server, call: ModelCall) -> dict[str, Any]:
+    try:
+        reply: ChatReply = await server.complete(call.prompt, call.decoding, call.seed)
+    except ChatFailed as failed:
+        if failed.kind is FailureKind.CONNECTION and not await _survives(server):
+            return {"end": End.LAPSED, "detail": "the model server died"}
+        return {"failure": failed.kind, "detail": failed.detail[:500]}
+    return {
+        "text": reply.text,
+        "finish_reason": reply.finish_reason,
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+    }
+
+
+async def _survives(server: Server) -> bool:
+    """A lost connection is seen before the exit status of who lost it: give it a moment."""
+    try:
+        await asyncio.wait_for(server.exited(), 0.5)
+    except TimeoutError:
+        return server.alive
+    return False

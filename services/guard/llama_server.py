@@ -1,0 +1,50 @@
+"""The child that serves one GGUF model; it says where it listens in one JSON line and ends at SIGTERM.
+
+The API key comes through the environment: a process list shows arguments.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import xllamacpp
+
+
+def serve(path: Path, *, context: int, parallel: int, threads: int) -> xllamacpp.Server:
+    """A server on a free loopback port; `context` is tokens per slot."""
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = context * parallel  # the slots share it
+    params.n_parallel = parallel
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.warmup = False
+    params.verbosity = -1
+    params.cache_ram_mib = 0
+    params.ctx_shift = False  # a text that does not fit must end as truncated, not silently lose its beginning
+    params.api_keys = [os.environ["MATHRAG_SERVER_KEY"]]
+    return xllamacpp.Server(params)
+
+
+def main() -> int:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--parallel", type=int, required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    options = parser.parse_args()
+    server = serve(options.path, context=options.context, parallel=options.parallel, threads=options.threads)
+    sys.stdout.write(json.dumps({"url": server.listening_address}) + "\n")
+    sys.stdout.flush()
+    signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    os._exit(0)  # the process's end frees everything; a clean teardown would only take longer
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    sys.exit(main())

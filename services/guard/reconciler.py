@@ -1,0 +1,220 @@
+"""Bring the device to the residency that is wanted: the flip machine's effects, carried out one after another."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from sqlalchemy import text
+
+from services.guard.drivers.ports import Driver, DriverError, Server
+from services.guard.guard import Guard, Resident
+from shared.lease import residencies
+from shared.lease.flip import Effect, Event, FlipMachine, FlipState
+from shared.lease.lease import Phase
+from shared.lease.residencies import Residency
+from shared.settings import Device, Model
+from shared.storage.database import Database
+
+_log = logging.getLogger(__name__)
+
+MODELS = text("SELECT id, name, hash FROM models WHERE id = ANY(:ids)")
+UNFINISHED = ("draining", "unloading", "loading", "open")
+ENDED = (FlipState.CLOSED, FlipState.QUARANTINED)
+Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
+
+
+class Reconciler:
+    """The flips of one device. `announce` publishes the lease and, once it is open, ticks the lanes."""
+
+    def __init__(
+        self,
+        database: Database,
+        guard: Guard,
+        device: Device,
+        models: Mapping[str, Model],
+        drivers: Mapping[str, Driver],
+        announce: Announce,
+    ) -> None:
+        self._database = database
+        self._guard = guard
+        self._device = device
+        self._models = models
+        self._drivers = drivers
+        self._announce = announce
+        self._machine = FlipMachine()
+        self._servers: dict[int, Server] = {}
+        self._resident_names: dict[int, str] = {}
+        self._current: Residency | None = None
+        self._wanted: Residency | None = None
+        self._reason: str | None = None
+
+    @property
+    def state(self) -> FlipState:
+        """The machine's state."""
+        return self._machine.state
+
+    @property
+    def current(self) -> Residency | None:
+        """The residency that is open, or the last that was."""
+        return self._current
+
+    async def take_over(self) -> None:
+        """Close what a dead guard left: its children died with it, its epoch must never be served again."""
+        async with self._database.transaction() as connection:
+            for left in await residencies.unclosed(connection, self._device.id):
+                await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "guard_restart")
+
+    async def reconcile(self) -> None:
+        """One look: flip if a newer residency is wanted, close if a server has died."""
+        if self._machine.state is FlipState.OPEN and any(not server.alive for server in self._servers.values()):
+            self._reason = "server_exit"
+            await self._run(Event.SERVER_EXIT)
+        async with self._database.transaction() as connection:
+            newest = await residencies.newest(connection, self._device.id)
+        if newest is not None and newest.state == "wanted":
+            self._wanted = newest
+            self._reason = None
+            await self._run(Event.WANTED)
+        elif newest is not None and newest.state in UNFINISHED and self._machine.state in ENDED:
+            # The flip ended while the database could not be told.
+            await self._move(newest.epoch, "quarantined", self._reason or "the flip was interrupted")
+
+    async def close(self) -> None:
+        """Shut down: close the residency and stop the servers."""
+        self._guard.close()
+        if self._machine.state is FlipState.OPEN:
+            self._reason = "guard_stopped"
+            await self._close_row()
+        await self._unload()
+
+    async def _run(self, event: Event) -> None:
+        """Feed the machine until it has no more effects."""
+        pending: Event | None = event
+        while pending is not None:
+            effects, pending = self._machine.on(pending), None
+            for effect in effects:
+                try:
+                    pending = await self._effect(effect) or pending
+                except Exception as error:  # noqa: BLE001 - whatever fails in a step, the device ends in quarantine and says why
+                    _log.exception("%s failed", effect.value)
+                    self._reason = f"{effect.value}: {error}"
+                    pending = Event.FAILED
+                    break
+
+    async def _effect(self, effect: Effect) -> Event | None:
+        effects: dict[Effect, Callable[[], Awaitable[Event | None]]] = {
+            Effect.DRAIN: self._drain,
+            Effect.CANCEL: self._cancel,
+            Effect.CLOSE: self._close_row,
+            Effect.UNLOAD: self._unload,
+            Effect.VERIFY_FREE: self._verify_free,
+            Effect.LOAD: self._load,
+            Effect.VERIFY_RESIDENT: self._verify_resident,
+            Effect.OPEN: self._open,
+            Effect.QUARANTINE: self._quarantine,
+        }
+        return await effects[effect]()
+
+    async def _drain(self) -> Event:
+        self._guard.close()
+        await self._say("draining", Phase.DRAINING)
+        try:
+            await asyncio.wait_for(self._guard.idle(), self._device.drain_timeout_s)
+        except TimeoutError:
+            return Event.DRAIN_TIMEOUT
+        return Event.DRAINED
+
+    async def _cancel(self) -> None:
+        self._guard.close()
+        await self._guard.cancel()
+
+    async def _close_row(self) -> None:
+        self._guard.close()
+        if self._current is not None:
+            await self._move(self._current.epoch, "closed", self._reason)
+
+    async def _unload(self) -> Event:
+        if self._machine.state is FlipState.UNLOADING:
+            await self._say("unloading", Phase.LOADING)
+        await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        return Event.UNLOADED
+
+    async def _verify_free(self) -> Event:
+        """Nothing that was started may still be alive, and what comes must fit the budget."""
+        alive = [server.pid for server in self._servers.values() if server.alive]
+        if alive:
+            raise DriverError(f"model servers {alive} are still alive after their stop")
+        self._servers.clear()
+        wanted = self._want()
+        self._resident_names = await self._names(wanted)
+        needed = sum(self._models[name].footprint_mib for name in self._resident_names.values())
+        if needed > self._device.budget_mib:
+            names = ", ".join(sorted(self._resident_names.values()))
+            raise DriverError(f"{names} need {needed} MiB, the budget is {self._device.budget_mib} MiB")
+        return Event.FREE
+
+    async def _load(self) -> Event:
+        wanted = self._want()
+        await self._move(wanted.epoch, "loading")
+        for model_id, name in self._resident_names.items():
+            began = self._guard.clock.now()
+            server = await self._drivers[name].start()
+            self._servers[model_id] = server
+            seconds = (self._guard.clock.now() - began).total_seconds()
+            async with self._database.transaction() as connection:
+                entry = {"model": model_id, "name": name, "pid": server.pid, "seconds": round(seconds, 3)}
+                await residencies.started(connection, wanted.epoch, entry)
+        return Event.LOADED
+
+    async def _verify_resident(self) -> Event:
+        """Every server is alive, and serves what its row says: a file that was replaced would be another model."""
+        for model_id, server in self._servers.items():
+            identity = await self._drivers[self._resident_names[model_id]].identify()
+            if identity.hash != self._hashes[model_id]:
+                raise DriverError(f"model {identity.name!r} is not the one jobs were submitted with; restart the guard")
+            if not server.alive:
+                raise DriverError(f"the server of {identity.name!r} died while it was loading")
+        memory = {str(model_id): server.memory_mib() for model_id, server in self._servers.items()}
+        async with self._database.transaction() as connection:
+            await residencies.measured(connection, self._want().epoch, {"memory_mib": memory})
+        return Event.RESIDENT
+
+    async def _open(self) -> None:
+        wanted = self._want()
+        await self._move(wanted.epoch, "open")
+        self._current, self._reason = wanted, None
+        residents = {
+            model_id: Resident(server, self._models[self._resident_names[model_id]].parallel)
+            for model_id, server in self._servers.items()
+        }
+        self._guard.open(wanted.epoch, residents)
+        await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
+
+    async def _quarantine(self) -> None:
+        wanted = self._want()
+        if self._current is not None and self._current.epoch != wanted.epoch:
+            await self._move(self._current.epoch, "closed", self._reason)
+        await self._say("quarantined", Phase.QUARANTINED)
+
+    def _want(self) -> Residency:
+        if self._wanted is None:
+            raise RuntimeError("no residency is wanted")
+        return self._wanted
+
+    async def _say(self, state: str, phase: Phase) -> None:
+        await self._move(self._want().epoch, state, self._reason)
+        await self._announce(self._want().epoch, phase, ())
+
+    async def _move(self, epoch: int, state: str, reason: str | None = None) -> None:
+        async with self._database.transaction() as connection:
+            await residencies.move(connection, epoch, state, self._guard.clock.now(), reason)
+
+    async def _names(self, wanted: Residency) -> dict[int, str]:
+        """Names of the wanted models in this guard's configuration."""
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(MODELS, {"ids": list(wanted.models)})).all()
+        unknown = [row.name for row in rows if row.name not in self._drivers]
+        if unknown or len(rows) < len(wanted.models):
+            raise DriverError(f"this guard does not serve {unknown or 'a wanted model'}; add it to `models`")
+        self._hashes = {row.id: row.hash for row in rows}
+        return {row.id: row.name for row in rows}

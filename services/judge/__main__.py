@@ -1,0 +1,26 @@
+"""`python -m services.judge`: the worker of the judge lane: retrieve, judge, grade."""
+
+from collections.abc import Mapping
+
+from services.judge.grades import Grades
+from services.judge.grading_pool import GradingPool
+from services.judge.retrieving import Retrieving
+from shared.contracts.calls import Lane
+from shared.runtime.execution import Executor
+from shared.runtime.process import Tools, serve
+from shared.runtime.prompting import Prompting
+from shared.settings import load
+
+
+async def executors(tools: Tools) -> Mapping[str, Executor]:
+    """One executor a role."""
+    limits = tools.settings.workers
+    return {
+        "retrieve": Retrieving(tools.database, tools.settings.retriever_url),
+        "judge": Prompting(tools.database, tools.guard),
+        "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
+    }
+
+
+if __name__ == "__main__":
+    serve(Lane.JUDGE, load(), executors)

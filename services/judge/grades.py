@@ -1,0 +1,35 @@
+"""Grade calls, on a pool of processes that can be killed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from services.judge.grading_pool import GradingPool
+from shared.runtime.binding import Request
+from shared.runtime.claims import Answered, Claimed, Receipt
+
+_REQUEST = msgspec.json.Decoder(Request)
+
+
+class Grades:
+    """The executor of grade calls."""
+
+    def __init__(self, pool: GradingPool) -> None:
+        self._pool = pool
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
+        """Grades as they come; the pool decides how many run at once."""
+        for ended in asyncio.as_completed([self._grade(call) for call in calls]):
+            yield await ended
+
+    async def _grade(self, call: Claimed) -> Answered:
+        values = _REQUEST.decode(call.request).values
+        started = datetime.now(UTC)
+        reply = await self._pool.grade(_text(values["answer"]), _text(values["gold"]) or "")
+        return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC)))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

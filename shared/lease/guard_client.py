@@ -1,0 +1,56 @@
+"""How a worker talks to the guard: a chunk goes out, completions stream back."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import httpx2
+import msgspec
+
+from shared.contracts.guard import Completion, ModelCall, RunRequest
+
+_LINE = msgspec.json.Decoder(Completion)
+_ENCODER = msgspec.json.Encoder()
+
+
+class NotGranted(Exception):
+    """The guard took no byte of the chunk: another epoch, a drain, or no guard at all. The calls go back uncharged."""
+
+
+class Broken(Exception):
+    """The guard went away while the chunk ran: what it has not answered is suspect."""
+
+
+class GuardClient:
+    """One device's guard."""
+
+    def __init__(self, url: str) -> None:
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
+        timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard has the deadlines
+        self._client = httpx2.AsyncClient(base_url=url, limits=limits, timeout=timeout, trust_env=False)
+
+    async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
+        """Completions as they come.
+
+        Raises:
+            NotGranted: the guard refused the chunk or cannot be reached.
+            Broken: the stream ended early.
+        """
+        body = _ENCODER.encode(RunRequest(epoch=epoch, calls=tuple(calls)))
+        answered = 0
+        try:
+            async with self._client.stream("POST", "/run", content=body) as response:
+                if response.status_code != 200:
+                    raise NotGranted(f"HTTP {response.status_code}: {(await response.aread()).decode()[:300]}")
+                async for line in response.aiter_lines():
+                    if line:
+                        answered += 1
+                        yield _LINE.decode(line)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise NotGranted(repr(error)) from error
+        except httpx2.TransportError as error:
+            raise Broken(repr(error)) from error
+        if answered < len(calls):
+            raise Broken(f"{len(calls) - answered} of {len(calls)} calls got no answer")
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.aclose()

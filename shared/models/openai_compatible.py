@@ -1,0 +1,101 @@
+"""Chat with an OpenAI-compatible or text-generation-inference server through `huggingface_hub`'s client.
+
+Only `chat_completion` is used: with a base URL, the client's `text_generation` has been seen to send prompts to a
+public model instead (huggingface_hub#2804). Besides, every request of the process is held against the hosts that were
+declared.
+"""
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+from huggingface_hub import AsyncInferenceClient, set_async_client_factory
+from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
+
+from shared.contracts.calls import Decoding, FailureKind
+from shared.models.chat import ChatFailed, ChatReply
+
+_declared: set[str] = set()
+
+
+class ForeignHost(RuntimeError):
+    """A request was about to leave for a host that no operator declared."""
+
+
+async def _only_declared(request: httpx2.Request) -> None:
+    host = request.url.netloc.decode()
+    if host not in _declared:
+        raise ForeignHost(f"refused a request to {host!r}; declared model servers: {sorted(_declared)}")
+
+
+def _client() -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+    # trust_env off: a proxy of the environment must not see prompts.
+    return httpx2.AsyncClient(event_hooks={"request": [_only_declared]}, limits=limits, trust_env=False)
+
+
+class OpenAICompatible:
+    """One model on one server."""
+
+    def __init__(self, base_url: str, *, model: str, api_key: str | None = None, timeout_s: float = 120.0) -> None:
+        _declared.add(urlsplit(base_url).netloc)
+        set_async_client_factory(_client)
+        self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout_s)
+        self._model = model
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """Answer one user message.
+
+        Raises:
+            ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
+        """
+        try:
+            reply = await self._client.chat_completion(
+                [{"role": "user", "content": prompt}],
+                model=self._model,
+                temperature=decoding.temperature,
+                max_tokens=decoding.max_tokens,
+                seed=seed,
+            )
+        except InferenceTimeoutError as error:
+            raise ChatFailed(FailureKind.TIMEOUT, str(error)) from error
+        except HfHubHTTPError as error:
+            raise _refused(error) from error
+        except httpx2.TransportError as error:
+            raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
+        return _reply(reply)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+
+def _reply(reply: Any) -> ChatReply:
+    if not reply.choices:
+        raise ChatFailed(FailureKind.BACKEND_ERROR, "the reply holds no choice")
+    choice, usage = reply.choices[0], reply.usage
+    return ChatReply(
+        text=choice.message.content or "",
+        finish_reason=choice.finish_reason or "",
+        prompt_tokens=usage.prompt_tokens if usage else None,
+        completion_tokens=usage.completion_tokens if usage else None,
+    )
+
+
+def _refused(error: HfHubHTTPError) -> ChatFailed:
+    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server."""
+    body = error.response.text[:500]
+    if error.response.status_code in (400, 413, 422) and _exceeds_context(body):
+        return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
+    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {error.response.status_code}: {body}")
+
+
+def _exceeds_context(body: str) -> bool:
+    """llama.cpp says `exceed_context_size_error`, TGI "`inputs` tokens + `max_new_tokens` must be", vLLM "maximum
+    context length"."""
+    try:
+        text = json.dumps(json.loads(body)).lower()
+    except ValueError:
+        text = body.lower()
+    return any(sign in text for sign in ("exceed_context_size", "max_new_tokens", "maximum context length"))

@@ -1,0 +1,108 @@
+"""A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker."""
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from celery import Celery, signals
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from shared.contracts.calls import Lane
+from shared.lease.guard_client import GuardClient
+from shared.lease.lease import RedisLease
+from shared.queue import DRAIN, Ticker, celery_app
+from shared.runtime.execution import Executor
+from shared.runtime.worker import Worker
+from shared.settings import Settings
+from shared.storage.database import Database
+
+HEARTBEAT_S = 5
+HEARTBEAT_TTL_S = 15
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What an executor may need, made in the child."""
+
+    settings: Settings
+    database: Database
+    guard: GuardClient
+
+
+Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
+
+
+class Child:
+    """What lives in the forked process. Connections must not cross a fork, so it is made on the first tick."""
+
+    def __init__(self, lane: Lane, settings: Settings, app: Celery, executors: Executors) -> None:
+        self._lane = lane
+        self._settings = settings
+        self._app = app
+        self._executors = executors
+        self._loop = asyncio.new_event_loop()
+        self._worker: Worker | None = None
+
+    def drain(self) -> None:
+        """One tick."""
+        self._loop.run_until_complete(self._drain())
+
+    async def _drain(self) -> None:
+        if self._worker is None:
+            self._worker = await self._make()
+        await self._worker.drain()
+
+    async def _make(self) -> Worker:
+        settings = self._settings
+        database = Database(settings.database_url, pinned=True)
+        redis = Redis.from_url(settings.redis_url)
+        tools = Tools(settings, database, GuardClient(settings.guard_url))
+        return Worker(
+            self._lane,
+            database,
+            await self._executors(tools),
+            name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
+            lease=RedisLease(redis, settings.device.id),
+            ticker=Ticker(self._app, redis),
+            limits=settings.workers,
+        )
+
+
+def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
+    """Run the lane's Celery worker until it is told to stop."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    app = celery_app(settings.redis_url, settings.workers.tick_s)
+    child: list[Child] = []
+
+    @app.task(name=DRAIN)  # type: ignore[untyped-decorator]
+    def drain() -> None:
+        if not child:
+            child.append(Child(lane, settings, app, executors))
+        child[0].drain()
+
+    @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
+    def ready(**_: object) -> None:
+        threading.Thread(target=_beat, args=(lane, settings.redis_url), daemon=True).start()
+
+    app.worker_main(["worker", "--queues", lane.value, "--loglevel", "WARNING", "--without-gossip", "--without-mingle"])
+
+
+def _beat(lane: Lane, redis_url: str) -> None:
+    """Say that the worker is there, for readiness and `mathrag status`."""
+    key = f"mathrag:worker:{lane.value}:{os.getpid()}"
+    redis = SyncRedis.from_url(redis_url)
+    stop = threading.Event()
+    while not stop.wait(0):
+        try:
+            redis.set(key, socket.gethostname(), ex=HEARTBEAT_TTL_S)
+        except RedisError as error:
+            _log.warning("heartbeat not written: %s", error)
+        stop.wait(HEARTBEAT_S)

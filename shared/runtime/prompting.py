@@ -1,0 +1,138 @@
+"""Calls that a model answers: render the prompt, send it through the guard, read the reply. Both workers use it."""
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from shared.contracts.calls import Failure, FailureKind, Generated, Reply
+from shared.contracts.documents import Document
+from shared.contracts.guard import Completion, End, ModelCall
+from shared.lease.guard_client import GuardClient
+from shared.rag.parsing import parse_rating
+from shared.rag.prompts import Value, render, template
+from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
+from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.execution import Lapse, Release
+from shared.runtime.library import LibraryCache
+from shared.storage.database import Database
+
+_REQUEST = msgspec.json.Decoder(Request)
+
+
+class TemplateChanged(Exception):
+    """The template of a queued call is not the one that is installed."""
+
+
+class Prompting:
+    """The executor of judge and generate calls."""
+
+    def __init__(self, database: Database, guard: GuardClient) -> None:
+        self._database = database
+        self._guard = guard
+        self._library = LibraryCache()
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """Replies as they come; a call whose model server died comes back as a `Lapse`."""
+        prompts, refused = await self._prompts(calls)
+        for answer in refused:
+            yield answer
+        by_id = {call.id: call for call in calls}
+        async for completion in self._guard.run(epoch, list(prompts.values())) if prompts else _nothing():
+            call = by_id[completion.id]
+            if completion.end is End.ANSWERED:
+                yield Answered(
+                    call_id=call.id,
+                    reply=read_reply(call.role, completion),
+                    receipt=_receipt(completion, prompts[call.id].prompt),
+                )
+            else:
+                yield Lapse(call.id) if completion.end is End.LAPSED else Release(call.id)
+
+    async def _prompts(self, calls: Sequence[Claimed]) -> tuple[dict[int, ModelCall], list[Answered]]:
+        """Model calls by id, and the failures of those whose template is no longer installed."""
+        requests = {call.id: _REQUEST.decode(call.request) for call in calls}
+        async with self._database.transaction() as connection:
+            references = {ref.doc for request in requests.values() for ref in _references(request)}
+            await self._library.ensure(connection, references)
+        prompts, refused = {}, []
+        for call in calls:
+            try:
+                prompts[call.id] = self._model_call(call, requests[call.id])
+            except TemplateChanged as error:
+                refused.append(_refused(call, str(error)))
+        return prompts, refused
+
+    def _model_call(self, call: Claimed, request: Request) -> ModelCall:
+        if request.decoding is None:
+            raise ValueError(f"call {call.id} has no decoding")
+        return ModelCall(
+            id=call.id,
+            model_id=call.model_id,
+            prompt=rendered(request, self._library),
+            decoding=request.decoding,
+            seed=seed_of(call.key),
+        )
+
+
+def rendered(request: Request, library: Mapping[str, Document]) -> str:
+    """The prompt of a request.
+
+    Raises:
+        TemplateChanged: the installed template is not the one that the request names.
+    """
+    name = request.template.partition("@")[0]
+    if template_reference(name) != request.template:
+        raise TemplateChanged(f"the request names {request.template}, installed is {template_reference(name)}")
+    values = {slot: _value(value, library) for slot, value in request.values.items() if value is not None}
+    return render(template(name), values)
+
+
+def read_reply(role: str, completion: Completion) -> Reply:
+    """A completion as the reply that its role promises; a judge without a rating is a failure, not a score."""
+    if completion.failure is not None:
+        return Failure(kind=completion.failure, detail=completion.detail)
+    truncated = completion.finish_reason == "length"
+    if role == "judge":
+        return parse_rating(completion.text, truncated=truncated)
+    if not completion.text.strip():
+        return Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
+    return Generated(text=completion.text.replace("\0", "�"), truncated=truncated)
+
+
+def _refused(call: Claimed, detail: str) -> Answered:
+    now = datetime.now(UTC)
+    reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
+    return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
+
+
+async def _nothing() -> AsyncIterator[Completion]:
+    for completion in ():
+        yield completion
+
+
+def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
+    if isinstance(value, str):
+        return value
+    return library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
+
+
+def _references(request: Request) -> list[DocumentRef]:
+    values = request.values.values()
+    single = [value for value in values if isinstance(value, DocumentRef)]
+    return single + [ref for value in values if isinstance(value, list) for ref in value]
+
+
+def _receipt(completion: Completion, prompt: str) -> Receipt:
+    return Receipt(
+        started_at=completion.started_at,
+        ended_at=completion.ended_at,
+        device=completion.device,
+        epoch=completion.epoch,
+        concurrency=completion.concurrency,
+        prompt_hash=hashlib.sha256(prompt.encode()).digest(),
+        prompt_tokens=completion.prompt_tokens,
+        completion_tokens=completion.completion_tokens,
+        finish_reason=completion.finish_reason or None,
+    )

@@ -1,0 +1,166 @@
+"""The worker: advance what is ready, claim what may run, commit replies as they come. The same for every lane."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from sqlalchemy import text
+
+from shared.contracts.calls import Lane
+from shared.lease.guard_client import Broken, NotGranted
+from shared.lease.lease import RedisLease
+from shared.queue import Ticker
+from shared.runtime import ending
+from shared.runtime.advance import Advancer
+from shared.runtime.claims import Answered, Claim, Claims
+from shared.runtime.execution import Executor, Lapse, Release
+from shared.runtime.lapses import lapse
+from shared.runtime.windows import windows
+from shared.settings import Workers
+from shared.storage.database import Database
+
+POLL_S = 0.25
+"""A worker with calls in flight looks for new ones this often; without any it ends and waits for a tick."""
+
+# Models that need no lease first: what they answer gives the leased ones work.
+SOURCES = text("""
+    SELECT m.id, m.needs_lease FROM models m
+    WHERE EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
+    ORDER BY m.needs_lease, m.id""")
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One process's work on one lane."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        database: Database,
+        executors: Mapping[str, Executor],
+        *,
+        name: str,
+        lease: RedisLease,
+        ticker: Ticker,
+        limits: Workers,
+    ) -> None:
+        self._lane = lane
+        self._database = database
+        self._executors = executors
+        self._name = name
+        self._lease = lease
+        self._ticker = ticker
+        self._limits = limits
+        self._claims = Claims(database, name, limits.claim_ttl_s)
+        self._advancer = Advancer(database)
+        self._progress = asyncio.Event()
+
+    async def drain(self) -> None:
+        """Work until nothing is left that may run now, or the tick's time is up."""
+        await self._ticker.begun(self._lane)
+        deadline = time.monotonic() + self._limits.tick_s
+        running: set[asyncio.Task[None]] = set()
+        helped = False
+        try:
+            while True:
+                advanced = await self._advance()
+                while len(running) < self._limits.streams and time.monotonic() < deadline:
+                    task = await self._start()
+                    if task is None:
+                        break
+                    running.add(task)
+                    if not helped:  # other workers of this lane, if there are any
+                        helped = True
+                        await self._ticker.tick(self._lane)
+                if not running and (not advanced or time.monotonic() >= deadline):
+                    break
+                running = await self._wait(running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        if time.monotonic() >= deadline:
+            await self._ticker.tick(self._lane)
+
+    async def _advance(self) -> bool:
+        """Advance everything that is ready; wake the other lanes that got work."""
+        any_advanced = False
+        while (advanced := await self._advancer.advance()).samples:
+            any_advanced = True
+            for lane in advanced.lanes - {self._lane}:
+                await self._ticker.tick(lane)
+            if advanced.jobs:
+                await ending.finish(self._database)
+        return any_advanced
+
+    async def _start(self) -> asyncio.Task[None] | None:
+        """Claim one chunk of whatever may run now and start on it."""
+        lease = await self._lease.read()
+        async with self._database.transaction() as connection:
+            sources = (await connection.execute(SOURCES, {"lane": self._lane.value})).all()
+        for model_id, needs_lease in sources:
+            if needs_lease and not (lease and lease.grants(model_id)):
+                continue
+            claim = await self._claims.claim(self._lane, model_id, self._limits.chunk)
+            if claim:
+                epoch = lease.epoch if needs_lease and lease else None
+                return asyncio.create_task(self._run(claim, epoch))
+        return None
+
+    async def _wait(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Until a chunk has ended, a reply is committed, or it is time to look again."""
+        if not running:
+            return running
+        self._progress.clear()
+        progress = asyncio.create_task(self._progress.wait())
+        done, _ = await asyncio.wait({*running, progress}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        progress.cancel()
+        for task in done - {progress}:
+            task.result()
+        return running - done
+
+    async def _run(self, claim: Claim, epoch: int | None) -> None:
+        """Execute a chunk. Whatever happens, every call of it is answered, given back, or charged."""
+        open_calls = {call.id for call in claim.calls}
+        renewing = asyncio.create_task(self._renew(claim, open_calls))
+        executor = self._executors[claim.calls[0].role]
+        try:
+            async for batch in windows(executor.run(claim.calls, epoch), self._limits.window_ms / 1000):
+                await self._commit(claim, [each for each in batch if isinstance(each, Answered)])
+                await self._give_back(claim, batch)
+                open_calls -= {each.call_id for each in batch}
+                self._progress.set()
+        except NotGranted as refused:
+            _log.info("chunk of %d not granted: %s", len(open_calls), refused)
+            await self._claims.release(claim.token, sorted(open_calls))
+        except Broken as broken:
+            _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
+            await lapse(self._database, self._name, claim.token, sorted(open_calls))
+        finally:
+            renewing.cancel()
+
+    async def _commit(self, claim: Claim, answers: list[Answered]) -> None:
+        if not answers:
+            return
+        accepted = await self._claims.answer(claim.token, answers)
+        stale = {answer.call_id for answer in answers} - set(accepted)
+        if stale:
+            _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
+
+    async def _give_back(self, claim: Claim, batch: list[Answered | Lapse | Release]) -> None:
+        released = [each.call_id for each in batch if isinstance(each, Release)]
+        lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
+        if released:
+            await self._claims.release(claim.token, released)
+        if lapsed:
+            await lapse(self._database, self._name, claim.token, lapsed)
+
+    async def _renew(self, claim: Claim, open_calls: set[int]) -> None:
+        """Keep the claim while the chunk runs; on an event loop that only waits, this is never late."""
+        with suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(self._limits.claim_ttl_s / 3)
+                await self._claims.renew(claim.token, sorted(open_calls))
