@@ -1,15 +1,188 @@
 """The embedded PostgreSQL and Redis are real, keep their state, and change nothing outside their folder."""
 
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
 import pytest
+import redis.asyncio
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import create_async_engine
 
+from services.orchestrator.stack import passwords, process
+from services.orchestrator.stack import postgres as pg
+from services.orchestrator.stack import redis as rd
+from services.orchestrator.stack.migration import migrate
+from services.orchestrator.stack.ports import free_port
+from shared.errors import Unavailable
 from shared.storage.database import Database
 
+pytestmark = pytest.mark.anyio
 
-@pytest.mark.anyio
-async def test_application_may_not_update_attempts(database: Database) -> None:
-    """The application's role has no right to change an attempt."""
-    with pytest.raises(DBAPIError, match="permission denied"):
-        async with database.transaction() as connection:
-            await connection.execute(text("UPDATE attempts SET accepted = false"))
+
+@asynccontextmanager
+async def started(server: pg.Postgres | rd.Redis) -> AsyncIterator[psutil.Process]:
+    """Ready inside the block, stopped after it."""
+    server.prepare()
+    log = server.directory.with_name("server.log")
+    stop = pg.STOP_SIGNAL if isinstance(server, pg.Postgres) else rd.STOP_SIGNAL
+    child = process.spawn(server.command(), log=log, dies_by=stop)
+    try:
+        await process.wait_ready("server", child, server.ready, log=log)
+        yield psutil.Process(child.pid)
+    finally:
+        await process.stop(child, by=stop)
+    assert child.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory, shared because making a cluster takes seconds, in a folder that only its owner may enter."""
+    folder = tmp_path_factory.mktemp("private")
+    folder.chmod(0o700)
+    (folder / "data").mkdir()
+    return folder / "data"
+
+
+@pytest.fixture
+def postgres(data_dir: Path) -> pg.Postgres:
+    """A server on that directory that is not running."""
+    return pg.Postgres(data_dir / "postgres", port=free_port(), passwords=passwords.remembered(data_dir))
+
+
+async def _fetch(url: str, sql: str) -> list[tuple[object, ...]]:
+    engine = create_async_engine(url)
+    try:
+        async with engine.begin() as connection:
+            result = await connection.execute(text(sql))
+            return [tuple(row) for row in result] if result.returns_rows else []
+    finally:
+        await engine.dispose()
+
+
+async def test_nothing_outside_the_data_directory_changes(postgres: pg.Postgres, data_dir: Path) -> None:
+    """Creating and starting PostgreSQL, also as root, changes no permission and no account outside its folder."""
+    before = _outside(data_dir)
+    async with started(postgres):
+        assert _outside(data_dir) == before
+    assert _outside(data_dir) == before
+
+
+def _outside(data_dir: Path) -> list[object]:
+    binary = Path(pg._binary("postgres"))
+    watched = [data_dir, *data_dir.parents, binary, *binary.parents]
+    return [Path("/etc/passwd").read_bytes(), *((path, _permissions(path)) for path in watched)]
+
+
+def _permissions(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mode, status.st_uid, status.st_gid
+
+
+async def test_roles_exist_and_rule_nothing(postgres: pg.Postgres) -> None:
+    """The owner owns the database; neither role is a superuser; both log in with their own password."""
+    async with started(postgres):
+        await postgres.create_database()
+        await postgres.create_database()
+        roles = await _fetch(
+            postgres.url(), "SELECT rolname, rolsuper FROM pg_roles WHERE rolname ~ '^mathrag' ORDER BY 1"
+        )
+        owner = await _fetch(
+            postgres.owner_url(), "SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = 'mathrag'"
+        )
+    assert roles == [("mathrag_app", False), ("mathrag_owner", False)]
+    assert owner == [("mathrag_owner",)]
+
+
+async def test_migrated_rows_survive_a_restart(postgres: pg.Postgres) -> None:
+    """What was committed is there after stop and start; migrating again changes nothing."""
+    async with started(postgres):
+        await postgres.create_database()
+        await migrate(postgres.owner_url())
+        await _fetch(postgres.url(), "INSERT INTO documents VALUES ('\\x01', 'problem', 'body')")
+    async with started(postgres):
+        await migrate(postgres.owner_url())
+        assert await _fetch(postgres.url(), "SELECT problem, body FROM documents") == [("problem", "body")]
+
+
+async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
+    """kill -9 of the server loses nothing that was committed, and its pid file does not block the next start."""
+    postgres.prepare()
+    log = postgres.directory.with_name("server.log")
+    child = process.spawn(postgres.command(), log=log, dies_by=pg.STOP_SIGNAL)
+    await process.wait_ready("postgres", child, postgres.ready, log=log)
+    await postgres.create_database()
+    await _fetch(postgres.owner_url(), "CREATE TABLE kept AS SELECT 1 AS one")
+    left = psutil.Process(child.pid).children()
+    child.kill()
+    child.wait()
+    await asyncio.to_thread(psutil.wait_procs, left, timeout=10)
+    async with started(postgres):
+        assert await _fetch(postgres.owner_url(), "SELECT one FROM kept") == [(1,)]
+
+
+async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
+    """Someone else's password is an error at once, not a minute of waiting."""
+    async with started(postgres):
+        stranger = pg.Postgres(postgres.directory, port=postgres.port, passwords=passwords.Passwords())
+        with pytest.raises(Unavailable, match="refuses the password"):
+            await stranger.ready()
+
+
+async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> None:
+    """No password in the process list or in the log; the file that keeps them is for its owner only."""
+    secrets = passwords.remembered(data_dir)
+    async with started(postgres) as server:
+        await postgres.create_database()
+        shown = " ".join(server.cmdline()) + (data_dir / "server.log").read_text()
+    assert not [secret for secret in (secrets.superuser, secrets.owner, secrets.app) if secret in shown]
+    assert stat.S_IMODE((data_dir / "passwords.json").stat().st_mode) == 0o600
+
+
+async def test_redis_keeps_its_state(data_dir: Path) -> None:
+    """A key is there after a restart; the server refuses strangers and never evicts."""
+    server = rd.Redis(data_dir / "redis", port=free_port(), passwords=passwords.Passwords())
+    async with started(server) as running, redis.asyncio.Redis.from_url(server.url()) as client:
+        await client.set("key", "value")
+        assert (await client.config_get("maxmemory-policy"))["maxmemory-policy"] == "noeviction"
+        assert server.passwords.redis not in " ".join(running.cmdline())
+        stranger = rd.Redis(server.directory, port=server.port, passwords=passwords.Passwords())
+        with pytest.raises(Unavailable, match="refuses the password"):
+            await stranger.ready()
+    async with started(server), redis.asyncio.Redis.from_url(server.url()) as client:
+        assert await client.get("key") == b"value"
+
+
+async def test_application_may_not_change_history(database: Database) -> None:
+    """The application's role has no right to change or remove an attempt."""
+    for statement in ("UPDATE attempts SET accepted = false", "DELETE FROM attempts", "TRUNCATE attempts"):
+        with pytest.raises(DBAPIError, match="permission denied"):
+            async with database.transaction() as connection:
+                await connection.execute(text(statement))
+
+
+async def test_database_fixture_is_empty_each_time(database: Database) -> None:
+    """Rows of one test are gone in the next."""
+    await _one_document(database)
+
+
+async def test_database_fixture_is_empty_each_time_again(database: Database) -> None:
+    """The same as before: whichever runs second would find the row of the first."""
+    await _one_document(database)
+
+
+async def _one_document(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("SELECT count(*) FROM documents")) == 0
+        await connection.execute(text("INSERT INTO documents VALUES ('\\x01', 'problem', 'body')"))
+
+
+async def test_redis_fixture_is_a_redis(redis_url: str) -> None:
+    """The fixture gives an empty Redis."""
+    async with redis.asyncio.Redis.from_url(redis_url) as client:
+        assert await client.dbsize() == 0
+        await client.set("left", "over")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from shared.errors import Unavailable
 
 PR_SET_PDEATHSIG = 1
-POLL_S = 0.05
+POLL_S = 0.1
 
 
 def spawn(
