@@ -39,7 +39,9 @@ class Prompting:
         for answer in refused:
             yield answer
         by_id = {call.id: call for call in calls}
-        async for completion in self._guard.run(epoch, list(prompts.values())) if prompts else _nothing():
+        if not prompts:
+            return
+        async for completion in self._guard.run(epoch, list(prompts.values())):
             call = by_id[completion.id]
             if completion.end is End.ANSWERED:
                 yield Answered(
@@ -105,11 +107,6 @@ def _refused(call: Claimed, detail: str) -> Answered:
     now = datetime.now(UTC)
     reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
     return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
-
-
-async def _nothing() -> AsyncIterator[Completion]:
-    for completion in ():
-        yield completion
 
 
 def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
