@@ -64,7 +64,6 @@ class GradingPool:
         if answer is None:
             return Graded(math_verify=False, strict=False)
         async with self._free:
-            self._refuse_if_closed()
             return await self._grade({"answer": answer, "gold": gold})
 
     async def close(self) -> None:

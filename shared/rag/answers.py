@@ -13,8 +13,12 @@ _TRAILING = ".,;:!?"
 
 class _Box(NamedTuple):
     start: int
-    content: str | None
-    """None: its brace never closes."""
+    inside: slice | None
+    """Where its content lies; None: its brace never closes. Not the content itself: nested boxes would copy it."""
+
+    def content(self, text: str) -> str:
+        """What it holds, stripped; empty if it never closes."""
+        return "" if self.inside is None else text[self.inside].strip()
 
 
 def extract(text: str) -> tuple[str | None, Extraction]:
@@ -26,11 +30,11 @@ def extract(text: str) -> tuple[str | None, Extraction]:
     Returns:
         (answer, OK), or None with UNBALANCED if some box never closes, else with MISSING.
     """
-    boxes = sorted(_boxes(text), reverse=True)
-    answer = next((box.content for box in boxes if box.content), None)
+    boxes = sorted(_boxes(text), key=lambda box: box.start, reverse=True)
+    answer = next(filter(None, (box.content(text) for box in boxes)), None)
     if answer is not None:
         return answer, Extraction.OK
-    unclosed = any(box.content is None for box in boxes)
+    unclosed = any(box.inside is None for box in boxes)
     return None, Extraction.UNBALANCED if unclosed else Extraction.MISSING
 
 
@@ -43,24 +47,24 @@ def _boxes(text: str) -> list[_Box]:
         if found == "{" or mark.group("open"):
             opened.append((found != "{", mark.start(), mark.end()))
         elif found == "}":
-            closed += _closing(opened, text, mark.start())
+            closed += _closing(opened, mark.start())
         elif _is_box(found):
             closed.append(_Box(mark.start(), _bare(text, mark.end())))
     return closed + [_Box(start, None) for is_box, start, _ in opened if is_box]
 
 
-def _closing(opened: list[tuple[bool, int, int]], text: str, end: int) -> list[_Box]:
+def _closing(opened: list[tuple[bool, int, int]], end: int) -> list[_Box]:
     """Pop the innermost open brace; the box that it closes, if it belongs to one."""
     if not opened:
         return []
     is_box, start, inside = opened.pop()
-    return [_Box(start, text[inside:end].strip())] if is_box else []
+    return [_Box(start, slice(inside, end))] if is_box else []
 
 
 def _is_box(found: str) -> bool:
     return found.startswith((r"\boxed", r"\fbox"))
 
 
-def _bare(text: str, start: int) -> str:
+def _bare(text: str, start: int) -> slice:
     match = _BARE.match(text, start)
-    return match.group().rstrip(_TRAILING) if match else ""
+    return slice(start, start + len(match.group().rstrip(_TRAILING))) if match else slice(start, start)

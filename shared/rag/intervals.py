@@ -28,6 +28,5 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
         return Interval(value=None, low=0.0, high=1.0)
     from scipy import stats  # slow to import, and most processes never need it
 
-    test = stats.binomtest(successes, n)  # type: ignore[attr-defined]  # scipy has no stubs for it
-    bounds = test.proportion_ci(confidence, method="wilson")
+    bounds = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
     return Interval(value=successes / n, low=float(bounds.low), high=float(bounds.high))

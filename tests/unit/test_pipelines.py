@@ -213,6 +213,8 @@ def test_all_retrieving_pipelines_ask_alike() -> None:
         }
         for name in ("dense", "sparse", "hybrid", "mathrag-gate")
     }
+    dense = Retrieve(question="What is x?", index="dense", k=7)
+    assert searches["dense"] == {canonical.digest(dense)}
     assert searches["hybrid"] == searches["mathrag-gate"] == searches["dense"] | searches["sparse"]
 
 

@@ -47,6 +47,11 @@ def test_documents_without_a_quality_come_last_in_fused_order() -> None:
     assert [entry.score for entry in entries] == [0.0, None, None]
 
 
+def test_without_any_quality_the_fused_order_stays() -> None:
+    """An unscored sample is a hybrid sample, whatever its hashes."""
+    assert order([("c", 0.04), ("a", 0.03), ("b", 0.02)], {}) == ["c", "a", "b"]
+
+
 def test_normalisation_covers_documents_without_a_quality_too() -> None:
     """Min and max are those of the whole candidate list."""
     entries = rerank(FUSED, {"b": 0.0})
