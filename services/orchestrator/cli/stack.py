@@ -24,6 +24,9 @@ from shared.settings import load
 DETACHED_S = 180.0
 POLL_S = 0.1
 
+ERROR = "error: "
+FIX = "  fix: "
+
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [default: .mathrag]")]
 Port = Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one. [default: 8080]")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
@@ -125,7 +128,7 @@ def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -
     deadline = time.monotonic() + DETACHED_S
     while not _runs(child.pid, data_dir):
         if child.poll() is not None:
-            raise Unavailable(f"the stack did not start: {_last_words(log)}", hint=f"less {log}")
+            raise _last_words(log)
         if time.monotonic() > deadline:
             raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
         time.sleep(POLL_S)
@@ -136,9 +139,14 @@ def _runs(pid: int, data_dir: Path) -> bool:
     return now is not None and now.pid == pid and now.phase == "running"
 
 
-def _last_words(log: Path) -> str:
-    errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
-    return errors[-1].removeprefix("error: ") if errors else "it ended without a word"
+def _last_words(log: Path) -> Unavailable:
+    # The detached supervisor ended as `up` does in the foreground: with an error and its fix, now in its log.
+    lines = log.read_text(errors="replace").splitlines()
+    last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=None)
+    if last is None:
+        return Unavailable("the supervisor ended without a word", hint=f"less {log}")
+    hint = "".join(lines[last + 1 : last + 2]).removeprefix(FIX)
+    return Unavailable(lines[last].removeprefix(ERROR), hint=hint)
 
 
 def _ready(name: str, seconds: float) -> None:
@@ -172,7 +180,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except MathragError as error:
-        typer.echo(f"error: {error.message}", err=True)
+        typer.echo(f"{ERROR}{error.message}", err=True)
         if error.hint:
-            typer.echo(f"  fix: {error.hint}", err=True)
+            typer.echo(f"{FIX}{error.hint}", err=True)
         raise typer.Exit(1) from None
