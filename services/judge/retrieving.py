@@ -17,7 +17,6 @@ TIMEOUT_S = 60.0
 
 _REQUEST = msgspec.json.Decoder(Request)
 _REPLIES = msgspec.json.Decoder(list[Retrieved])
-_ENCODER = msgspec.json.Encoder()
 
 
 class Retrieving:
@@ -48,7 +47,7 @@ class Retrieving:
 
     async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply]:
         try:
-            response = await self._client.post("/search", content=_ENCODER.encode({"searches": searches}))
+            response = await self._client.post("/search", json={"searches": searches})
         except httpx2.TimeoutException as error:
             return [Failure(kind=FailureKind.TIMEOUT, detail=repr(error))] * len(searches)
         except httpx2.TransportError as error:
