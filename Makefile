@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
-UV := $(VENV)-lock/bin/uv
+UV := $(VENV)/lock/bin/uv
 
 # --no-header, no index: a lock file names packages and hashes, never where they came from.
 COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-header \
@@ -51,11 +51,11 @@ lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) --upgrade --group dev --constraint requirements/base.txt --output-file requirements/dev.txt
 
 $(UV):
-	@$(PYTHON) -m venv $(VENV)-lock
-	@$(VENV)-lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(PYTHON) -m venv $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 
 ci: ## What runs before a change is accepted
 	@.ci/run
 
 clean: ## Remove the environment and all caches; data in .mathrag stay
-	rm -rf $(VENV) $(VENV)-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
