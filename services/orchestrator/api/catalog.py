@@ -1,0 +1,97 @@
+"""`/v1/pipelines` and `/v1/models`: what a job may ask for."""
+
+import inspect
+
+import msgspec
+from fastapi import APIRouter, Response
+from sqlalchemy import text
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, json
+from shared.pipelines import registry
+from shared.settings import Settings
+
+router = APIRouter(prefix="/v1", tags=["catalog"])
+REGISTERED = text("""
+    SELECT DISTINCT ON (name) name, digest FROM models WHERE name = ANY(:names) ORDER BY name, registered_at DESC""")
+
+
+class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipeline that a job may name."""
+
+    name: str
+    summary: str
+    calibrated: bool
+    """A calibration runs before its samples."""
+    hash: str
+    """Of the sources that decide what it does."""
+
+
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that a job may name."""
+
+    name: str
+    driver: str
+    default_for: list[str]
+    """Roles that it answers when a job does not name one."""
+    context: int
+    """Tokens."""
+    parallel: int
+    footprint_mib: int
+    """Declared; held against the device's budget."""
+    registered: bool
+    """The guard knows it."""
+    digest: str | None
+
+
+@router.get(
+    "/pipelines", summary="List pipelines",
+    responses=answers(
+        list[PipelineView],
+        [{"name": "mathrag-gate", "summary": "…", "calibrated": True, "hash": "77ab…"}],
+    ),
+)  # fmt: skip
+async def pipelines() -> Response:
+    """By name."""
+    return json([_pipeline(registry.get(name)) for name in registry.names()])
+
+
+def _pipeline(registered: registry.Registered) -> PipelineView:
+    module = inspect.getmodule(registered.run)
+    words = registered.run.__doc__ or (module.__doc__ if module else None) or ""
+    return PipelineView(
+        name=registered.name,
+        summary=words.strip().partition("\n")[0],
+        calibrated=registered.prepare is not None,
+        hash=registry.pipeline_hash(registered.name),
+    )
+
+
+@router.get(
+    "/models", summary="List models",
+    responses=answers(
+        list[ModelView],
+        [{"name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
+          "footprint_mib": 96, "registered": True, "digest": "a2d1…"}],
+    ),
+)  # fmt: skip
+async def models(held: Held) -> Response:
+    """As configured; addresses and keys are the operator's and not shown."""
+    names = sorted(held.settings.models)
+    async with held.database.transaction() as connection:
+        digests = {row.name: row.digest for row in await connection.execute(REGISTERED, {"names": names})}
+    return json([_model(held.settings, name, digests) for name in names])
+
+
+def _model(settings: Settings, name: str, digests: dict[str, str | None]) -> ModelView:
+    model = settings.models[name]
+    return ModelView(
+        name=name,
+        driver=model.driver,
+        default_for=sorted(role for role, default in settings.roles.items() if default == name),
+        context=model.context,
+        parallel=model.parallel,
+        footprint_mib=model.footprint_mib,
+        registered=name in digests,
+        digest=digests.get(name),
+    )

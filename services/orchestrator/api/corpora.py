@@ -1,0 +1,84 @@
+"""`/v1/corpora`: upload documents, and have them indexed."""
+
+from typing import Annotated, Any
+
+import httpx2
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.uploads import JSONL, Reader, spooled
+from shared.errors import Unavailable
+from shared.storage import corpora, jobs, pages
+
+router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
+INDEXING_S = 1800.0
+"""Longest that building indexes may take."""
+
+EXAMPLE: dict[str, Any] = {
+    "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
+}  # fmt: skip
+
+
+class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
+    """The corpus, and what was left out of it."""
+
+    skipped: int
+    """Lines without text, where `skip_empty` was asked for."""
+
+
+@router.post(
+    "", status_code=201, summary="Upload a corpus", openapi_extra=JSONL,
+    responses=answers(CorpusUpload, {**EXAMPLE, "skipped": 0}, status=201),
+)  # fmt: skip
+async def create(
+    request: Request,
+    held: Held,
+    name: Annotated[str, Query(examples=["math"])],
+    skip_empty: Annotated[bool, Query(description="Leave out lines without text, and count them.")] = False,  # noqa: FBT002
+) -> Response:
+    """One JSON object per line: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.
+
+    Answers when both indexes are built: 201, or 200 where the same documents were there under this name. A line that
+    cannot be used rejects the upload; nothing of it is stored.
+    """
+    async with spooled(request) as file:
+        reader = Reader(file, skip_empty=skip_empty)
+        created = await corpora.create(held.database, name, reader.corpus())
+    if not created.corpus.indexed:
+        await _index(held, created.corpus)
+    stored = await corpora.get(held.database, name)
+    upload = CorpusUpload(skipped=reader.skipped, **msgspec.structs.asdict(stored))
+    return json(upload, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
+
+
+async def _index(held: Resources, corpus: corpora.Corpus) -> None:
+    """Have the retriever build both indexes.
+
+    Raises:
+        Unavailable: it did not; the documents stay, and the same upload goes on here.
+    """
+    try:
+        url = f"{held.settings.retriever_url}/indexes"
+        reply = await held.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
+        reply.raise_for_status()
+    except httpx2.HTTPError as error:
+        raise Unavailable(
+            f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error})",
+            hint="see GET /readyz and the retriever's log, then upload the same file again: it goes on here",
+        ) from error
+
+
+@router.get(
+    "", summary="List corpora", responses=answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None})
+)
+async def listed(held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Newest first."""
+    return json(await corpora.listed(held.database, jobs.checked_limit(limit), cursor))
+
+
+@router.get("/{name}", summary="Get a corpus", responses=answers(corpora.Corpus, EXAMPLE))
+async def get(held: Held, name: str) -> Response:
+    """By name."""
+    return json(await corpora.get(held.database, name))

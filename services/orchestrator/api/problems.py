@@ -1,0 +1,111 @@
+"""Errors as RFC 9457 problems: a stable `type`, what is wrong in `detail`, what to do in `hint`, which `field`."""
+
+import logging
+import re
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from shared.errors import Invalid, InvalidLine, MathragError
+
+MEDIA_TYPE = "application/problem+json"
+PREFIX = "urn:mathrag:"
+KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_FIELD = re.compile(r"`([^`]+)`: ")
+
+_log = logging.getLogger(__name__)
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of every error."""
+
+    type: str
+    """`urn:mathrag:` and the kind; never changes for the same kind of error."""
+    title: str
+    status: int
+    detail: str
+    instance: str
+    hint: str | None = None
+    field: str | None = None
+    """Path of the field that is wrong, such as `params.gate.tau`."""
+    line: int | None = None
+    """Number of the line that is wrong, from 1."""
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of `app` with a problem."""
+    app.add_exception_handler(MathragError, _mathrag)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def problem_of(error: MathragError, instance: str) -> Problem:
+    """The problem that says what `error` says."""
+    named = _FIELD.match(error.message) if isinstance(error, Invalid) else None
+    return Problem(
+        type=PREFIX + error.kind,
+        title=error.kind.replace("_", " ").capitalize(),
+        status=error.status,
+        detail=error.message,
+        instance=instance,
+        hint=error.hint,
+        field=named[1] if named else None,
+        line=error.line if isinstance(error, InvalidLine) else None,
+    )
+
+
+def respond(problem: Problem) -> Response:
+    """`problem` as a response."""
+    headers = {"Retry-After": "2"} if problem.status == 503 else None
+    return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)
+
+
+async def _mathrag(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MathragError)  # noqa: S101 - registered for this class alone
+    return respond(problem_of(error, request.url.path))
+
+
+async def _validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
+    first = error.errors()[0]
+    field = _path(first["loc"])
+    hint = "see GET /openapi.json for the fields" if first["type"] == "extra_forbidden" else None
+    return respond(problem_of(Invalid(f"`{field}`: {_words(first)}", hint=hint), request.url.path))
+
+
+def _path(location: tuple[Any, ...]) -> str:
+    """Without FastAPI's "body" or "query", which says where, not what."""
+    parts = [str(part) for part in location if not isinstance(part, int)]
+    return ".".join(parts[1:]) or "body"
+
+
+def _words(error: dict[str, Any]) -> str:
+    if error["type"] == "extra_forbidden":
+        return "there is no such field"
+    message: str = error.get("ctx", {}).get("error", error["msg"]) if error["type"] == "json_invalid" else error["msg"]
+    return f"{message[:1].lower()}{message[1:]}"
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
+    kind = KINDS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
+    detail = f"there is no {request.method} {request.url.path}" if error.status_code in (404, 405) else error.detail
+    problem = Problem(
+        type=PREFIX + kind,
+        title=kind.replace("_", " ").capitalize(),
+        status=error.status_code,
+        detail=detail,
+        instance=request.url.path,
+        hint="GET /openapi.json lists what there is" if error.status_code in (404, 405) else None,
+    )
+    return respond(problem)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    unexpected = MathragError("something went wrong that should not", hint="the orchestrator's log says where")
+    return respond(problem_of(unexpected, request.url.path))

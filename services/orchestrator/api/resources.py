@@ -1,0 +1,38 @@
+"""What a request needs: settings, database, Redis, the scheduler to wake, a client for the other services."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import httpx2
+import msgspec
+from fastapi import Depends, Request, Response
+from redis.asyncio import Redis
+
+from shared.settings import Settings
+from shared.storage.database import Database
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """Held by the application from start to stop."""
+
+    settings: Settings
+    database: Database
+    redis: Redis
+    http: httpx2.AsyncClient
+    wake: Callable[[], None]
+    """Tells the scheduler that a job came or went."""
+
+
+def _resources(request: Request) -> Resources:
+    resources: Resources = request.app.state.resources
+    return resources
+
+
+Held = Annotated[Resources, Depends(_resources)]
+
+
+def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """`value` as msgspec writes it."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")

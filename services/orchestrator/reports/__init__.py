@@ -1,0 +1,5 @@
+"""A job's report: how well, with what certainty, and at what cost. Computed from rows each time it is asked for."""
+
+from services.orchestrator.reports.report import EXAMPLE, Report, report
+
+__all__ = ["EXAMPLE", "Report", "report"]

@@ -1,0 +1,146 @@
+"""The report itself: figures of the samples, cost of the calls, the settings that both depend on."""
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.reports.tally import Accuracy, Tally
+from services.orchestrator.reports.work import Stage, work
+from shared.contracts.samples import GateDecision, Params
+from shared.runtime.binding import Pin
+from shared.storage import jobs, samples
+from shared.storage.database import Database
+from shared.storage.provenance import Residency
+
+PINNED = text("""
+    SELECT j.pins, j.prepared, encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
+MODELS = text("SELECT id, name, backend, digest, version FROM models WHERE id = ANY(:ids)")
+SHARED = "greedy repeats shared their replies: spread between repeats was not measured"
+
+
+class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The model that answered a role."""
+
+    name: str
+    backend: str
+    digest: str | None
+    version: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the figures depend on."""
+
+    pipeline: str
+    pipeline_hash: str
+    dataset: str
+    corpus: str | None
+    repeats: int
+    reuse: str
+    params: Params
+    models: dict[str, PinnedModel]
+    """By role."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's report."""
+
+    id: uuid.UUID
+    name: str
+    state: str
+    reason: str | None
+    seconds: float | None
+    """From submission to end; None while it runs."""
+    created_at: datetime
+    ended_at: datetime | None
+    request_counts: jobs.RequestCounts
+    accuracy: Accuracy
+    strict: Accuracy
+    disagreements: int
+    extraction: dict[str, int]
+    failures: dict[str, int]
+    grading_failures: dict[str, int]
+    truncated: int
+    unscored: int
+    duplicates_dropped: int
+    parse_failures: int
+    gate: GateDecision | None
+    model_loads: int
+    model_calls: int
+    calls_made: dict[str, int]
+    calls_reused: dict[str, int]
+    stages: dict[str, Stage]
+    residencies: tuple[Residency, ...]
+    by_level: dict[str, Accuracy]
+    by_subject: dict[str, Accuracy]
+    notes: list[str]
+    settings: Settings
+
+
+async def report(database: Database, reference: str) -> Report:
+    """The report of the one job that `reference` stands for."""
+    async with database.snapshot() as connection:
+        row = await jobs.resolve(connection, reference)
+        job = await jobs.view(connection, row)
+        cost = await work(connection, row)
+        pinned = (await connection.execute(PINNED, {"job": row})).one()
+        models = await _models(connection, pinned.pins)
+    tally = Tally()
+    async for batch in samples.ended(database, row):
+        tally.add(batch)
+    settings = Settings(
+        pipeline_hash=pinned.pipeline_hash,
+        models=models,
+        **{field: getattr(job, field) for field in ("pipeline", "dataset", "corpus", "repeats", "reuse", "params")},
+    )
+    return Report(
+        seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
+        gate=msgspec.json.decode(pinned.prepared, type=GateDecision) if pinned.prepared else None,
+        notes=notes(job),
+        settings=settings,
+        **{field: getattr(job, field) for field in _OF_JOB},
+        **msgspec.structs.asdict(tally.figures()),
+        **msgspec.structs.asdict(cost),
+    )
+
+
+_OF_JOB = ("id", "name", "state", "reason", "created_at", "ended_at", "request_counts")
+
+
+async def _models(connection: AsyncConnection, pins: Any) -> dict[str, PinnedModel]:
+    by_role = msgspec.convert(pins, dict[str, Pin])
+    ids = sorted({pin.model_id for pin in by_role.values()})
+    rows = {row.id: row for row in await connection.execute(MODELS, {"ids": ids})}
+    return {role: _pinned(rows[pin.model_id]) for role, pin in sorted(by_role.items())}
+
+
+def _pinned(row: Any) -> PinnedModel:
+    return PinnedModel(name=row.name, backend=row.backend, digest=row.digest, version=row.version)
+
+
+def notes(job: jobs.Job) -> list[str]:
+    """What a reader must know before quoting a figure."""
+    counts = job.request_counts
+    said = []
+    if job.repeats > 1 and job.params.generate.temperature == 0 and job.reuse == "all":
+        said.append(SHARED)
+    elif job.repeats > 1:
+        said.append("intervals count items, not samples: repeats of one item are not independent")
+    if not job.ended:
+        said.append(f"not final: {counts.in_progress} samples are still in progress")
+    if counts.failed:
+        said.append(f"{counts.failed} failed samples are in no accuracy; see `failures`")
+    return said
+
+
+EXAMPLE: dict[str, Any] = {
+    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "seconds": 41.2,
+    "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0},
+    "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
+    "extraction": {"ok": 497, "missing": 3}, "model_loads": 2, "model_calls": 3120,
+    "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
+    "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "parse_failures": 4,
+}  # fmt: skip

@@ -1,0 +1,87 @@
+"""What a job's answers cost: calls made and reused, model loads, time by stage. Counted from rows, distinct calls."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.storage.jobs import ROLES
+from shared.storage.provenance import Residency, residencies
+
+# A job's calls, each once; `made`: one of the job's own steps put it into the queue.
+MINE = """
+    WITH mine AS (
+        SELECT t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
+        WHERE s.job_id = :job GROUP BY t.call_id)"""
+STAGES = text(f"""{MINE}
+    SELECT c.role, count(*) FILTER (WHERE mine.made) AS made, count(*) FILTER (WHERE NOT mine.made) AS reused,
+        count(a.id) FILTER (WHERE mine.made) AS executed,
+        count(*) FILTER (WHERE a.outcome IN ('unparsed', 'truncated')) AS unparsed,
+        min(a.started_at) FILTER (WHERE mine.made) AS first, max(a.ended_at) FILTER (WHERE mine.made) AS last
+    FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
+    GROUP BY c.role""")  # noqa: S608 - constants
+LOADS = text(f"""{MINE}
+    SELECT DISTINCT r.epoch, c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
+    JOIN attempts a ON a.call_id = c.id AND a.accepted JOIN residencies r ON r.epoch = a.epoch
+    WHERE mine.made ORDER BY 1, 2""")  # noqa: S608
+MODEL_ROLES = ("judge", "rerank", "generate")
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one role."""
+
+    made: int
+    """This job put them into the queue."""
+    reused: int
+    """They were there, made by another job."""
+    executed: int
+    """Of those made: how many have a reply."""
+    seconds: float | None
+    """From the first start to the last end of those made; None: none was executed."""
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job's calls add up to."""
+
+    model_loads: int
+    """Distinct (epoch, model) among the calls made by this job."""
+    model_calls: int
+    """Executed judge, rerank and generate calls made by this job."""
+    calls_made: dict[str, int]
+    calls_reused: dict[str, int]
+    parse_failures: int
+    """Judge replies without a rating, among all that the job refers to."""
+    stages: dict[str, Stage]
+    residencies: tuple[Residency, ...]
+
+
+async def work(connection: AsyncConnection, job: int) -> Work:
+    """Count the calls of the job with this row id."""
+    rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
+    stages = {role: _stage(rows[role]) for role in ROLES if role in rows}
+    loads = (await connection.execute(LOADS, {"job": job})).all()
+    return Work(
+        model_loads=len(loads),
+        model_calls=sum(stages[role].executed for role in MODEL_ROLES if role in stages),
+        calls_made={role: stage.made for role, stage in stages.items()},
+        calls_reused={role: stage.reused for role, stage in stages.items()},
+        parse_failures=rows["judge"].unparsed if "judge" in rows else 0,
+        stages=stages,
+        residencies=await residencies(connection, sorted({row.epoch for row in loads})),
+    )
+
+
+def _stage(row: Any) -> Stage:
+    seconds = (row.last - row.first).total_seconds() if row.first and row.last else None
+    return Stage(
+        made=row.made,
+        reused=row.reused,
+        executed=row.executed,
+        seconds=seconds,
+        started_at=row.first,
+        ended_at=row.last,
+    )

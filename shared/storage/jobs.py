@@ -1,0 +1,208 @@
+"""Jobs as users see them: found by id, prefix or name; counted from samples and calls, never from counters."""
+
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.samples import GateDecision, Params
+from shared.errors import Conflict, Invalid, NotFound
+from shared.storage import pages
+from shared.storage.database import Database
+
+# One row per job with its samples counted by state; (job_id, state) is an index.
+JOBS = """
+    SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
+        j.reason, j.params, j.prepared, j.total, j.version, j.created_at, j.running_at, j.ended_at,
+        n.completed, n.failed, n.cancelled
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE s.state = 2) AS completed, count(*) FILTER (WHERE s.state = 3) AS failed,
+            count(*) FILTER (WHERE s.state = 4) AS cancelled
+        FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n"""
+ONE = text(f"{JOBS} WHERE j.id = :job")
+LIST = text(f"{JOBS} WHERE j.id < :before ORDER BY j.id DESC LIMIT :n")
+BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name ORDER BY id DESC LIMIT 10")
+BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
+STAGES = text("""
+    SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
+    FROM (SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job) mine
+    JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
+    GROUP BY c.role""")
+ROLES = ("retrieve", "rerank", "judge", "generate", "grade")
+TERMINAL = frozenset({"completed", "failed", "cancelled"})
+SHORTEST_PREFIX = 4
+_HEX = re.compile(r"[0-9a-f]{4,32}")
+
+
+class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples by how they stand; the four add up to `total`."""
+
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    in_progress: int
+
+
+class StageCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one role that the job refers to, so far."""
+
+    done: int
+    total: int
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """The gate's decision without its score vectors; the report has all of it."""
+
+    strategy: str
+    reason: str
+    tau: float
+    rho: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+    asked: int
+    unparsed: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job as users see it."""
+
+    id: uuid.UUID
+    name: str
+    state: str
+    pipeline: str
+    dataset: str
+    corpus: str | None
+    repeats: int
+    reuse: str
+    request_counts: RequestCounts
+    params: Params
+    version: int
+    """Grows with every change of state."""
+    created_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+    reason: str | None
+    """Why it failed."""
+    gate: Gate | None
+    stages: dict[str, StageCount] | None = None
+    """By role; not in lists."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in TERMINAL
+
+
+async def resolve(connection: AsyncConnection, reference: str) -> int:
+    """jobs.id of the job with this id, this name, or an id that begins like this.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: there are several; the message lists their ids.
+    """
+    found = await _candidates(connection, reference)
+    if len(found) > 1:
+        ids = ", ".join(str(row.public_id) for row in found)
+        raise Conflict(f"{reference!r} stands for several jobs: {ids}", hint="use one of these ids")
+    if not found:
+        raise NotFound(f"no job {reference!r}", hint="mathrag job list")
+    return int(found[0].id)
+
+
+async def _candidates(connection: AsyncConnection, reference: str) -> Sequence[Any]:
+    """A whole id wins over a name, a name over a prefix."""
+    span = id_range(reference)
+    begin = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all() if span else []
+    if span and span[0] == span[1] and begin:
+        return begin
+    return (await connection.execute(BY_NAME, {"name": reference})).all() or begin
+
+
+def id_range(prefix: str) -> tuple[uuid.UUID, uuid.UUID] | None:
+    """The smallest and the largest id that begin with `prefix`; None where no id can."""
+    digits = prefix.lower().replace("-", "")
+    if not _HEX.fullmatch(digits):
+        return None
+    low, high = uuid.UUID(digits.ljust(32, "0")), uuid.UUID(digits.ljust(32, "f"))
+    return (low, high) if str(low).startswith(prefix.lower()) or "-" not in prefix else None
+
+
+async def get(database: Database, reference: str) -> Job:
+    """One job with its stages, all of one instant."""
+    async with database.snapshot() as connection:
+        return await view(connection, await resolve(connection, reference))
+
+
+async def view(connection: AsyncConnection, job: int) -> Job:
+    """The job with this row id, with its stages."""
+    row = (await connection.execute(ONE, {"job": job})).mappings().one()
+    counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
+    stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
+    return _job(row, stages)
+
+
+async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Job]:
+    """Jobs, newest first, without stages."""
+    before = pages.decode(cursor, 1)[0] if cursor else (1 << 63) - 1
+    async with database.transaction() as connection:
+        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
+    return pages.page([_job(row) for row in rows], limit, *(row["id"] for row in rows[:limit][-1:]))
+
+
+async def public_id(database: Database, reference: str) -> uuid.UUID:
+    """The id of the one job that `reference` stands for."""
+    async with database.transaction() as connection:
+        job = await resolve(connection, reference)
+        return uuid.UUID(str((await connection.execute(ONE, {"job": job})).mappings().one()["public_id"]))
+
+
+def counts(state: str, total: int, completed: int, failed: int, cancelled: int) -> RequestCounts:
+    """Samples that a job's end kept from existing share its fate."""
+    left = total - completed - failed - cancelled
+    return RequestCounts(
+        total=total,
+        completed=completed,
+        failed=failed + (left if state == "failed" else 0),
+        cancelled=cancelled + (left if state == "cancelled" else 0),
+        in_progress=left if state not in ("failed", "cancelled") else 0,
+    )
+
+
+def _job(row: RowMapping, stages: dict[str, StageCount] | None = None) -> Job:
+    copied = ("name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "version", "reason")
+    times = ("created_at", "running_at", "ended_at")
+    return Job(
+        id=uuid.UUID(str(row["public_id"])),
+        request_counts=counts(*(row[field] for field in ("state", "total", "completed", "failed", "cancelled"))),
+        params=msgspec.json.decode(row["params"], type=Params),
+        gate=_gate(row["prepared"]),
+        stages=stages,
+        **{field: row[field] for field in (*copied, *times)},
+    )
+
+
+def _gate(prepared: bytes | None) -> Gate | None:
+    if prepared is None:
+        return None
+    decision = msgspec.json.decode(prepared, type=GateDecision)
+    copied = ("strategy", "reason", "tau", "rho", "low", "high", "asked", "unparsed")
+    return Gate(pairs=len(decision.documents), **{field: getattr(decision, field) for field in copied})
+
+
+def checked_limit(limit: int) -> int:
+    """`limit` if a page may be that long.
+
+    Raises:
+        Invalid: it may not.
+    """
+    if not 1 <= limit <= pages.LARGEST:
+        raise Invalid(f"`limit`: must be between 1 and {pages.LARGEST}, not {limit}")
+    return limit

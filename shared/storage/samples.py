@@ -1,0 +1,103 @@
+"""Samples as users see them: pages in dataset order. What one sample's answer was made from: `provenance.py`."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.samples import Outcome
+from shared.storage import jobs, pages
+from shared.storage.database import Database
+
+STATES = ("ready", "waiting", "completed", "failed", "cancelled")
+# Keyset over the unique index (job_id, kind, ordinal, repeat): every page costs the same.
+PAGE = text("""
+    SELECT s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold, i.subject,
+        i.level, o.outcome, o.correct, o.strict
+    FROM samples s JOIN jobs j ON j.id = s.job_id
+    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    LEFT JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
+        AND (s.state >= 2 OR NOT :ended)
+    ORDER BY s.ordinal, s.repeat LIMIT :n""")
+START = (-1, -1)
+
+
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample of a job: the question and how it ended."""
+
+    index: int
+    """Of the item, in dataset order, from 0."""
+    repeat: int
+    custom_id: str | None
+    question: str
+    gold: str | None
+    subject: str | None
+    level: str | None
+    state: str
+    answer: str | None
+    extraction: str | None
+    truncated: bool
+    correct: bool | None
+    """By math-verify; None: no gold answer, or no verdict."""
+    strict: bool | None
+    """By the strict rules."""
+    grading_failure: str | None
+    failure: str | None
+    detail: str | None
+    context: tuple[str, ...]
+    """Hashes of the documents in the prompt, in order."""
+    duplicates: int
+    """Near-duplicates of the question that retrieval dropped."""
+    unscored: bool
+    """Scoring was asked for and no candidate has a quality."""
+    ended_at: datetime | None
+
+
+async def listed(database: Database, reference: str, limit: int, cursor: str | None) -> pages.Page[SampleRow]:
+    """Samples in dataset order, whatever their state."""
+    after = pages.decode(cursor, 2) if cursor else START
+    async with database.transaction() as connection:
+        job = await jobs.resolve(connection, reference)
+        rows = await _page(connection, job, after, limit + 1, ended=False)
+    last = rows[:limit][-1:]
+    return pages.page(rows, limit, *(key for row in last for key in (row.index, row.repeat)))
+
+
+async def ended(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[SampleRow]]:
+    """All samples that have ended so far, in dataset order: one short read per batch, however slow the reader is."""
+    after: tuple[int, ...] = START
+    while True:
+        async with database.transaction() as connection:
+            rows = await _page(connection, job, after, batch, ended=True)
+        if not rows:
+            return
+        yield rows
+        after = (rows[-1].index, rows[-1].repeat)
+
+
+async def _page(
+    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool
+) -> list[SampleRow]:
+    values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit, "ended": ended}
+    return [_row(row) for row in (await connection.execute(PAGE, values)).mappings()]
+
+
+def _row(row: RowMapping) -> SampleRow:
+    outcome = msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None
+    copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure", "detail")
+    return SampleRow(
+        index=row["ordinal"],
+        state=STATES[row["state"]],
+        answer=outcome.answer if outcome else None,
+        extraction=outcome.extraction.value if outcome else None,
+        truncated=outcome.truncated if outcome else False,
+        grading_failure=outcome.grading_failure if outcome else None,
+        context=outcome.context if outcome else (),
+        duplicates=len(outcome.trace.duplicates) if outcome else 0,
+        unscored=outcome.trace.unscored if outcome else False,
+        ended_at=row["ended_at"],
+        **{field: row[field] for field in copied},
+    )
