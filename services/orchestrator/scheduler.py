@@ -19,7 +19,7 @@ from shared.lease.lease import Phase, RedisLease
 from shared.lease.policy import Held, Load, Picture, Target, decide
 from shared.queue import Ticker, celery_app
 from shared.runtime.look import look_everywhere
-from shared.runtime.sweeper import sweep
+from shared.runtime.sweeper import READY, sweep
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -30,9 +30,6 @@ WORK = text("""
     SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
     FROM (SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane) q
     JOIN models m ON m.id = q.model_id""")
-READY = text("""
-    SELECT EXISTS (SELECT 1 FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
-                   WHERE s.state = 0)""")
 LIVE = text("SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN ('preparing', 'running', 'cancelling'))")
 FAILURES = text("""
     SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
