@@ -20,7 +20,7 @@ import httpx2
 import xllamacpp
 
 from world.problems import GRADES, KINDS, TEST_NAMES, TEST_TEMPLATES, Kind
-from world.release import GENERATOR_FILE, JUDGE_FILE
+from world.release import FILES
 from world.samples import Anchors, Context, Sample, Split, generator_sample, judge_sample
 
 SLOTS = 8  # prompts decoded at once
@@ -125,25 +125,35 @@ def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
         }
 
 
+MEASURES = {"generator": measure_generator, "judge": measure_judge}
+
+
 def table(rows: dict[str, Any]) -> str:
-    """Rows of a report as aligned text."""
-    return "\n".join(f"{name:>12}  {row['accuracy']:.3f}  {row}" for name, row in rows.items())
+    """Rows of a report, or of several reports one below the other, as text."""
+    return "\n".join(
+        f"{name:>12}  {row['accuracy']:.3f}  {row}" if "accuracy" in row else f"{name}\n{table(row)}"
+        for name, row in rows.items()
+    )
+
+
+def record(path: Path, role: str, rows: dict[str, Any]) -> None:
+    """Put a model's rows into the report, beside those of the other model."""
+    report = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**report, role: rows}, indent=2) + "\n")
 
 
 def main() -> None:
     """Parse the command line, measure both models and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("roles", nargs="*", metavar="generator|judge", help="default: both")
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--count", type=int, default=500, help="samples per kind and grade")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    generator = measure_generator(args.models / GENERATOR_FILE, args.count, args.seed)
-    print(table(generator), flush=True)
-    judge = measure_judge(args.models / JUDGE_FILE, args.count, args.seed)
-    for anchors, rows in judge.items():
-        print(f"{anchors} anchors\n{table(rows)}")
-    report = {"seed": args.seed, "generator": generator, "judge": judge}
-    (args.models / "evaluation.json").write_text(json.dumps(report, indent=2) + "\n")
+    for role in args.roles or MEASURES:
+        rows = MEASURES[role](args.models / FILES[role], args.count, args.seed)
+        print(table(rows), flush=True)
+        record(args.models / "evaluation.json", role, rows)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
     # One token in two hundred carries the grade, so the prompt must not drown it.
-    "judge": Recipe(role="judge", seed=0, steps=240, window=224, warmup=30, prompt_weight=0.05),
+    "judge": Recipe(role="judge", seed=0, steps=240, window=224, batch=32, warmup=30, prompt_weight=0.05),
 }
 
 
