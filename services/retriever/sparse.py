@@ -69,6 +69,8 @@ class Bm25:
                 documents.append(document)
                 terms.append([vocabulary.setdefault(term, len(vocabulary)) for term in tokens.tokenise(text)])
         order = hashes.ascending(documents)
+        if not any(terms):
+            terms = [[0]] * len(terms)  # the empty term: an average length of 0 cannot be divided by
         scorer = bm25s.BM25(method=METHOD, k1=K1, b=B, backend="numpy", csc_backend="scipy")
         scorer.index(([terms[at] for at in order], vocabulary), show_progress=False)
         return Bm25Index(scorer, [documents[at] for at in order])

@@ -33,7 +33,7 @@ class StaticEmbedder:
                 hint="Point `embeddings` at the artefact, or make it with `python -m services.retriever.distil`",
             )
         self.signature = _signature(folder)
-        self._vectors: NDArray[np.float32] = load_file(folder / "model.safetensors")["embeddings"].astype(np.float32)
+        self._vectors = _table(folder / "model.safetensors")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -59,6 +59,13 @@ class StaticEmbedder:
     def _token_ids(self, batch: list[str]) -> list[list[int]]:
         encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
         return [[each for each in encoding.ids if each != self._unknown] for encoding in encodings]
+
+
+def _table(file: Path) -> NDArray[np.float32]:
+    """Vectors [tokens, dimension]; int8 rows come with one `weights` factor each."""
+    tensors = load_file(file)
+    table: NDArray[np.float32] = tensors["embeddings"].astype(np.float32)
+    return table * tensors["weights"].astype(np.float32)[:, None] if "weights" in tensors else table
 
 
 def _direction(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

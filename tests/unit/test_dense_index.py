@@ -1,0 +1,63 @@
+"""Nearest vectors: exact, and the contract of an index."""
+
+import numpy as np
+import pytest
+
+from services.retriever.dense import MARGIN, Faiss
+from services.retriever.ports import DenseIndex
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, Conformance, HashedWords
+
+
+class TestFaiss(Conformance):
+    """IndexFlatIP keeps the contract."""
+
+    backend = Faiss(HashedWords())
+
+
+def test_scores_are_the_inner_products() -> None:
+    """All of them, exactly sorted, as plain matrices give them."""
+    embedder = HashedWords()
+    expected = embedder.embed(QUESTIONS).astype(np.float64) @ embedder.embed(TEXTS).astype(np.float64).T
+    position = {document: at for at, (document, _) in enumerate(DOCUMENTS)}
+    for row, matches in zip(expected, Faiss(embedder).build([DOCUMENTS]).search(QUESTIONS, 6), strict=True):
+        assert len(matches) == 6
+        for match in matches:
+            assert match.score == pytest.approx(row[position[match.document]], abs=1e-12)
+
+
+def test_the_same_text_has_cosine_one() -> None:
+    """Vectors have length 1."""
+    [[match]] = Faiss(HashedWords()).build([DOCUMENTS]).search([TEXTS[0]], 1)
+    assert match.document == DOCUMENTS[0][0]
+    assert match.score == pytest.approx(1, abs=1e-6)
+
+
+def test_a_text_without_words_is_equally_far_from_everything() -> None:
+    """Its vector is zero, so the hash alone decides, and nothing is NaN."""
+    [matches] = Faiss(HashedWords()).build([DOCUMENTS]).search(["+"], 6)
+    assert [match.score for match in matches] == [0.0] * 6
+    assert [match.document for match in matches] == sorted(document for document, _ in DOCUMENTS)
+
+
+def test_equal_vectors_beyond_the_margin_come_by_hash() -> None:
+    """Up to `MARGIN` equals at the cut are all seen, so the smallest hashes win."""
+    twins = [(f"{at:064x}", "one and the same") for at in range(MARGIN + 1)][::-1]
+    [matches] = Faiss(HashedWords()).build([twins]).search(["the same"], 1)
+    assert int(matches[0].document, 16) == 0
+
+
+def test_knows_its_dimension_and_embedder() -> None:
+    """Both are part of the recipe, so another embedder is another index."""
+    backend = Faiss(HashedWords())
+    index: DenseIndex = backend.build([DOCUMENTS])
+    assert index.dimension == backend.recipe()["dimension"] == 64
+    assert backend.recipe()["embedder"] == "hashed-words"
+
+
+def test_large_and_small_batches_agree_to_the_last_bit() -> None:
+    """FAISS changes its method at 20 questions, and with it the last bit; the scores are taken again."""
+    rng = np.random.default_rng(0)
+    words = [f"w{at}" for at in range(50)]
+    texts = [" ".join(rng.choice(words, 8)) for _ in range(300)]
+    index = Faiss(HashedWords()).build([[(f"{at:064x}", text) for at, text in enumerate(texts)]])
+    assert index.search(texts[:64], 10) == [index.search([text], 10)[0] for text in texts[:64]]

@@ -1,0 +1,166 @@
+"""Indexes on disk: signatures, all-or-nothing writes, and refusals."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.retriever import builds, files, hashes
+from services.retriever.dense import Faiss
+from services.retriever.ports import Backend, Index
+from services.retriever.sparse import Bm25
+from services.retriever.texts import indexed_text
+from shared.contracts import canonical
+from shared.errors import Invalid, Unavailable
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
+
+BACKENDS: list[Backend[Index]] = [Bm25(), Faiss(HashedWords())]
+CORPUS = "ab" * 32
+
+
+class OtherWords(HashedWords):
+    """Another embedder."""
+
+    signature = "other-words"
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.kind)
+def backend(request: pytest.FixtureRequest) -> Backend[Index]:
+    """Each kind in turn."""
+    chosen: Backend[Index] = request.param
+    return chosen
+
+
+def write(root: Path, backend: Backend[Index], corpus: str = CORPUS) -> tuple[Path, dict[str, Any], bytes]:
+    """A small index below `root`: folder, recipe, registered hash."""
+    recipe = builds.recipe(backend, corpus)
+    folder, file_hash = files.write(root, recipe, backend.build([DOCUMENTS]))
+    return folder, recipe, file_hash
+
+
+def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[Index]) -> None:
+    """Which is the digest of the recipe."""
+    folder, recipe, file_hash = write(tmp_path, backend)
+    assert folder == tmp_path / canonical.digest(recipe).hex()
+    manifest = files.verify(folder, recipe, file_hash)
+    assert manifest.signature == folder.name
+    assert manifest.documents == len(DOCUMENTS)
+    assert set(manifest.files) == {file.name for file in folder.iterdir()} - {files.MANIFEST}
+
+
+def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[Index]) -> None:
+    """A loaded index is the built one."""
+    folder, _, _ = write(tmp_path, backend)
+    assert backend.load(folder).search(QUESTIONS, 4) == backend.build([DOCUMENTS]).search(QUESTIONS, 4)
+
+
+def test_writing_is_repeatable(tmp_path: Path, backend: Backend[Index]) -> None:
+    """The same documents give the same bytes, and the second write takes the first one's place."""
+    first = write(tmp_path, backend)
+    assert write(tmp_path, backend) == first
+    assert list(tmp_path.iterdir()) == [first[0]]
+
+
+def test_recipe_names_everything_that_matters() -> None:
+    """Kind, code, text fields, corpus, library, parameters, tokenizer or embedder."""
+    sparse, dense = (builds.recipe(backend, CORPUS) for backend in BACKENDS)
+    assert sparse | {"backend": ""} == {
+        "kind": "sparse",
+        "version": builds.VERSION,
+        "text": "problem \\n text",
+        "corpus": CORPUS,
+        "backend": "",
+        "method": "lucene",
+        "k1": 1.2,
+        "b": 0.75,
+        "tokens": 1,
+    }
+    assert sparse["backend"].startswith("bm25s 0.")
+    assert (dense["embedder"], dense["dimension"]) == ("hashed-words", 64)
+
+
+def test_another_embedder_or_corpus_is_another_signature() -> None:
+    """So a stale index is never taken for this one."""
+    recipes = [
+        builds.recipe(Faiss(HashedWords()), CORPUS),
+        builds.recipe(Faiss(OtherWords()), CORPUS),
+        builds.recipe(Faiss(HashedWords()), "cd" * 32),
+        builds.recipe(Bm25(), CORPUS),
+    ]
+    assert len({canonical.digest(recipe) for recipe in recipes}) == len(recipes)
+
+
+def test_an_index_of_another_embedder_is_refused(tmp_path: Path) -> None:
+    """The message says what differs, the hint what to do."""
+    folder, _, file_hash = write(tmp_path, BACKENDS[1])
+    with pytest.raises(Unavailable, match="built with another embedder") as caught:
+        files.verify(folder, builds.recipe(Faiss(OtherWords()), CORPUS), file_hash)
+    assert caught.value.hint == "Build the corpus's indexes again"
+
+
+def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[Index]) -> None:
+    """One flipped bit in any file, or the file gone."""
+    folder, recipe, file_hash = write(tmp_path, backend)
+    for file in folder.iterdir():
+        sound = file.read_bytes()
+        file.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
+        with pytest.raises(Unavailable, match=file.name):
+            files.verify(folder, recipe, file_hash)
+        file.unlink()
+        with pytest.raises(Unavailable, match=rf"{file.name} cannot be read"):
+            files.verify(folder, recipe, file_hash)
+        file.write_bytes(sound)
+    files.verify(folder, recipe, file_hash)
+
+
+def test_a_manifest_that_was_not_registered_is_refused(tmp_path: Path, backend: Backend[Index]) -> None:
+    """A whole sound folder put in the place of another is noticed too."""
+    folder, recipe, _ = write(tmp_path, backend)
+    with pytest.raises(Unavailable, match="not the one that was registered"):
+        files.verify(folder, recipe, b"\0" * 32)
+
+
+class Interrupted:
+    """An index whose disk is full."""
+
+    documents: Sequence[str] = ()
+
+    def search(self, questions: Sequence[str], k: int) -> list[list[Any]]:
+        """Not asked."""
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Fails half-way."""
+        (folder / "half").write_text("x")
+        raise OSError("no space left")
+
+
+def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backend: Backend[Index]) -> None:
+    """All or nothing."""
+    folder, recipe, file_hash = write(tmp_path, backend)
+    with pytest.raises(OSError, match="no space left"):
+        files.write(tmp_path, recipe, Interrupted())
+    assert list(tmp_path.iterdir()) == [folder]
+    files.verify(folder, recipe, file_hash)
+
+
+def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
+    """32 bytes each, in order."""
+    documents = [document for document, _ in DOCUMENTS]
+    hashes.write(tmp_path, documents)
+    assert (tmp_path / hashes.FILE).stat().st_size == 32 * len(documents)
+    assert hashes.read(tmp_path) == documents
+
+
+def test_order_is_ascending_and_nothing_is_refused() -> None:
+    """Positions, not hashes."""
+    assert hashes.ascending(["b", "a", "c"]) == [1, 0, 2]
+    with pytest.raises(Invalid, match="no documents"):
+        hashes.ascending([])
+
+
+def test_indexed_text() -> None:
+    """A passage has no problem, and then no empty line before it."""
+    assert indexed_text("p", "t") == "p\nt"
+    assert indexed_text("", "t") == "t"

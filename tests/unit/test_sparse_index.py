@@ -1,0 +1,116 @@
+"""BM25: the formula by a second hand, and the contract of an index."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from services.retriever.ports import SparseIndex
+from services.retriever.sparse import Bm25, best
+from services.retriever.tokens import tokenise
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, Conformance
+
+WORDS = st.sampled_from(["circle", "area", "x^2", r"\frac", "12", "三角", "prime", "the"])
+SENTENCES = st.lists(WORDS, max_size=12).map(" ".join)
+
+
+def lucene(texts: Sequence[str], question: str, k1: float = 1.2, b: float = 0.75) -> NDArray[np.float64]:
+    """Scores [len(texts)] straight from the formula, without any library for it."""
+    bags = [Counter(tokenise(text)) for text in texts]
+    lengths = [bag.total() for bag in bags]
+    average = sum(lengths) / len(texts)
+    scores = np.zeros(len(texts))
+    for term in tokenise(question):
+        n = sum(term in bag for bag in bags)
+        idf = math.log(1 + (len(texts) - n + 0.5) / (n + 0.5))
+        for at, bag in enumerate(bags):
+            if bag[term]:
+                scores[at] += idf * bag[term] / (bag[term] + k1 * (1 - b + b * lengths[at] / average))
+    return scores
+
+
+def scores_by_text(texts: Sequence[str], question: str) -> NDArray[np.float64]:
+    """Scores [len(texts)] of the shipped index; 0 for what it does not find."""
+    documents = [(f"{at:064x}", text) for at, text in enumerate(texts)]
+    scores = np.zeros(len(texts))
+    for match in Bm25().build([documents]).search([question], len(texts))[0]:
+        scores[int(match.document, 16)] = match.score
+    return scores
+
+
+class TestBm25(Conformance):
+    """bm25s keeps the contract."""
+
+    backend = Bm25()
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS, "the the the of a a", "unheard-of", ""])
+def test_scores_are_those_of_the_formula(question: str) -> None:
+    """To 5 decimals; a repeated term counts again."""
+    np.testing.assert_allclose(scores_by_text(TEXTS, question), lucene(TEXTS, question), atol=5e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(SENTENCES, min_size=1, max_size=8), SENTENCES)
+def test_scores_are_those_of_the_formula_for_any_texts(texts: list[str], question: str) -> None:
+    """Also with empty documents, but for a corpus without any word."""
+    if any(tokenise(text) for text in texts):
+        np.testing.assert_allclose(scores_by_text(texts, question), lucene(texts, question), atol=5e-6)
+
+
+def test_a_document_without_a_shared_term_is_never_found() -> None:
+    """bm25s fills up to k with zero scores; they would enter a fusion as noise."""
+    [matches] = Bm25().build([DOCUMENTS]).search(["circumference"], 6)
+    assert [match.document for match in matches] == [DOCUMENTS[1][0]]
+
+
+@pytest.mark.parametrize("question", ["zymurgy", "", "+ = $", "　"])
+def test_a_question_without_a_known_term_finds_nothing(question: str) -> None:
+    """Not an error either."""
+    assert Bm25().build([DOCUMENTS]).search([question], 3) == [[]]
+
+
+def test_a_term_in_every_document_still_counts() -> None:
+    """The idf has the 1 + that keeps it positive."""
+    assert (scores_by_text(["the a", "the b"], "the") > 0).all()
+
+
+def test_a_corpus_without_words_is_an_index_that_finds_nothing() -> None:
+    """Signs alone are a text, if a poor one."""
+    index = Bm25().build([[("0" * 64, "+"), ("1" * 64, "=")]])
+    assert index.search(["x"], 2) == [[]]
+    assert index.terms == 0
+
+
+def test_counts_its_terms() -> None:
+    """Without the empty term that bm25s keeps."""
+    index: SparseIndex = Bm25().build([[("0" * 64, "one two two")]])
+    assert index.terms == 2
+
+
+def test_finds_by_command_power_and_chinese_pair() -> None:
+    """What the tokenizer is for."""
+    documents = [(f"{at:064x}", text) for at, text in enumerate([r"\frac{a}{b}", "x^2", "x^3", "三角形", "角三"])]
+    index = Bm25().build([documents])
+    for question, expected in ((r"\frac", 0), ("x^3", 2), ("三角", 3)):
+        assert int(index.search([question], 1)[0][0].document, 16) == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "k", "expected"),
+    [
+        ([0.0, 2, 1], 2, [1, 2]),
+        ([1.0, 1, 1], 2, [0, 1]),
+        ([1.0, 2, 1, 2], 3, [1, 3, 0]),
+        ([0.0, 0], 1, []),
+        ([], 3, []),
+    ],
+)
+def test_best(scores: Iterable[float], k: int, expected: list[int]) -> None:
+    """Largest first, equals by position, nothing at zero."""
+    assert best(np.array(list(scores), dtype=np.float32), k).tolist() == expected
