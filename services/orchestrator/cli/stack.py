@@ -22,6 +22,7 @@ from shared.errors import Conflict, MathragError, Unavailable
 from shared.settings import load
 
 DETACHED_S = 180.0
+STOP_S = 120.0
 POLL_S = 0.1
 
 ERROR = "error: "
@@ -50,11 +51,19 @@ def down(data_dir: DataDir = None) -> None:
     if pid is None:
         typer.echo(f"Nothing runs on {directory}.")
         return
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    while lock.holder(directory) == pid:
-        time.sleep(POLL_S)
+    typer.echo(f"Stopping {directory} ...")
+    _end(pid, directory)
     typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
+
+
+def _end(pid: int, directory: Path) -> None:
+    # Killed, it takes its children along; what was committed is safe even then.
+    for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, 5.0)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + patience_s
+        while lock.holder(directory) == pid and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
 
 def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -64,8 +73,10 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     last = state.read(directory) if running else None
     if as_json:
         typer.echo(msgspec.json.encode({"running": running, "data_dir": str(directory), "stack": last}).decode())
+    elif running:
+        typer.echo(_table(last) if last else f"Starting on {directory}.")
     else:
-        typer.echo(_table(last) if last else f"Nothing runs on {directory}. Start it with `mathrag up`.")
+        typer.echo(f"Nothing runs on {directory}. Start it with `mathrag up`.")
     raise typer.Exit(0 if running else 1)
 
 

@@ -37,7 +37,7 @@ class Stack:
     @property
     def url(self) -> str:
         """What users open."""
-        return f"http://{self.settings.host}:{self.port}"
+        return f"http://{self._reachable_at}:{self.port}"
 
     @property
     def _reachable_at(self) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -25,11 +26,14 @@ class Passwords:
 def remembered(data_dir: Path) -> Passwords:
     """The passwords of this data directory; made on the first call."""
     path = data_dir / "passwords.json"
-    if path.exists():
-        return Passwords(**json.loads(path.read_text()))
-    passwords = Passwords()
-    write_private(path, json.dumps(asdict(passwords)))
-    return passwords
+    if not path.exists():
+        draft = data_dir / f"passwords.{os.getpid()}"
+        write_private(draft, json.dumps(asdict(Passwords())))
+        # Of two that start at once, the first one's are kept: a cluster may be built with them already.
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
+    return Passwords(**json.loads(path.read_text()))
 
 
 def write_private(path: Path, content: str) -> None:

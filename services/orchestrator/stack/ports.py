@@ -5,6 +5,8 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from services.orchestrator.stack.passwords import write_private
+
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on now."""
@@ -16,7 +18,8 @@ def free_port() -> int:
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether we could listen there."""
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -35,5 +38,5 @@ def remembered(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
         while port in ports.values() or not is_free(port):
             port = free_port()
         ports[name] = port
-    path.write_text(json.dumps(old | ports))
+    write_private(path, json.dumps(old | ports))
     return ports

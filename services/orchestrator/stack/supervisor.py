@@ -51,6 +51,7 @@ class Supervisor:
         """Start everything and keep it running until cancelled; then stop everything."""
         with lock.hold(self.data_dir):
             await leftovers.clear(self.data_dir, time=self._time)
+            self._enter("starting")
             kept: list[asyncio.Task[None]] = []
             try:
                 await self._start(kept)

@@ -1,0 +1,71 @@
+"""`mathrag up`, `down` and `status` where nothing can or does run."""
+
+import json
+import socket
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from services.orchestrator.cli.main import app
+from services.orchestrator.stack import lock, passwords, ports
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Exit status and all output."""
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_down_of_nothing_is_fine(tmp_path: Path) -> None:
+    """To stop what does not run is no error."""
+    code, said = run("down", "--data-dir", str(tmp_path))
+    assert (code, said) == (0, f"Nothing runs on {tmp_path}.\n")
+
+
+def test_status_of_nothing(tmp_path: Path) -> None:
+    """Scripts see it in the exit status, people in the text, programs in the JSON."""
+    code, said = run("status", "--data-dir", str(tmp_path))
+    assert code == 1
+    assert "Start it with `mathrag up`" in said
+    code, said = run("status", "--json", "--data-dir", str(tmp_path))
+    assert (code, json.loads(said)) == (1, {"running": False, "data_dir": str(tmp_path), "stack": None})
+
+
+def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
+    """A taken port is said before anything starts."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code, said = run("up", "--data-dir", str(tmp_path), "--port", str(port))
+    assert code == 1
+    assert f"error: port {port} is in use" in said
+    assert f"mathrag up --port {port + 1}" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_second_up_is_refused(tmp_path: Path) -> None:
+    """Where a stack runs, another one is refused with the command that stops the first."""
+    with lock.hold(tmp_path):
+        code, said = run("up", "--data-dir", str(tmp_path), "--port", "0")
+    assert code == 1
+    assert "runs already" in said
+    assert f"mathrag down --data-dir {tmp_path}" in said
+
+
+def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
+    """The same ports as last time; only one that somebody took is replaced."""
+    first = ports.remembered(tmp_path, ("a", "b"))
+    assert ports.remembered(tmp_path, ("a", "b")) == first
+    with socket.create_server(("127.0.0.1", first["a"])):
+        second = ports.remembered(tmp_path, ("a", "b"))
+    assert second["a"] != first["a"]
+    assert second["b"] == first["b"]
+
+
+def test_passwords_are_remembered(tmp_path: Path) -> None:
+    """Made once, private, all different."""
+    first = passwords.remembered(tmp_path)
+    assert passwords.remembered(tmp_path) == first
+    assert len({first.superuser, first.owner, first.app, first.redis}) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["passwords.json"]
+    assert (tmp_path / "passwords.json").stat().st_mode & 0o077 == 0
+    assert first.app not in repr(first)
