@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import mmap
 import os
 import socket
 import threading
@@ -43,11 +44,14 @@ Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
 class Child:
     """What lives in the forked process. Connections must not cross a fork, so it is made on the first tick."""
 
-    def __init__(self, lane: Lane, settings: Settings, app: Celery, executors: Executors) -> None:
+    def __init__(
+        self, lane: Lane, settings: Settings, app: Celery, executors: Executors, stopping: Callable[[], bool]
+    ) -> None:
         self._lane = lane
         self._settings = settings
         self._app = app
         self._executors = executors
+        self._stopping = stopping
         self._loop = asyncio.new_event_loop()
         self._worker: Worker | None = None
 
@@ -73,6 +77,7 @@ class Child:
             lease=RedisLease(redis, settings.device.id),
             ticker=Ticker(self._app, redis),
             limits=settings.workers,
+            stopping=self._stopping,
         )
 
 
@@ -81,16 +86,21 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     app = celery_app(settings.redis_url, settings.workers.tick_s)
     child: list[Child] = []
+    stopping = mmap.mmap(-1, 1)  # one byte that the fork shares: the main process hears the signal, the child works
 
     @app.task(name=DRAIN)  # type: ignore[untyped-decorator]
     def drain() -> None:
         if not child:
-            child.append(Child(lane, settings, app, executors))
+            child.append(Child(lane, settings, app, executors, lambda: stopping[0] != 0))
         child[0].drain()
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
         threading.Thread(target=_beat, args=(lane, settings.redis_url), daemon=True).start()
+
+    @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
+    def stop(**_: object) -> None:
+        stopping[0] = 1
 
     app.worker_main(["worker", "--queues", lane.value, "--loglevel", "WARNING", "--without-gossip", "--without-mingle"])
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from sqlalchemy import text
@@ -46,6 +46,7 @@ class Worker:
         lease: RedisLease,
         ticker: Ticker,
         limits: Workers,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._lane = lane
         self._database = database
@@ -54,28 +55,26 @@ class Worker:
         self._lease = lease
         self._ticker = ticker
         self._limits = limits
+        self._stopping = stopping
         self._claims = Claims(database, name, limits.claim_ttl_s)
         self._advancer = Advancer(database)
         self._progress = asyncio.Event()
 
     async def drain(self) -> None:
-        """Work until nothing is left that may run now, or the tick's time is up."""
+        """Work until nothing is left that may run now, or the tick's time is up; when told to stop, give back."""
         await self._ticker.begun(self._lane)
         deadline = time.monotonic() + self._limits.tick_s
         running: set[asyncio.Task[None]] = set()
         helped = False
         try:
-            while True:
+            while not self._stopping():
                 advanced = await self._advance()
-                while len(running) < self._limits.streams and time.monotonic() < deadline:
-                    task = await self._start()
-                    if task is None:
-                        break
-                    running.add(task)
-                    if not helped:  # other workers of this lane, if there are any
-                        helped = True
-                        await self._ticker.tick(self._lane)
-                if not running and (not advanced or time.monotonic() >= deadline):
+                late = time.monotonic() >= deadline
+                started = await self._fill(running) if not late else False
+                if started and not helped:  # other workers of this lane, if there are any
+                    helped = True
+                    await self._ticker.tick(self._lane)
+                if not running and (late or not advanced):
                     break
                 running = await self._wait(running)
         finally:
@@ -84,6 +83,14 @@ class Worker:
             await asyncio.gather(*running, return_exceptions=True)
         if time.monotonic() >= deadline:
             await self._ticker.tick(self._lane)
+
+    async def _fill(self, running: set[asyncio.Task[None]]) -> bool:
+        """Start chunks until all streams are busy or nothing more may run; whether any was started."""
+        started = False
+        while len(running) < self._limits.streams and (task := await self._start()):
+            running.add(task)
+            started = True
+        return started
 
     async def _advance(self) -> bool:
         """Advance everything that is ready; wake the other lanes that got work."""
@@ -139,6 +146,10 @@ class Worker:
         except Broken as broken:
             _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
             await lapse(self._database, self._name, claim.token, sorted(open_calls))
+        except asyncio.CancelledError:
+            # Told to stop: the executor has aborted what it ran, nobody is to blame.
+            await self._claims.release(claim.token, sorted(open_calls))
+            raise
         finally:
             renewing.cancel()
 
