@@ -17,7 +17,7 @@ from services.retriever.sparse import Bm25
 from services.retriever.texts import indexed_text
 from shared import settings
 from shared.ingest.corpora import read_corpus_line
-from shared.ingest.datasets import DatasetItem, read_dataset
+from shared.ingest.datasets import read_dataset
 from shared.ingest.lines import EmptyText
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.static_embeddings import StaticEmbedder
@@ -67,8 +67,11 @@ def _batches(texts: Iterable[tuple[str, str]]) -> Iterator[Batch]:
     yield list(texts)
 
 
-def _questions(folder: Path) -> list[DatasetItem]:
-    return list(read_dataset(dataset_lines(folder)))
+def asked(folder: Path) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+    """Query id -> question, and query id -> {document id -> grade}, of a BEIR folder's test split."""
+    items = {item.custom_id or "": item for item in read_dataset(dataset_lines(folder))}
+    questions = {query: item.question for query, item in items.items()}
+    return questions, {query: item.gold_documents or {} for query, item in items.items()}
 
 
 def main() -> None:
@@ -77,9 +80,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="a BEIR folder with corpus.jsonl, queries.jsonl, qrels/test.tsv")
     parser.add_argument("--embeddings", type=Path, default=settings.load().embeddings)
     arguments = parser.parse_args()
-    items = _questions(arguments.folder)
-    questions = {item.custom_id or "": item.question for item in items}
-    judged = {item.custom_id or "": item.gold_documents or {} for item in items}
+    questions, judged = asked(arguments.folder)
     runs: dict[str, Run] = {}
     backends: dict[str, Backend[Index]] = {"bm25": Bm25(), "dense": Faiss(StaticEmbedder(arguments.embeddings))}
     for name, backend in backends.items():

@@ -39,13 +39,20 @@ class Shelf:
             NotFound: there is none.
             Unavailable: its files are missing or changed, or this code would build it otherwise.
         """
-        async with self._loading:
-            if index not in self._indexes:
-                self._indexes[index] = await self._load(index)
-                if len(self._indexes) > INDEXES:
-                    self._indexes.popitem(last=False)
-            self._indexes.move_to_end(index)
-            return self._indexes[index]
+        if index not in self._indexes:
+            async with self._loading:
+                await self._admit(index)
+        self._indexes.move_to_end(index)
+        return self._indexes[index]
+
+    async def _admit(self, index: int) -> None:
+        """Load the index unless whoever held the lock before did; searches of the others go on meanwhile."""
+        if index in self._indexes:
+            return
+        loaded = await self._load(index)
+        while len(self._indexes) >= INDEXES:
+            self._indexes.popitem(last=False)
+        self._indexes[index] = loaded
 
     async def _load(self, index: int) -> Index:
         row = await builds.stored(self._database, index)

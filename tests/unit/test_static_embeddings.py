@@ -1,0 +1,124 @@
+"""The shipped embeddings: loaded, normalised, identified by content, and good enough to search with."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import retrieval
+from services.retriever.dense import Faiss
+from services.retriever.sparse import Bm25
+from shared.errors import Unavailable
+from shared.models.ports import Embedder
+from shared.models.static_embeddings import FILES, StaticEmbedder
+from shared.settings import REPOSITORY
+from tests.unit.test_dataset_lines import DATA
+
+ARTEFACT = REPOSITORY / "models" / "static-embeddings"
+TEXTS = ["What is the area of a circle?", r"$\frac{x^2}{3}$", "三角形的面积", "A prime has two divisors."]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    """Loaded once."""
+    return StaticEmbedder(ARTEFACT)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The artefact, to be damaged."""
+    return Path(shutil.copytree(ARTEFACT, tmp_path / "copy"))
+
+
+def test_vectors_have_length_one(embedder: Embedder) -> None:
+    """float32, one row per text."""
+    vectors = embedder.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), embedder.dimension)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\u2603\u2603"])
+def test_a_text_without_known_tokens_is_zero(embedder: Embedder, text: str) -> None:
+    """Not NaN."""
+    assert not embedder.embed([text]).any()
+
+
+def test_no_texts_no_vectors(embedder: Embedder) -> None:
+    """But the dimension is kept."""
+    assert embedder.embed([]).shape == (0, embedder.dimension)
+
+
+def test_a_vector_does_not_depend_on_its_neighbours(embedder: Embedder) -> None:
+    """Bit for bit, across internal batches too."""
+    alone = np.concatenate([embedder.embed([text]) for text in TEXTS])
+    assert np.array_equal(embedder.embed(TEXTS * 100), np.tile(alone, (100, 1)))
+
+
+def test_meaning_is_nearer_than_noise(embedder: Embedder) -> None:
+    """Other words for the same thing."""
+    asked, same, other = embedder.embed(["how large is a disc", "the area of a circle", "a recipe for bread"])
+    assert asked @ same > asked @ other
+
+
+def test_a_long_text_is_cut(embedder: Embedder) -> None:
+    """At 512 tokens, without an error."""
+    long, longer = embedder.embed(["circle " * 512 + "prime", "circle " * 512 + "bread " * 1000])
+    assert np.array_equal(long, longer)
+
+
+def test_agrees_with_model2vec(embedder: Embedder) -> None:
+    """The artefact is in that library's format, and its own code computes the same vectors."""
+    model2vec = pytest.importorskip("model2vec")
+    expected = model2vec.StaticModel.from_pretrained(str(ARTEFACT)).encode(TEXTS)
+    np.testing.assert_allclose(embedder.embed(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_signature_changes_with_any_file(embedder: Embedder, copy: Path, name: str) -> None:
+    """It is computed from content alone, not from the folder's name."""
+    assert StaticEmbedder(copy).signature == embedder.signature
+    if name != "model.safetensors":
+        (copy / name).write_bytes((copy / name).read_bytes() + b"\n")
+    else:
+        data = bytearray((copy / name).read_bytes())
+        data[-1] ^= 1
+        (copy / name).write_bytes(data)
+    assert StaticEmbedder(copy).signature != embedder.signature
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_missing_file_is_named(copy: Path, name: str) -> None:
+    """And how to make it."""
+    (copy / name).unlink()
+    with pytest.raises(Unavailable, match=name) as caught:
+        StaticEmbedder(copy)
+    assert "services.retriever.distil" in str(caught.value.hint)
+
+
+def test_artefact_is_small_and_names_no_machine() -> None:
+    """Below 16 MB; nothing in it tells where it was made."""
+    assert sum(file.stat().st_size for file in ARTEFACT.iterdir()) < 16e6
+    for name in ("config.json", "README.md"):
+        assert "/tmp/" not in (ARTEFACT / name).read_text()
+
+
+def test_readme_states_this_artefact() -> None:
+    """Figures belong to one file."""
+    digest = hashlib.sha256((ARTEFACT / "model.safetensors").read_bytes()).hexdigest()
+    assert digest in (ARTEFACT / "README.md").read_text()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
+    """nDCG@10 by ir-measures, as the README states it to three decimals."""
+    questions, judged = retrieval.asked(DATA / "cranfield")
+    runs = [
+        retrieval.run(backend, retrieval.documents(DATA / "cranfield"), questions)[0]
+        for backend in (Bm25(), Faiss(embedder))
+    ]
+    readme = (ARTEFACT / "README.md").read_text()
+    for run in (*runs, retrieval.fused(runs)):
+        assert f"{retrieval.ndcg(run, judged):.3f}" in readme
