@@ -2,7 +2,7 @@
 
 import typer
 
-from services.orchestrator.cli import stack
+from services.orchestrator.cli import jobs, samples, stack, uploads
 
 app = typer.Typer(
     name="mathrag",
@@ -14,6 +14,11 @@ app = typer.Typer(
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
+app.add_typer(uploads.corpus, name="corpus")
+app.add_typer(uploads.dataset, name="dataset")
+app.add_typer(jobs.job, name="job")
+app.add_typer(samples.sample, name="sample")
+app.command()(samples.audit)
 
 if __name__ == "__main__":
     app()

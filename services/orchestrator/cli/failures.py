@@ -1,0 +1,91 @@
+"""How a command ends. The table is closed: scripts may rely on it.
+
+    0  done
+    1  a finding: the job failed or was cancelled, the audit found violations, nothing runs
+    2  usage: the command line itself is wrong
+    3  there is nothing with this name or id
+    4  the input is invalid; the message names the field, or file and line
+    5  a conflict: the name is taken, the id is ambiguous, the state does not allow it
+    6  the server cannot be reached, or something it needs cannot
+    7  an error of ours
+
+Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import msgspec
+import typer
+
+from shared.errors import MathragError
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    FINDING = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    INVALID = 4
+    CONFLICT = 5
+    UNREACHABLE = 6
+    INTERNAL = 7
+
+
+CODES = {
+    "usage": Exit.USAGE,
+    "not_found": Exit.NOT_FOUND,
+    "invalid": Exit.INVALID,
+    "invalid_line": Exit.INVALID,
+    "too_large": Exit.INVALID,
+    "conflict": Exit.CONFLICT,
+    "unavailable": Exit.UNREACHABLE,
+    "unreachable": Exit.UNREACHABLE,
+}
+
+
+class Failed(Exception):
+    """A command cannot go on."""
+
+    def __init__(self, kind: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+
+    @property
+    def code(self) -> Exit:
+        """What the command exits with."""
+        return CODES.get(self.kind, Exit.INTERNAL)
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn an error into words on stderr and an exit code."""
+    try:
+        yield
+    except MathragError as error:
+        _end(Failed(error.kind, error.message, error.hint), as_json=as_json)
+    except Failed as failed:
+        _end(failed, as_json=as_json)
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); flushing at exit must not complain either.
+        sys.stderr.close()
+        raise typer.Exit(Exit.DONE) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def _end(failed: Failed, *, as_json: bool) -> None:
+    if as_json:
+        error = {"kind": failed.kind, "message": failed.message, "hint": failed.hint}
+        typer.echo(msgspec.json.encode({"error": error}).decode(), err=True)
+    else:
+        typer.echo(f"error: {failed.message}", err=True)
+        if failed.hint:
+            typer.echo(f"  fix: {failed.hint}", err=True)
+    raise typer.Exit(failed.code) from None

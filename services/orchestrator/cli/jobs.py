@@ -1,0 +1,189 @@
+"""`mathrag job`: submit, look, cancel, and read what came out."""
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from services.orchestrator.cli import progress
+from services.orchestrator.cli.client import Client, segment
+from services.orchestrator.cli.failures import Exit, Failed, reported
+from services.orchestrator.cli.output import AsJson, facts, print_json, table
+from services.orchestrator.cli.reports import print_report
+
+PARTS = (
+    ("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled"), ("in_progress", "in progress"),
+)  # fmt: skip
+job = typer.Typer(help="Runs of a pipeline over a dataset.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(metavar="JOB", help="Name, id, or the first characters of the id (four or more).")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as gate.tau=0.3.")]
+Model = Annotated[
+    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A model, such as judge=world-judge.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Watch it until it has ended.")]
+
+
+@job.command()
+def submit(
+    name: Annotated[str, typer.Option(help="What you call it.")],
+    dataset: Annotated[str, typer.Option(help="What is asked.")],
+    pipeline: Annotated[str, typer.Option(help="How it is answered; `GET /v1/pipelines` lists them.")],
+    corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
+    repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
+    reuse: Annotated[str, typer.Option(help="`all` replies of other jobs, or `none`.")] = "all",
+    settings: Set = None,
+    model: Model = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job; it runs whether or not anyone watches."""
+    with reported(as_json=as_json), Client() as client:
+        body = {
+            "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
+            "reuse": reuse, "params": parameters(settings or []),
+            "models": dict(pair(text, "--model") for text in model or []),
+        }  # fmt: skip
+        submitted = client.post("/v1/jobs", body)
+        if wait:
+            _watch(client, submitted["id"], as_json)
+        elif as_json:
+            print_json(submitted)
+        else:
+            typer.echo(f"job {name} is submitted: {submitted['id']}")
+            typer.echo(f"  next: mathrag job watch {submitted['id'][:8]}")
+
+
+@job.command("list")
+def list_jobs(
+    limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50, as_json: AsJson = False
+) -> None:
+    """Jobs, newest first."""
+    with reported(as_json=as_json), Client() as client:
+        jobs = client.get("/v1/jobs", limit=limit)["data"]
+        if as_json:
+            print_json(jobs)
+        else:
+            table(("ID", "NAME", "PIPELINE", "DATASET", "STATE", "DONE", "FAILED", "TOTAL"), map(_row, jobs))
+
+
+@job.command()
+def show(reference: Id, as_json: AsJson = False) -> None:
+    """One job as it is now."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.get(f"/v1/jobs/{segment(reference)}")
+        if as_json:
+            print_json(found)
+        else:
+            print_job(found)
+
+
+@job.command()
+def watch(reference: Id, as_json: AsJson = False) -> None:
+    """Follow a job until it has ended; exits with 1 unless it completed."""
+    with reported(as_json=as_json), Client() as client:
+        _watch(client, reference, as_json)
+
+
+@job.command()
+def cancel(reference: Id, as_json: AsJson = False) -> None:
+    """Cancel a job: its samples end now. Again is harmless."""
+    with reported(as_json=as_json), Client() as client:
+        cancelled = client.post(f"/v1/jobs/{segment(reference)}/cancel")
+        if as_json:
+            print_json(cancelled)
+        else:
+            typer.echo(f"job {cancelled['name']} is {cancelled['state']}")
+
+
+@job.command()
+def results(reference: Id, as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
+    """Every sample that has ended so far: one JSON object per line."""
+    with reported(as_json=as_json), Client() as client:
+        for chunk in client.stream(f"/v1/jobs/{segment(reference)}/results"):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+@job.command()
+def report(reference: Id, as_json: AsJson = False) -> None:
+    """How well, with what certainty, and at what cost."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.get(f"/v1/jobs/{segment(reference)}/report")
+        if as_json:
+            print_json(found)
+        else:
+            print_report(found)
+
+
+def _watch(client: Client, reference: str, as_json: bool) -> None:
+    ended = progress.watch(client, reference, progress.Silent() if as_json else progress.view())
+    if as_json:
+        print_json(ended)
+    else:
+        print_job(ended)
+    if ended["state"] != "completed":
+        raise typer.Exit(Exit.FINDING)
+
+
+def print_job(found: Any) -> None:
+    """What a person wants to know of a job, and where to go from here."""
+    counts = found["request_counts"]
+    typer.echo(f"job {found['name']} is {found['state']}")
+    stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in found.get("stages", {}).items()]
+    gate = found.get("gate")
+    facts(
+        [
+            ("id", found["id"]),
+            ("reason", found["reason"]),
+            ("pipeline", found["pipeline"]),
+            ("dataset", found["dataset"]),
+            ("corpus", found["corpus"]),
+            ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
+            ("calls", ", ".join(stages)),
+            ("gate", gate and f"{gate['strategy']}: {gate['reason']}"),
+        ]
+    )
+    verb = "report" if found["state"] in progress.ENDED else "watch"
+    typer.echo(f"  next: mathrag job {verb} {found['id'][:8]}")
+
+
+def _row(found: Any) -> tuple[object, ...]:
+    counts = found["request_counts"]
+    state = (found["id"][:8], found["name"], found["pipeline"], found["dataset"], found["state"])
+    return *state, counts["completed"], counts["failed"], counts["total"]
+
+
+def parameters(settings: list[str]) -> dict[str, Any]:
+    """`["gate.tau=0.3"]` as {"gate": {"tau": 0.3}}; a value that is no JSON is text."""
+    tree: dict[str, Any] = {}
+    for setting in settings:
+        key, value = pair(setting, "--set")
+        *parents, leaf = key.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+            if not isinstance(branch, dict):
+                raise Failed("usage", f"--set {setting}: `{parent}` has a value already")
+        branch[leaf] = _value(value)
+    return tree
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    """`key=value`, taken apart.
+
+    Raises:
+        Failed: it is not of this form.
+    """
+    key, separator, value = text.partition("=")
+    if not separator or not all(key.split(".")):
+        raise Failed("usage", f"{option} {text}: write it as key=value")
+    return key, value

@@ -1,0 +1,50 @@
+"""What commands print: JSON for programs, aligned columns for people."""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def print_json(value: Any) -> None:
+    """`value` as one JSON document."""
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns as wide as their widest cell; numbers to the right."""
+    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for row in cells:
+        typer.echo("  ".join(_aligned(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> None:
+    """One name and value per line; what is not known is left out."""
+    for name, value in pairs:
+        if value not in (None, "", {}, []):
+            typer.echo(f"  {name:<16}{value}")
+
+
+def accuracy(figure: Any) -> str:
+    """Such as "61.0 % (56.7 to 65.2), 305 of 500"."""
+    if figure["value"] is None:
+        return "nothing was graded"
+    value, low, high = (100 * figure[part] for part in ("value", "low", "high"))
+    return f"{value:.1f} % ({low:.1f} to {high:.1f}), {figure['correct']} of {figure['graded']}"
+
+
+def counted(counts: dict[str, int]) -> str:
+    """Such as "judge 40, generate 100"; nothing where all are 0."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _aligned(cell: str, width: int) -> str:
+    return cell.rjust(width) if cell.replace(".", "").isdecimal() else cell.ljust(width)

@@ -1,0 +1,92 @@
+"""`mathrag sample show` and `mathrag audit`: why to believe a result."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from services.orchestrator.cli.client import Client, segment
+from services.orchestrator.cli.failures import Exit, reported
+from services.orchestrator.cli.jobs import Id
+from services.orchestrator.cli.output import AsJson, facts, print_json, table
+
+sample = typer.Typer(help="Single answers, with all they were made from.", no_args_is_help=True)
+
+
+@sample.callback()
+def group() -> None:
+    """Keeps `show` a command of its own."""
+
+
+@sample.command()
+def show(
+    reference: Id,
+    index: Annotated[int, typer.Argument(help="Of the item, in dataset order, from 0.")],
+    repeat: Annotated[int, typer.Option(help="Which repeat, from 0.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """One sample: its calls, who answered them, when, and during which epoch."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.get(f"/v1/jobs/{segment(reference)}/samples/{index}", repeat=repeat)
+        if as_json:
+            print_json(found)
+        else:
+            print_sample(found)
+
+
+def audit(reference: Id, as_json: AsJson = False) -> None:
+    """Check a job's rows against the invariants; exits with 1 when one is violated."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.get(f"/v1/jobs/{segment(reference)}/audit")
+        if as_json:
+            print_json(found)
+        else:
+            print_audit(reference, found["violations"])
+        if not found["clean"]:
+            raise typer.Exit(Exit.FINDING)
+
+
+def print_sample(found: Any) -> None:
+    """The question, the answer, the steps."""
+    outcome = found["outcome"] or {}
+    verdict = outcome.get("verdict") or {}
+    typer.echo(f"sample {found['index']}, repeat {found['repeat']}: {found['state']}")
+    facts(
+        [
+            ("question", found["question"]),
+            ("gold", found["gold"]),
+            ("answer", outcome.get("answer")),
+            ("extraction", outcome.get("extraction")),
+            ("verdict", verdict and f"math-verify {verdict['math_verify']}, strict {verdict['strict']}"),
+            ("failure", found["failure"] and f"{found['failure']}: {found['detail']}"),
+        ]
+    )
+    for hash_, document in found["documents"].items():
+        typer.echo(f"\ncontext {hash_[:12]}\n{document['problem']}\n{document['text']}".rstrip())
+    typer.echo()
+    head = ("STEP", "ROLE", "KEY", "MODEL", "OUTCOME", "EPOCH", "SECONDS", "FROM")
+    table(head, [_step(step) for step in found["steps"]])
+
+
+def _step(step: Any) -> tuple[object, ...]:
+    attempt = step["attempt"] or {}
+    place = f"{step['position']}.{step['slot']}"
+    source = "this job" if step["created"] else "reused"
+    answered = (attempt.get("outcome", "open"), attempt.get("epoch"), _seconds(attempt))
+    return place, step["role"], step["key"][:12], step["model"], *answered, source
+
+
+def _seconds(attempt: Any) -> str | None:
+    if not attempt.get("started_at") or not attempt.get("ended_at"):
+        return None
+    started, ended = (datetime.fromisoformat(attempt[name]) for name in ("started_at", "ended_at"))
+    return f"{(ended - started).total_seconds():.3f}"
+
+
+def print_audit(reference: str, violations: Any) -> None:
+    """One paragraph per violation."""
+    for violation in violations:
+        typer.echo(f"{violation['invariant']}: {violation['message']}")
+        for row in violation["rows"]:
+            typer.echo(f"  {row}")
+    typer.echo(f"job {reference}: {f'{len(violations)} violations' if violations else 'clean'}")
