@@ -5,18 +5,17 @@ libraries are loaded. Math-Verify's own time limits are off: they need the main 
 issue #65) outlast them all the same. Only a kill is a limit.
 """
 
-import ctypes
 import json
 import logging
 import os
 import resource
-import signal
 import sys
 from typing import Any, TextIO
 
+from shared.orphans import die_with
+
 MEMORY_BYTES = 2 << 30
 """Address space; sympy needs about 70 MB, a tower of powers would take all there is before the deadline."""
-_PR_SET_PDEATHSIG = 1
 _NO_LIMIT: dict[str, Any] = {"parsing_timeout": None}
 """None is what the library documents for "no limit", though its annotation says int."""
 
@@ -52,14 +51,6 @@ def verdict(answer: str, gold: str) -> bool | None:
         return bool(verify(expected, given, timeout_seconds=None)) if expected else None
     except Exception:  # noqa: BLE001  # whatever a parser of arbitrary text raises, it is no verdict
         return None
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when the one that started it dies, even inside a computation (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the pool died before its grader began")
 
 
 def claim_stdout() -> TextIO:

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from shared.contracts.calls import Lane
 from shared.lease.guard_client import GuardClient
 from shared.lease.lease import RedisLease
+from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
 from shared.runtime.execution import Executor
 from shared.runtime.worker import Worker
@@ -86,6 +87,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     app = celery_app(settings.redis_url, settings.workers.tick_s)
     child: list[Child] = []
+    main = os.getpid()
     stopping = mmap.mmap(-1, 1)  # one byte that the fork shares: the main process hears the signal, the child works
 
     @app.task(name=DRAIN)  # type: ignore[untyped-decorator]
@@ -93,6 +95,10 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
         if not child:
             child.append(Child(lane, settings, app, executors, lambda: stopping[0] != 0))
         child[0].drain()
+
+    @signals.worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
+    def forked(**_: object) -> None:
+        die_with(main)
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:

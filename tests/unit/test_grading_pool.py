@@ -178,8 +178,7 @@ def test_a_child_without_its_parent_does_not_begin() -> None:
     """The parent died before the kernel was told: the process id is another's."""
     command = [sys.executable, "-m", "services.judge.grading_process", "1"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
-    assert ended.returncode == 1
-    assert b"the pool died before its grader began" in ended.stderr
+    assert ended.returncode == -signal.SIGKILL
 
 
 NOISY = """

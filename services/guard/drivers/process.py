@@ -1,7 +1,6 @@
 """llama.cpp in a child process of its own: what it holds is free when the process is gone."""
 
 import asyncio
-import ctypes
 import hashlib
 import json
 import os
@@ -9,7 +8,7 @@ import secrets
 import signal
 import sys
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
+from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
-PR_SET_PDEATHSIG = 1
 STOP_S = 5.0
 
 
@@ -63,7 +62,7 @@ class ProcessDriver:
             env={**os.environ, "MATHRAG_SERVER_KEY": key},
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=partial(die_with, os.getpid()),
         )
         try:
             url = await asyncio.wait_for(_announced(process), self._device.load_timeout_s)
@@ -128,10 +127,6 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _digest(path: Path) -> str:
