@@ -1,0 +1,1 @@
+"""Stand-ins for what is on the other side of a protocol; what is under test is never doubled."""

@@ -1,0 +1,122 @@
+"""A loopback HTTP server that speaks as much OpenAI chat and TGI as a test tells it to, broken replies included."""
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server sends back; `missing` bytes of the announced length never come."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    missing: int = 0
+    reset: bool = False
+    """Break the connection with RST once the bytes are out."""
+    hang: bool = False
+    """Send nothing until the client goes away."""
+
+
+def as_json(value: object, status: int = 200) -> Reply:
+    """A JSON reply."""
+    return Reply(status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json"})
+
+
+def answer(text: str, finish_reason: str = "stop", usage: dict[str, int] | None = None) -> Reply:
+    """A chat completion."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
+    body: dict[str, object] = {"object": "chat.completion", "id": "1", "created": 1, "model": "m", "choices": [choice]}
+    return as_json(body | ({"usage": usage} if usage else {}))
+
+
+Respond = Callable[[Seen], Reply]
+
+
+class ChatServer:
+    """Remembers every request and answers it by `respond`."""
+
+    def __init__(self, respond: Respond) -> None:
+        self.respond = respond
+        self.seen: list[Seen] = []
+        self.arrived = asyncio.Event()
+        """Set by every request."""
+        self.left = asyncio.Event()
+        """Set when a client hangs up on a reply that hangs."""
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request a connection."""
+        try:
+            request = await _read(reader)
+            self.seen.append(request)
+            self.arrived.set()
+            reply = self.respond(request)
+            if reply.hang:
+                await reader.read()
+                self.left.set()
+                return
+            writer.write(_bytes(reply))
+            await writer.drain()
+            if reply.reset:
+                _send_rst_at_close(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def chat_server(respond: Respond) -> AsyncIterator[ChatServer]:
+    """A server on a free port for the length of the block."""
+    double = ChatServer(respond)
+    server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
+    double.port = server.sockets[0].getsockname()[1]
+    try:
+        yield double
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def _read(reader: asyncio.StreamReader) -> Seen:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    method, path, _ = head[0].split(" ", 2)
+    headers = {name.lower(): value.strip() for name, value in (line.split(":", 1) for line in head[1:] if line)}
+    return Seen(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+
+
+def _bytes(reply: Reply) -> bytes:
+    headers = {"Content-Length": str(len(reply.body) + reply.missing), "Connection": "close", **reply.headers}
+    lines = [f"HTTP/1.1 {reply.status} whatever", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + reply.body
+
+
+def _send_rst_at_close(writer: asyncio.StreamWriter) -> None:
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

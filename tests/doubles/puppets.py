@@ -1,0 +1,127 @@
+"""A driver and a server behind the guard's ports whose every move the test makes."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from services.guard.drivers.ports import DriverError
+from shared.contracts.calls import Decoding, FailureKind
+from shared.models.chat import ChatFailed, ChatReply
+from shared.runtime.models import ModelIdentity
+
+
+class PuppetServer:
+    """Holds every prompt until the test answers it."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self.pid = pid
+        self.started: list[str] = []
+        self.aborted: list[str] = []
+        self.finished: list[str] = []
+        self.running: dict[str, asyncio.Future[ChatReply]] = {}
+        self.most = 0
+        """Prompts at once, at most."""
+        self.stops = 0
+        self._gone = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    @property
+    def alive(self) -> bool:
+        """Until it dies or is stopped."""
+        return not self._gone.is_set()
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """Whatever the test decides, when it decides."""
+        self.started.append(prompt)
+        self.running[prompt] = asyncio.get_running_loop().create_future()
+        self.most = max(self.most, len(self.running))
+        self._changed.set()
+        try:
+            return await self.running[prompt]
+        except asyncio.CancelledError:
+            self.aborted.append(prompt)
+            raise
+        finally:
+            del self.running[prompt]
+            self.finished.append(prompt)
+            self._changed.set()
+
+    async def has(self, count: int) -> None:
+        """Return when `count` prompts run."""
+        while len(self.running) != count:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def answer(self, *prompts: str) -> None:
+        """Answer these prompts, or all that run."""
+        for prompt in prompts or tuple(self.running):
+            reply = ChatReply(text=f"re: {prompt}", finish_reason="stop", prompt_tokens=3, completion_tokens=2)
+            self.running[prompt].set_result(reply)
+
+    def fail(self, prompt: str, error: Exception) -> None:
+        """Let a prompt fail."""
+        self.running[prompt].set_exception(error)
+
+    def die(self) -> None:
+        """The process is gone, and with it every connection."""
+        self._gone.set()
+        for waiting in self.running.values():
+            if not waiting.done():
+                waiting.set_exception(ChatFailed(FailureKind.CONNECTION, "connection reset"))
+
+    async def exited(self) -> None:
+        """Return when it is gone."""
+        await self._gone.wait()
+
+    async def stop(self) -> None:
+        """Gone, on request."""
+        self.stops += 1
+        self.die()
+
+    def memory_mib(self) -> float | None:
+        """A figure that a test can recognise."""
+        return 42.0
+
+
+class PuppetDriver:
+    """Starts puppets; `refuses` is what it says instead, `digest` what its file holds."""
+
+    def __init__(self, name: str, footprint_mib: int = 0, digest: str = "v1") -> None:
+        self.name = name
+        self.footprint_mib = footprint_mib
+        self.digest = digest
+        self.refuses: str | None = None
+        self.loading: asyncio.Event | None = None
+        """When set, a start waits for it."""
+        self.servers: list[PuppetServer] = []
+
+    async def identify(self) -> ModelIdentity:
+        """What the driver would serve now."""
+        return ModelIdentity(
+            name=self.name,
+            backend="puppet",
+            digest=self.digest,
+            device="cpu:0",
+            needs_lease=True,
+            footprint_mib=self.footprint_mib,
+        )
+
+    async def start(self) -> PuppetServer:
+        """A new puppet with a number for a process id."""
+        if self.loading is not None:
+            await self.loading.wait()
+        if self.refuses is not None:
+            raise DriverError(self.refuses)
+        self.servers.append(PuppetServer(pid=len(self.servers) + 1))
+        return self.servers[-1]
+
+
+class StepClock:
+    """A second passes at every look: stamps are ordered by what happened, not by how fast the machine is."""
+
+    def __init__(self) -> None:
+        self._seconds = 0
+
+    def now(self) -> datetime:
+        """Later than ever before."""
+        self._seconds += 1
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._seconds)

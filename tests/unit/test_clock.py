@@ -1,0 +1,50 @@
+"""The guard's clock never goes back, whatever is done to the machine's."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from services.guard import clock
+
+
+class Hands:
+    """A wall clock and a monotonic clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.wall = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        self.seconds = 100.0
+
+    def now(self, zone: object) -> datetime:
+        """The wall clock."""
+        assert zone is UTC
+        return self.wall
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    """Clocks under control."""
+    hands = Hands()
+    monkeypatch.setattr(clock, "datetime", hands)
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: hands.seconds))
+    return hands
+
+
+def test_the_clock_starts_at_wall_time(hands: Hands) -> None:
+    """Its stamps are times of day, in UTC."""
+    assert clock.Clock().now() == hands.wall
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)])
+def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta) -> None:
+    """Only monotonic time passes: intervals of one guard's life compare."""
+    guard_clock = clock.Clock()
+    start = hands.wall
+    hands.wall += jump
+    hands.seconds += 2.5
+    assert guard_clock.now() == start + timedelta(seconds=2.5)
+
+
+def test_a_stamp_knows_its_zone() -> None:
+    """A stamp without one would be read as local time by the database."""
+    assert clock.Clock().now().utcoffset() == timedelta(0)

@@ -1,0 +1,189 @@
+"""The process driver around a child that the test writes; the real llama.cpp child is in the integration ring."""
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import anyio
+import psutil
+import pytest
+
+from services.guard.drivers import process
+from services.guard.drivers.ports import DriverError
+from services.guard.drivers.process import LlamaServer, ProcessDriver
+from shared.settings import Device, Model
+
+pytestmark = pytest.mark.anyio
+
+READY = "print(json.dumps({'url': 'http://127.0.0.1:9'}), flush=True)"
+WAIT = "signal.pause()"
+
+Child = Callable[[str], ProcessDriver]
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    """A file in the place of a model."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF weights")
+    return path
+
+
+def driver(path: Path, load_timeout_s: float = 60.0, **options: int) -> ProcessDriver:
+    """A driver of `path`."""
+    model = Model(driver="process", path=path, **options)  # type: ignore[arg-type]
+    return ProcessDriver("a-model", model, Device(load_timeout_s=load_timeout_s))
+
+
+@pytest.fixture
+async def child(tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Child]:
+    """A driver whose server is a Python program; programs that are left over are killed."""
+    script = tmp_path / "child"
+    pids = tmp_path / "pids"
+    seen = {"path": str(tmp_path / "seen.json"), "pids": str(pids)}
+
+    def make(program: str) -> ProcessDriver:
+        script.write_text(
+            f"#!{sys.executable} -S\nimport json, os, signal, sys\n"
+            f"with open({seen['pids']!r}, 'a') as file: print(os.getpid(), file=file)\n"
+            f"with open({seen['path']!r}, 'w') as file: json.dump([sys.argv, dict(os.environ)], file)\n{program}\n"
+        )
+        script.chmod(0o700)
+        monkeypatch.setattr(process, "sys", SimpleNamespace(executable=str(script)))
+        return driver(gguf, context=64, parallel=2, threads=3)
+
+    yield make
+    for pid in pids.read_text().split() if pids.exists() else []:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), 9)
+
+
+def started(gguf: Path) -> list[int]:
+    """Process ids of the children that were started, oldest first."""
+    return [int(pid) for pid in (gguf.parent / "pids").read_text().split()]
+
+
+async def up(made: ProcessDriver) -> LlamaServer:
+    """A server that came up; a child that hangs fails the test, not the suite."""
+    with anyio.fail_after(60):
+        return await made.start()
+
+
+async def test_a_model_is_its_file_and_its_options(gguf: Path) -> None:
+    """The digest is the file's SHA-256; context and slots change replies, footprint and threads do not."""
+    identity = await driver(gguf, context=64, parallel=2, footprint_mib=96).identify()
+    assert identity.digest == hashlib.sha256(b"GGUF weights").hexdigest()
+    assert identity.options == {"context": 64, "parallel": 2}
+    assert (identity.device, identity.needs_lease, identity.footprint_mib) == ("cpu:0", True, 96)
+    assert identity.hash == (await driver(gguf, context=64, parallel=2, threads=4).identify()).hash
+    assert identity.hash != (await driver(gguf, context=128, parallel=2).identify()).hash
+    assert identity.hash != (await driver(gguf, context=64, parallel=4).identify()).hash
+
+
+async def test_a_file_that_was_replaced_is_another_model(gguf: Path) -> None:
+    """The digest of a file is remembered only as long as the file is the same one."""
+    made = driver(gguf)
+    before = await made.identify()
+    gguf.write_bytes(b"GGUF weightz")  # noqa: ASYNC240 - a few bytes
+    os.utime(gguf, ns=(1, 1))
+    after = await made.identify()
+    assert after.digest == hashlib.sha256(b"GGUF weightz").hexdigest()
+    assert after.hash != before.hash
+
+
+async def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """With what to do about it."""
+    missing = tmp_path / "none.gguf"
+    with pytest.raises(DriverError, match=rf"{missing}.*put it there"):
+        await driver(missing).identify()
+
+
+def test_a_process_model_needs_a_path() -> None:
+    """The error names model and field."""
+    with pytest.raises(DriverError, match=r"'a-model'.*`path`"):
+        ProcessDriver("a-model", Model(driver="process"), Device())
+
+
+async def test_a_server_is_up_once_it_says_where_it_listens(child: Child, gguf: Path) -> None:
+    """It is a process of its own session, measured, and gone after its stop."""
+    server = await up(child(f"{READY}\n{WAIT}"))
+    assert started(gguf) == [server.pid]
+    assert server.alive
+    assert os.getsid(server.pid or 0) == server.pid
+    assert (server.memory_mib() or 0) > 0
+    await server.stop()
+    assert not server.alive
+    assert not psutil.pid_exists(server.pid or 0)
+    assert server.memory_mib() is None
+    await server.stop()  # a second time is harmless
+
+
+async def test_the_key_goes_through_the_environment(child: Child, gguf: Path) -> None:
+    """A process list shows arguments; and each server has a key of its own."""
+    made, keys = child(f"{READY}\n{WAIT}"), set()
+    for _ in range(2):
+        server = await up(made)
+        arguments, environment = json.loads((gguf.parent / "seen.json").read_text())
+        key = environment["MATHRAG_SERVER_KEY"]
+        assert len(key) >= 16
+        assert key not in " ".join(arguments)
+        keys.add(key)
+        await server.stop()
+    assert len(keys) == 2
+
+
+async def test_the_child_is_told_its_file_and_options(child: Child, gguf: Path) -> None:
+    """As they are configured."""
+    server = await up(child(f"{READY}\n{WAIT}"))
+    arguments, _ = json.loads((gguf.parent / "seen.json").read_text())
+    await server.stop()
+    told = " ".join(arguments[1:])
+    assert told == f"-m services.guard.llama_server {gguf} --context 64 --parallel 2 --threads 3"
+
+
+async def test_a_stubborn_server_is_killed(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flip does not wait for one that ignores SIGTERM."""
+    monkeypatch.setattr(process, "STOP_S", 0.05)
+    server = await up(child(f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{READY}\nwhile True: {WAIT}"))
+    with anyio.fail_after(60):
+        await server.stop()
+    assert not psutil.pid_exists(server.pid or 0)
+
+
+async def test_the_death_of_a_server_is_noticed(child: Child) -> None:
+    """Whoever waits for it learns it, and it is no longer alive."""
+    server = await up(child(f"{READY}\n{WAIT}"))
+    waiting = asyncio.create_task(server.exited())
+    os.kill(server.pid or 0, 9)
+    with anyio.fail_after(60):
+        await waiting
+    assert not server.alive
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["sys.exit(1)", "print('loading ...', flush=True)\nsignal.pause()"],
+    ids=["exits", "babbles"],
+)
+async def test_a_server_that_does_not_come_up_is_a_driver_error(child: Child, gguf: Path, program: str) -> None:
+    """With the model's name; nothing of it is left."""
+    made = child(program)
+    with anyio.fail_after(60), pytest.raises(DriverError, match=r"'a-model'.*did not come up"):
+        await made.start()
+    assert not any(psutil.pid_exists(pid) for pid in started(gguf))
+
+
+async def test_a_server_that_loads_for_ever_is_given_up(child: Child, gguf: Path) -> None:
+    """After the device's load timeout; the child is killed, not left to hold the memory."""
+    child(WAIT)
+    made = driver(gguf, load_timeout_s=0.5)
+    with anyio.fail_after(60), pytest.raises(DriverError, match="in time"):
+        await made.start()
+    assert not any(psutil.pid_exists(pid) for pid in started(gguf))
