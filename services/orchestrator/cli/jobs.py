@@ -9,7 +9,7 @@ import typer
 from services.orchestrator.cli import progress
 from services.orchestrator.cli.client import Client, segment
 from services.orchestrator.cli.failures import Exit, Failed, reported
-from services.orchestrator.cli.output import AsJson, facts, print_json, table
+from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table
 from services.orchestrator.cli.reports import print_report
 
 PARTS = (
@@ -136,13 +136,13 @@ def print_job(found: Any) -> None:
     facts(
         [
             ("id", found["id"]),
-            ("reason", found["reason"]),
+            ("reason", last_line(found["reason"])),
             ("pipeline", found["pipeline"]),
             ("dataset", found["dataset"]),
             ("corpus", found["corpus"]),
             ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
             ("calls", ", ".join(stages)),
-            ("gate", gate and f"{gate['strategy']}: {gate['reason']}"),
+            ("gate", gate and gate["reason"]),
         ]
     )
     verb = "report" if found["state"] in progress.ENDED else "watch"

@@ -42,6 +42,11 @@ def counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
+def last_line(text: str | None) -> str | None:
+    """Where a traceback says what happened; --json has all of it."""
+    return text.strip().splitlines()[-1] if text else text
+
+
 def _cell(value: object) -> str:
     return "-" if value is None else str(value)
 

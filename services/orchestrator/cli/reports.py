@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from services.orchestrator.cli.output import accuracy, counted, facts
+from services.orchestrator.cli.output import accuracy, counted, facts, last_line
 
 
 def print_report(found: Any) -> None:
@@ -20,14 +20,14 @@ def print_report(found: Any) -> None:
 def lines(found: Any) -> Iterator[tuple[str, object]]:
     """Name and value of each line."""
     counts = found["request_counts"]
-    yield "reason", found["reason"]
+    yield "reason", last_line(found["reason"])
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
     yield "accuracy", f"{accuracy(found['accuracy'])} [math-verify, Wilson 95 %]"
     yield "strict", f"{accuracy(found['strict'])}; the graders differ on {found['disagreements']}"
     yield "extraction", f"{counted(found['extraction'])}; {found['truncated']} truncated"
     yield "failures", counted({**found["failures"], **found["grading_failures"]})
     yield "scoring", scoring(found)
-    yield "gate", found["gate"] and f"{found['gate']['strategy']}: {found['gate']['reason']}"
+    yield "gate", found["gate"] and found["gate"]["reason"]
     yield "model loads", found["model_loads"]
     yield "model calls", found["model_calls"]
     yield "calls made", counted(found["calls_made"]) or "none"
