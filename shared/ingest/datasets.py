@@ -84,11 +84,11 @@ def _gold(fields: Fields, source: str, line: int) -> str | None:
     return answers.extract(lines.text(fields, "solution", source, line))[0]
 
 
-def _after_mark(answer: str) -> str:
-    """GSM8K ends its steps with `#### 1,000`; the official reader drops the commas."""
+def _after_mark(answer: str) -> str | None:
+    """GSM8K ends its steps with `#### 1,000`; the official reader drops the commas. Nothing after it is no answer."""
     if _GSM8K_MARK not in answer:
         return answer
-    return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "")
+    return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
 
 def _gold_documents(fields: Fields, source: str, line: int) -> dict[str, int] | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +122,11 @@ class Conformance:
     def test_no_question_no_reply(self) -> None:
         """Empty in, empty out."""
         assert self.built().search([], 3) == []
+
+    def test_several_threads_may_search(self) -> None:
+        """The service searches from a pool of them."""
+        index = self.built()
+        expected = index.search(QUESTIONS, 4)
+        with ThreadPoolExecutor(4) as threads:
+            found = [threads.submit(index.search, QUESTIONS, 4) for _ in range(32)]
+            assert all(each.result() == expected for each in found)

@@ -1,6 +1,8 @@
 """Corpus lines: every known shape becomes a document, every defect a sentence that names line, field and fix."""
 
+import contextlib
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.contracts import canonical
 from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest.corpora import CorpusRecord, read_corpus, read_corpus_line
+from shared.ingest.datasets import read_dataset_line
 from shared.ingest.lines import MAX_LINE_BYTES, EmptyText
 from shared.ingest.paths import corpus_lines
 
@@ -244,3 +248,52 @@ def test_missing_path(tmp_path: Path) -> None:
     """The name is repeated."""
     with pytest.raises(NotFound, match=r"nowhere\.jsonl"):
         corpus_lines(tmp_path / "nowhere.jsonl")
+
+
+# Whatever comes in
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(
+    ["text", "contents", "solution", "title", "problem", "question", "answer", "meta", "metadata", "id", "_id", "level"]
+)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_record_or_a_refusal(raw: bytes) -> None:
+    """Nothing else escapes."""
+    with contextlib.suppress(InvalidLine):
+        read_corpus_line(raw, "corpus.jsonl", 1)
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=6))
+def test_any_object_is_a_storable_record_or_a_refusal(fields: dict[str, Any]) -> None:
+    """What is accepted can be hashed, encoded as JSON and stored as text."""
+    with contextlib.suppress(InvalidLine):
+        record = read_corpus_line(json.dumps(fields), "corpus.jsonl", 1)
+        assert len(record.document.hash) == 64
+        assert "\0" not in record.document.problem + record.document.text + (record.external_id or "")
+        assert json.loads(canonical.encode(record.meta)) == record.meta
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=6))
+def test_any_object_is_an_item_or_a_refusal(fields: dict[str, Any]) -> None:
+    """Datasets are read with the same care."""
+    with contextlib.suppress(InvalidLine):
+        item = read_dataset_line(json.dumps(fields), "items.jsonl", 1)
+        assert item.question.strip()
+        assert item.gold is None or item.gold.strip() == item.gold
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), max_size=8))
+def test_numbers_of_lines_are_those_of_an_editor(texts: list[str]) -> None:
+    """Blank lines are counted and left out, whichever way lines end."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "c.jsonl"
+        file.write_bytes("\r\n".join(texts).encode())
+        found = [(number, raw.strip().decode()) for _, number, raw in corpus_lines(file)]
+    expected = [(number, text.encode().strip().decode()) for number, text in enumerate(texts, start=1)]
+    assert found == [(number, text) for number, text in expected if text]

@@ -66,6 +66,7 @@ def test_id_has_four_names(name: str) -> None:
         ({"answer": " 5 "}, "5"),
         ({"answer": "48/2 = <<48/2=24>>24\n#### 1,024"}, "1024"),
         ({"solution": r"First \boxed{1}, then \boxed{\frac{1}{2}}."}, r"\frac{1}{2}"),
+        ({"answer": "unfinished ####"}, None),
         ({"solution": "no box"}, None),
         ({"answer": None, "solution": r"\boxed 5"}, "5"),
         ({}, None),
