@@ -2,20 +2,18 @@
 
 import asyncio
 import contextlib
-import ctypes
 import functools
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from shared.errors import Unavailable
+from shared.orphans import die_with
 
-PR_SET_PDEATHSIG = 1
 POLL_S = 0.1
 
 
@@ -35,22 +33,10 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
-            preexec_fn=_death_signal(dies_by),
+            preexec_fn=functools.partial(die_with, os.getpid(), dies_by),
             # A group of its own: Ctrl-C reaches the supervisor alone, which then stops the children in order.
             process_group=0,
         )
-
-
-def _death_signal(number: signal.Signals) -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    return functools.partial(_set_death_signal, ctypes.CDLL(None), number, os.getpid())
-
-
-def _set_death_signal(libc: ctypes.CDLL, number: signal.Signals, parent: int) -> None:
-    libc.prctl(PR_SET_PDEATHSIG, int(number))
-    if os.getppid() != parent:  # the parent died before the call above: nobody will send the signal
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Time(NamedTuple):
