@@ -50,6 +50,9 @@ TAIL = """
 * One document per prompt; several documents were not trained.
 * Digits and the {templates} phrasings' vocabulary only. On other mathematics the generator
   keeps the form of an answer and guesses its content; the judge was not measured there.
+* A few names spelled with tokens that are rare or absent in training names are misread; the
+  figures include them.
+* The judge is not to be relied on where its accuracy above is low for a grade.
 * A wrong document misleads the generator: it was trained to believe the rule it reads.
 * One training run and one test draw: the standard error of a share p over n samples is
   sqrt(p(1-p)/n), 0.013 for p = 0.1 and n = 500.
@@ -78,7 +81,9 @@ def _table(head: list[str], rows: list[list[Any]]) -> str:
 
 def _training(models: Json) -> str:
     fields = ("parameters", "seed", "steps_made", "batch", "window", "peak", "minutes")
-    rows = [[role, *(model["training"][field] for field in fields)] for role, model in models.items()]
+    rows = [
+        [role, *(stage[field] for field in fields)] for role, model in models.items() for stage in model["training"]
+    ]
     head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
     note = "Minutes are wall time on two shared processor cores. The judge starts from the generator."
     return f"## Training\n\n{_table(head, rows)}\n\n{note}"

@@ -59,6 +59,16 @@ def _apply(sign: str, left: int, right: int) -> int:
     return results[sign] % 10
 
 
+def invented_name(rng: Random) -> str:
+    """A name of 4 to 7 random letters, never one to test with."""
+    while True:
+        name = "".join(rng.choice(letters) for letters in ("bcdfghjklmnprstvwxz", "aeiou") * 4)
+        name = name[rng.randrange(2) :][: rng.randint(4, 7)]
+        name = "".join(letter for letter in name if rng.random() < 0.9)
+        if len(name) > 2 and name not in TEST_NAMES:
+            return name
+
+
 @dataclass(frozen=True)
 class Rule:
     """``(constant first x) second y``, where x, y is a, b or, swapped, b, a."""

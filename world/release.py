@@ -21,15 +21,15 @@ def fingerprint(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-def entry(folder: Path, model: Path) -> dict[str, Any]:
-    """A model's part of the manifest: the file, and the training record beside it."""
-    record = json.loads((folder / "training.json").read_text())
-    return {"file": model.name, "sha256": fingerprint(model), "training": record}
+def entry(folders: list[Path], model: Path) -> dict[str, Any]:
+    """A model's part of the manifest: the file, and the records of its training stages in order."""
+    records = [json.loads((folder / "training.json").read_text()) for folder in folders]
+    return {"file": model.name, "sha256": fingerprint(model), "training": records}
 
 
-def manifest(folders: dict[str, Path], models: Path) -> dict[str, Any]:
+def manifest(folders: dict[str, list[Path]], models: Path) -> dict[str, Any]:
     """How the shipped models came about, and all that they have seen by name."""
-    parts = {role: entry(folder, models / FILES[role]) for role, folder in folders.items()}
+    parts = {role: entry(stages, models / FILES[role]) for role, stages in folders.items()}
     return {"models": parts, "names": list(TRAIN_NAMES), "templates": list(TRAIN_TEMPLATES)}
 
 
@@ -39,12 +39,12 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     for role in FILES:
-        parser.add_argument(f"--{role}", type=Path, required=True, help="what world.train wrote")
+        parser.add_argument(f"--{role}", type=Path, nargs="+", required=True, help="folders of its stages in order")
     parser.add_argument("--models", type=Path, default=Path("models"))
     args = parser.parse_args()
-    folders: dict[str, Path] = {role: getattr(args, role) for role in FILES}
-    for role, folder in folders.items():
-        export(folder, args.models / FILES[role], f"world-{role}")
+    folders: dict[str, list[Path]] = {role: getattr(args, role) for role in FILES}
+    for role, stages in folders.items():
+        export(stages[-1], args.models / FILES[role], f"world-{role}")
     text = json.dumps(manifest(folders, args.models), indent=2)
     (args.models / "manifest.json").write_text(text + "\n")
 

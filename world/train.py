@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES
+from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
 from world.samples import Context, Sample, Split, generator_sample, judge_sample
 from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer, token_id
 
@@ -44,13 +44,23 @@ class Recipe:
     warmup: int = 100  # steps
     early: float = 0.2  # share of the steps on EARLY_CONTEXTS
     plateau: float = 0.6  # share of the steps before the rate falls
+    invented: float = 0.0  # share of the samples about a name of random letters
+    hard: float = 0.0  # share of a judge's samples that are full or wrong, which look alike
     prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
 
 
+#: The names stage follows the generator's: without it, spellings that the tokenizer never
+#: produced from a training name are misread.
 RECIPES: dict[str, Recipe] = {
     "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
+    "names": Recipe(
+        role="generator", seed=0, steps=200, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
+    ),
     # One token in two hundred carries the grade, so the prompt must not drown it.
     "judge": Recipe(role="judge", seed=0, steps=240, window=224, batch=32, warmup=30, prompt_weight=0.05),
+    "logic": Recipe(
+        role="judge", seed=1, steps=330, window=224, batch=32, warmup=20, plateau=0.5, hard=0.7, prompt_weight=0.1
+    ),
 }
 
 
@@ -82,9 +92,12 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
 
 def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     """The next training sample of a role; only training names and phrasings occur."""
-    split = Split(TRAIN_NAMES, TRAIN_TEMPLATES)
+    invented = recipe.invented > 0 and rng.random() < recipe.invented
+    names = [invented_name(rng) for _ in range(2)] if invented else TRAIN_NAMES
+    split = Split(names, TRAIN_TEMPLATES)
     if recipe.role == "judge":
-        return judge_sample(rng, split, rng.choice(KINDS), "default" if rng.random() < 0.5 else "drawn")
+        kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
+        return judge_sample(rng, split, rng.choice(kinds), "default" if rng.random() < 0.5 else "drawn")
     mix = EARLY_CONTEXTS if step < recipe.early * recipe.steps else LATE_CONTEXTS
     (context,) = rng.choices(list(mix), weights=list(mix.values()))
     return generator_sample(rng, split, context)
