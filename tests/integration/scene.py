@@ -4,20 +4,26 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Generated, Graded, Lane, Rated, Reply, Retrieved
+from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, require
 from shared.contracts.documents import Document, Hit
-from shared.contracts.samples import Params
+from shared.contracts.samples import Extraction, Library, Outcome, Params, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase
+from shared.pipelines import registry
 from shared.runtime import models
+from shared.runtime.advance import Advancer
 from shared.runtime.binding import Request
-from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.claims import Answered, Claim, Claimed, Claims, Receipt
 from shared.runtime.execution import Executor, Lapse, Release
+from shared.runtime.look import OVERLOOKED
 from shared.runtime.models import ModelIdentity
 from shared.runtime.submit import Submission, submit
 from shared.runtime.worker import Worker
@@ -25,7 +31,9 @@ from shared.settings import Settings, Workers
 from shared.storage.database import Database
 
 SETTINGS = Settings(roles={"judge": "a-judge", "generate": "a-generator"}, database_url="unused")
-DOCUMENTS = [Document(problem=f"What is {n} plus {n}?", text=f"Therefore {n}+{n}={2 * n}. \\boxed{{{2 * n}}}") for n in range(20)]
+DOCUMENTS = [
+    Document(problem=f"What is {n} plus {n}?", text=f"Therefore {n}+{n}={2 * n}. \\boxed{{{2 * n}}}") for n in range(20)
+]
 _REQUEST = msgspec.json.Decoder(Request)
 
 Answer = Callable[[Request], Reply]
@@ -40,7 +48,9 @@ async def furnish(database: Database, items: int = 5, name: str = "items") -> No
                 {"h": bytes.fromhex(document.hash), "p": document.problem, "b": document.text},
             )
         for model, needs_lease in (("a-judge", True), ("a-generator", True)):
-            identity = ModelIdentity(name=model, backend="scripted", digest=model, device="cpu:0", needs_lease=needs_lease)
+            identity = ModelIdentity(
+                name=model, backend="scripted", digest=model, device="cpu:0", needs_lease=needs_lease
+            )
             await models.register(connection, identity)
         await _corpus(connection)
     await add_dataset(database, items, name)
@@ -186,3 +196,142 @@ async def rows(database: Database, sql: str, **values: object) -> list[tuple[obj
     """All rows."""
     async with database.transaction() as connection:
         return [tuple(row) for row in await connection.execute(text(sql), values)]
+
+
+# What a test needs to force an interleaving: other processes, held commits, proof that somebody waits.
+
+
+@asynccontextmanager
+async def processes(database: Database, count: int) -> AsyncIterator[list[Database]]:
+    """`count` further databases with connections of their own, as other processes would have."""
+    others = [Database(database.engine.url, pinned=True) for _ in range(count)]  # type: ignore[arg-type]
+    try:
+        yield others
+    finally:
+        for other in others:
+            await other.close()
+
+
+class HeldDatabase(Database):
+    """A process that is frozen once, between the last statement of a transaction and its commit."""
+
+    def __init__(self, database: Database, *, first: int = 0) -> None:
+        """The `first` transactions pass; the next one is held."""
+        self.engine = database.engine
+        self.reached = asyncio.Event()
+        """The statements have run."""
+        self.go = asyncio.Event()
+        """Set it to let the transaction commit."""
+        self._first = first
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that may be held before it commits."""
+        async with super().transaction() as connection:
+            yield connection
+            self._first -= 1
+            if self._first == -1:
+                self.reached.set()
+                await self.go.wait()
+
+
+async def somebody_waits(database: Database, backends: int = 1) -> None:
+    """Until so many connections wait for a lock that another one holds."""
+    async with asyncio.timeout(30):
+        while True:
+            waiting = await scalar(database, "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+            if waiting >= backends:  # type: ignore[operator]
+                return
+            await asyncio.sleep(0.005)
+
+
+# The steps that a worker takes, one by one.
+
+
+async def advance(database: Database, limit: int = 200) -> int:
+    """Advance what is ready until nothing is; returns how many samples were."""
+    advancer, total = Advancer(database), 0
+    while count := (await advancer.advance(limit)).samples:
+        total += count
+    return total
+
+
+async def model(database: Database, name: str = "a-generator") -> int:
+    """The id of a registered model."""
+    return await scalar(database, "SELECT max(id) FROM models WHERE name = :n", n=name)  # type: ignore[return-value]
+
+
+async def claim(database: Database, limit: int = 100, *, who: str = "worker-1", role: str = "generate") -> Claim | None:
+    """Claim pending calls of the generator, or of another role's model."""
+    names = {"generate": "a-generator", "judge": "a-judge", "grade": "grader", "dense": "dense", "sparse": "sparse"}
+    lane = Lane.GENERATE if role == "generate" else Lane.JUDGE
+    return await Claims(database, who, 60.0).claim(lane, await model(database, names[role]), limit)
+
+
+def answered(call: Claimed, reply: Reply | None = None) -> Answered:
+    """A worker's answer to a call: by rule, or the given one."""
+    now = datetime.now(UTC)
+    reply = by_rule(_REQUEST.decode(call.request)) if reply is None else reply
+    return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
+
+
+async def answer(
+    database: Database, taken: Claim, reply: Reply | None = None, *, calls: Sequence[Claimed] | None = None
+) -> list[int]:
+    """Answer all calls of a claim, or some."""
+    chosen = taken.calls if calls is None else calls
+    return await Claims(database, "worker-1", 60.0).answer(taken.token, [answered(call, reply) for call in chosen])
+
+
+async def let_claims_expire(database: Database) -> None:
+    """As if every claim's time to live had passed."""
+    await run_sql(database, "UPDATE queue SET claim_until = now() - interval '1 hour' WHERE token IS NOT NULL")
+
+
+async def let_pauses_pass(database: Database) -> None:
+    """As if every back-off had passed."""
+    await run_sql(database, "UPDATE queue SET not_before = NULL")
+
+
+async def without_gold(database: Database) -> None:
+    """Questions without gold answers, so that nothing is graded."""
+    await run_sql(database, "UPDATE items SET gold = NULL")
+
+
+async def run_sql(database: Database, sql: str, **values: object) -> None:
+    """Change rows behind the runtime's back."""
+    async with database.transaction() as connection:
+        await connection.execute(text(sql), values)
+
+
+async def sample_states(database: Database) -> list[int]:
+    """States of all samples, by id."""
+    return [state for (state,) in await rows(database, "SELECT state FROM samples ORDER BY id")]  # type: ignore[misc]
+
+
+async def stuck(database: Database) -> list[int]:
+    """Samples that wait although every reply they wait for is there: only the sweeper would find them."""
+    async with database.transaction() as connection:
+        return list((await connection.execute(OVERLOOKED)).scalars())
+
+
+async def job_states(database: Database) -> list[str]:
+    """States of all jobs, by id."""
+    return [state for (state,) in await rows(database, "SELECT state FROM jobs ORDER BY id")]  # type: ignore[misc]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, name: str, run: Pipeline, prepare: Prepare | None = None) -> None:
+    """Register a pipeline for one test; the same name again is a changed pipeline."""
+    registry.names()
+    monkeypatch.setitem(registry._registered, name, registry.Registered(name, run, prepare))
+
+
+def two_questions(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """A pipeline that waits for two generated texts at once."""
+    first, _ = yield [Generate(template="cot", question=f"{sample.question} {n}") for n in (1, 2)]
+    return ended(require(first).text)
+
+
+def ended(answer: str | None) -> Outcome:
+    """An outcome without a context."""
+    return Outcome(answer=answer, extraction=Extraction.OK)

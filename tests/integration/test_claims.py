@@ -1,0 +1,429 @@
+"""Claims: who holds a call, what a late answer may still change, and how failures are charged."""
+
+import asyncio
+import uuid
+
+import pytest
+
+from shared.contracts.calls import Failure, FailureKind, Generated
+from shared.runtime import advance as advancing
+from shared.runtime import claims as claiming
+from shared.runtime import recording
+from shared.runtime.advance import Advancer
+from shared.runtime.claims import RETRIES, Claim, Claims
+from shared.runtime.lapses import lapse_expired
+from shared.storage.database import Database
+from tests.integration.scene import (
+    ScriptedExecutor,
+    advance,
+    answer,
+    claim,
+    drain,
+    furnish,
+    job_states,
+    let_claims_expire,
+    let_pauses_pass,
+    processes,
+    rows,
+    run_sql,
+    sample_states,
+    scalar,
+    submit_job,
+    without_gold,
+)
+
+pytestmark = pytest.mark.anyio
+
+BROKEN = Failure(kind=FailureKind.CONNECTION, detail="nobody listens")
+FOREVER = 1000.0
+
+
+async def pending(database: Database, items: int = 1, **fields: object) -> None:
+    """A closed-book job without grades, all of whose generate calls are in the queue."""
+    await furnish(database, items)
+    await without_gold(database)
+    await submit_job(database, "closed-book", **fields)
+    await advance(database)
+
+
+async def claimed(database: Database, limit: int = 100) -> Claim:
+    """A claim that must be there."""
+    taken = await claim(database, limit)
+    assert taken is not None
+    return taken
+
+
+async def fail_for_good(database: Database) -> None:
+    """Fail the one pending call as often as it is retried."""
+    for _ in range(RETRIES):
+        await let_pauses_pass(database)
+        await answer(database, await claimed(database), BROKEN)
+
+
+# The token.
+
+
+async def test_a_frozen_workers_answer_changes_nothing_once_another_has_answered(database: Database) -> None:
+    """The claim lapsed and the call was given to somebody else: the first token is worth nothing."""
+    await pending(database)
+    frozen = await claimed(database)
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    second = await claimed(database)
+    assert await answer(database, second, Generated(text="second")) == [second.calls[0].id]
+    assert await answer(database, frozen, Generated(text="frozen")) == []
+    assert await rows(database, "SELECT convert_from(reply, 'UTF8') FROM attempts WHERE accepted") == [
+        ('{"type":"generated","text":"second","truncated":false}',)
+    ]
+
+
+async def test_a_frozen_workers_answer_changes_nothing_while_another_computes(database: Database) -> None:
+    """The second claim stays whole: it is answered once, by its holder."""
+    await pending(database)
+    frozen = await claimed(database)
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    second = await claimed(database)
+    assert await answer(database, frozen) == []
+    assert await scalar(database, "SELECT token FROM queue") == second.token
+    assert await sample_states(database) == [1]
+    assert await answer(database, second) == [second.calls[0].id]
+
+
+async def test_an_answer_after_the_lapse_is_discarded_although_nobody_has_claimed_since(database: Database) -> None:
+    """The lapse takes the token: simple, and costs one call."""
+    await pending(database)
+    frozen = await claimed(database)
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    assert await answer(database, frozen) == []
+    assert await scalar(database, "SELECT count(*) FROM attempts WHERE accepted") == 0
+    assert await rows(database, "SELECT token, lapses FROM queue") == [(None, 1)]
+
+
+async def test_an_expired_claim_that_nobody_has_charged_may_still_answer(database: Database) -> None:
+    """Time alone takes nothing away: the token decides."""
+    await pending(database)
+    late = await claimed(database)
+    await let_claims_expire(database)
+    assert await answer(database, late) == [late.calls[0].id]
+    assert await lapse_expired(database, "sweeper") == []
+    assert await sample_states(database) == [0]
+
+
+@pytest.mark.parametrize("reply", [Generated(text="again"), BROKEN])
+async def test_answering_twice_counts_once(database: Database, reply: Generated | Failure) -> None:
+    """A repeated commit finds no claim: no second attempt, no charge."""
+    await pending(database)
+    taken = await claimed(database)
+    await answer(database, taken)
+    assert await answer(database, taken, reply) == []
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 1
+
+
+async def test_an_infrastructure_failure_under_a_lost_token_is_not_charged(database: Database) -> None:
+    """A frozen worker's connection error says nothing about whoever runs the call now."""
+    await pending(database)
+    frozen = await claimed(database)
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    assert await answer(database, frozen, BROKEN) == []
+    assert await rows(database, "SELECT tries, not_before FROM queue") == [(0, None)]
+
+
+async def test_a_renewed_claim_does_not_lapse(database: Database) -> None:
+    """Renewal sets a fresh time to live, by the database's clock."""
+    await pending(database, items=2)
+    taken = await claimed(database)
+    await let_claims_expire(database)
+    ids = [call.id for call in taken.calls]
+    assert sorted(await Claims(database, "worker-1", FOREVER).renew(taken.token, ids[:1])) == ids[:1]
+    await lapse_expired(database, "sweeper")
+    assert await rows(database, "SELECT lapses, token FROM queue ORDER BY call_id") == [(0, taken.token), (1, None)]
+
+
+async def test_a_foreign_token_renews_and_releases_nothing(database: Database) -> None:
+    """Both ask for the token, as every change does."""
+    await pending(database)
+    taken = await claimed(database)
+    ids = [call.id for call in taken.calls]
+    stranger, claims = uuid.uuid4(), Claims(database, "worker-2", FOREVER)
+    assert await claims.renew(stranger, ids) == []
+    await claims.release(stranger, ids)
+    assert await scalar(database, "SELECT token FROM queue") == taken.token
+
+
+async def test_a_released_call_is_not_charged_and_soon_claimable(database: Database) -> None:
+    """Nothing of it was sent: no lapse, no try, no attempt; a short pause keeps the worker from spinning."""
+    await pending(database)
+    taken = await claimed(database)
+    await Claims(database, "worker-1", FOREVER).release(taken.token, [taken.calls[0].id], pause_s=FOREVER)
+    assert await rows(database, "SELECT token, claim_until, lapses, tries FROM queue") == [(None, None, 0, 0)]
+    assert await claim(database) is None
+    await let_pauses_pass(database)
+    again = await claimed(database)
+    assert again.calls == taken.calls
+    assert await answer(database, taken) == []
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 0
+
+
+# The order.
+
+
+async def test_smaller_ranks_are_claimed_first(database: Database) -> None:
+    """A job in a hurry overtakes one that came before it."""
+    await furnish(database, items=2)
+    await furnish_another(database)
+    await submit_job(database, "closed-book", rank=100)
+    await advance(database)
+    await submit_job(database, "closed-book", dataset="others", rank=10)
+    await advance(database)
+    first = await claimed(database, 2)
+    hurried = await rows(
+        database,
+        "SELECT t.call_id FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id"
+        " WHERE j.rank = 10 ORDER BY 1",
+    )
+    assert [(call.id,) for call in first.calls] == hurried
+
+
+async def furnish_another(database: Database) -> None:
+    """A second dataset whose questions differ."""
+    await run_sql(database, "INSERT INTO datasets (name, hash, items) VALUES ('others', 'others', 2)")
+    await run_sql(
+        database,
+        "INSERT INTO items (dataset_id, ordinal, hash, question) SELECT d.id, i.ordinal, i.hash, 'Else: ' || i.question"
+        " FROM items i, datasets d WHERE d.name = 'others'",
+    )
+
+
+async def test_equal_ranks_are_claimed_in_the_order_they_came(database: Database) -> None:
+    """First come, first served."""
+    await pending(database, items=4)
+    order = [call for (call,) in await rows(database, "SELECT call_id FROM queue ORDER BY seq")]
+    first, second = await claimed(database, 2), await claimed(database, 2)
+    assert [call.id for taken in (first, second) for call in taken.calls] == order
+
+
+async def test_a_call_is_not_claimed_before_its_time(database: Database) -> None:
+    """`not_before` lies in the future for one of two."""
+    await pending(database, items=2)
+    later = await scalar(database, "SELECT max(call_id) FROM queue")
+    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 hour' WHERE call_id = :c", c=later)
+    taken = await claimed(database)
+    assert len(taken.calls) == 1
+    assert taken.calls[0].id != later
+
+
+async def test_claims_take_calls_of_one_lane_and_one_model_only(database: Database) -> None:
+    """Retrieval waits in the judge's lane: the generator's worker finds nothing, the sparse index its own half."""
+    await furnish(database, items=3)
+    await submit_job(database, "hybrid")
+    await advance(database)
+    assert await claim(database) is None
+    taken = await claim(database, role="sparse")
+    assert taken is not None
+    assert len(taken.calls) == 3
+    assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL") == 3
+
+
+async def test_concurrent_claims_never_share_a_call(database: Database) -> None:
+    """Ten calls, five claimers at once: every call is held by exactly one."""
+    await pending(database, items=10)
+    async with processes(database, 5) as others:
+        taken = await asyncio.gather(*(claim(other, 2, who=f"worker-{n}") for n, other in enumerate(others)))
+    held = [call.id for each in taken if each is not None for call in each.calls]
+    assert len(held) == len(set(held)) == 10
+    assert await scalar(database, "SELECT count(DISTINCT token) FROM queue") == 5
+
+
+async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) -> None:
+    """A claim that is not committed yet locks its rows; another claimer takes the next ones."""
+    await pending(database, items=4)
+    async with processes(database, 1) as [other]:
+        async with other.transaction() as connection:
+            await connection.execute(
+                claiming.text(
+                    "SELECT 1 FROM queue WHERE call_id IN (SELECT call_id FROM queue ORDER BY seq LIMIT 2) FOR UPDATE"
+                )
+            )
+            taken = await claimed(database)
+        assert len(taken.calls) == 2
+
+
+# Failures.
+
+
+async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call goes back to the queue, not to its waiters, and rests longer each time."""
+    monkeypatch.setattr(claiming, "BACKOFF_S", (1000.0, 5000.0))
+    await pending(database)
+    for tries, pause in ((1, 1000), (2, 5000)):
+        assert await answer(database, await claimed(database), BROKEN) == []
+        [(token, count, rest)] = await rows(
+            database, "SELECT token, tries, extract(epoch FROM not_before - now())::float FROM queue"
+        )
+        assert (token, count) == (None, tries)
+        assert pause - 500 < rest <= pause  # type: ignore[operator]
+        assert await claim(database) is None
+        await let_pauses_pass(database)
+    assert await sample_states(database) == [1]
+    assert await rows(database, "SELECT accepted, outcome FROM attempts") == [(False, "connection")] * 2
+
+
+def test_the_pauses_grow_and_there_is_one_before_every_retry() -> None:
+    """As many pauses as retries, each longer than the one before."""
+    assert len(claiming.BACKOFF_S) == RETRIES - 1
+    assert list(claiming.BACKOFF_S) == sorted(set(claiming.BACKOFF_S))
+
+
+async def test_a_retried_call_may_succeed(database: Database) -> None:
+    """Two failures and a value: the value counts, the failures stay on record."""
+    await pending(database)
+    for _ in range(RETRIES - 1):
+        await answer(database, await claimed(database), BROKEN)
+        await let_pauses_pass(database)
+    await answer(database, await claimed(database))
+    await advance(database)
+    assert await sample_states(database) == [2]
+    assert await rows(database, "SELECT accepted, outcome FROM attempts ORDER BY id") == [
+        (False, "connection"),
+        (False, "connection"),
+        (True, "value"),
+    ]
+
+
+@pytest.mark.parametrize("kind", [FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.BACKEND_ERROR])
+async def test_the_last_infrastructure_failure_ends_its_waiters_with_its_kind(
+    database: Database, kind: FailureKind
+) -> None:
+    """After three tries all samples that wait for the call fail, in the failure's own words."""
+    await pending(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    for _ in range(RETRIES):
+        await let_pauses_pass(database)
+        await answer(database, await claimed(database), Failure(kind=kind, detail="nobody listens"))
+    await advance(database)
+    assert await rows(database, "SELECT state, failure, detail FROM samples") == [(3, kind.value, "nobody listens")] * 2
+    assert await scalar(database, "SELECT count(*) FROM queue") == 0
+
+
+async def test_a_call_that_failed_for_good_leaves_its_key_to_the_next_asker(database: Database) -> None:
+    """Tomorrow's job does not replay today's outage; today's steps keep pointing at what they saw."""
+    await pending(database)
+    await fail_for_good(database)
+    await advance(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    taken = await claimed(database)
+    await answer(database, taken)
+    await advance(database)
+    assert await sample_states(database) == [3, 2]
+    [(old, failed, key), (new, fresh, same)] = await rows(database, "SELECT id, failed, key FROM calls ORDER BY id")
+    assert (failed, fresh) == (True, False)
+    assert key == same
+    assert await rows(database, "SELECT call_id, created FROM steps ORDER BY sample_id") == [(old, True), (new, True)]
+
+
+async def test_a_sample_replays_the_failure_it_saw_although_the_key_has_a_value_by_now(database: Database) -> None:
+    """Steps point at rows, not at keys: a replay after the fresh call's reply still fails."""
+    await pending(database)
+    await fail_for_good(database)
+    await submit_job(database, "closed-book")
+    await advance(database, limit=1)
+    await run_sql(database, "UPDATE samples SET state = 0 WHERE state = 3")
+    taken = await claim(database)
+    if taken is not None:
+        await answer(database, taken)
+    await advance(database)
+    assert await sample_states(database) == [3, 2]
+
+
+@pytest.mark.parametrize(
+    "kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.REFUSED, FailureKind.TRUNCATED, FailureKind.UNPARSED]
+)
+async def test_a_content_failure_is_a_reply_like_any_other(database: Database, kind: FailureKind) -> None:
+    """It is final at once and kept for ever: the next job fails alike without a call."""
+    await pending(database)
+    await answer(database, await claimed(database), Failure(kind=kind, detail="too long"))
+    await advance(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    assert await rows(database, "SELECT state, failure, detail FROM samples") == [(3, kind.value, "too long")] * 2
+    assert await rows(database, "SELECT accepted, outcome FROM attempts") == [(True, kind.value)]
+    assert await claim(database) is None
+
+
+async def test_a_chunk_of_values_and_failures_is_committed_each_as_what_it_is(database: Database) -> None:
+    """One answer of a claim breaks, the others stand; only those that ended are returned."""
+    await pending(database, items=3)
+    taken = await claimed(database)
+    good, bad = taken.calls[:2], taken.calls[2:]
+    done = await answer(database, taken, calls=good)
+    assert done == [call.id for call in good]
+    assert await answer(database, taken, BROKEN, calls=bad) == []
+    assert await rows(database, "SELECT call_id, tries FROM queue") == [(bad[0].id, 1)]
+    assert sorted(await sample_states(database)) == [0, 0, 1]
+
+
+# A call that fails for good between the two statements of an advance.
+
+
+@pytest.mark.parametrize("gap", ["before the insert", "between insert and select"])
+async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
+    database: Database, monkeypatch: pytest.MonkeyPatch, gap: str
+) -> None:
+    """The insert met the old call, the select no longer did: the batch is rolled back and done again."""
+    await pending(database)
+    for _ in range(RETRIES - 1):
+        await answer(database, await claimed(database), BROKEN)
+        await let_pauses_pass(database)
+    last = await claimed(database)
+    name = {"before the insert": "_insert_calls", "between insert and select": "_existing"}[gap]
+    real, fails = getattr(recording, name), [answer(database, last, BROKEN)]
+
+    async def gapped(*arguments: object) -> object:
+        while fails:
+            await fails.pop()
+        return await real(*arguments)
+
+    monkeypatch.setattr(recording, name, gapped)
+
+    async def nothing_known(self: Advancer, *_: object) -> dict[bytes, object]:
+        return {}  # as for an advance that read the replies before the call was there
+
+    monkeypatch.setattr(advancing.Advancer, "_drive", nothing_known)
+    await submit_job(database, "closed-book")
+    async with processes(database, 1) as [other]:
+        await Advancer(other).advance()
+    monkeypatch.undo()
+    assert await scalar(database, "SELECT count(*) FROM calls WHERE NOT failed") == 1
+    await drain(database, ScriptedExecutor())
+    assert await sample_states(database) == [3, 2]
+    assert await job_states(database) == ["completed", "completed"]
+
+
+async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The advance read the call's id, then the call failed for good: the sample ends with the failure, it hangs not."""
+    await pending(database)
+    for _ in range(RETRIES - 1):
+        await answer(database, await claimed(database), BROKEN)
+        await let_pauses_pass(database)
+    last, real = await claimed(database), advancing.record
+
+    async def record_after_the_failure(*arguments: object) -> object:
+        await answer(database, last, BROKEN)
+        return await real(*arguments)  # type: ignore[arg-type]
+
+    await submit_job(database, "closed-book")
+    monkeypatch.setattr(advancing, "record", record_after_the_failure)
+    async with processes(database, 1) as [other]:
+        await Advancer(other).advance()
+    monkeypatch.undo()
+    await advance(database)
+    assert await rows(database, "SELECT state, failure FROM samples") == [(3, "connection")] * 2

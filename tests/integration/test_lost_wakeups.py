@@ -1,0 +1,459 @@
+"""The ways in which a waiting sample could be forgotten, forced one by one, without the sweeper that would find it.
+
+Each schedule is run twice: with the runtime as it is, and with the mistake that the schedule is about, which must
+get stuck; otherwise the schedule proves nothing.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.calls import Lane
+from shared.runtime import advance as advancing
+from shared.runtime import claims as claiming
+from shared.runtime import look as looking
+from shared.runtime import recording
+from shared.runtime.advance import Advancer
+from shared.runtime.binding import Bound
+from shared.runtime.claims import Answered, Claim, Claimed
+from shared.runtime.execution import Lapse, Release
+from shared.runtime.progress import NewStep
+from shared.runtime.recording import record
+from shared.storage.database import Database
+from tests.integration.scene import (
+    HeldDatabase,
+    ScriptedExecutor,
+    advance,
+    answer,
+    answered,
+    claim,
+    furnish,
+    install,
+    job_states,
+    model,
+    processes,
+    rows,
+    sample_states,
+    scalar,
+    somebody_waits,
+    stuck,
+    submit_job,
+    two_questions,
+    without_gold,
+    worker,
+)
+
+pytestmark = pytest.mark.anyio
+
+READY, WAITING = 0, 1
+
+
+# 1. A sample attaches to a call that is answered while the sample's own transaction is still open.
+
+
+async def attach_while_it_is_answered(
+    database: Database, monkeypatch: pytest.MonkeyPatch, *, before_recording: bool
+) -> None:
+    """Job 2 asks what job 1 has asked; the reply is committed inside job 2's advance."""
+    await furnish(database, items=1)
+    await without_gold(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    taken = await claim(database)
+    assert taken is not None
+
+    async def record_with_a_gap(*arguments: object) -> object:
+        if before_recording:
+            await answer(database, taken)
+        written = await record(*arguments)  # type: ignore[arg-type]
+        if not before_recording:
+            await answer(database, taken)
+        return written
+
+    monkeypatch.setattr(advancing, "record", record_with_a_gap)
+    await submit_job(database, "closed-book")
+    async with processes(database, 1) as [other]:
+        await Advancer(other).advance(limit=200)
+    monkeypatch.setattr(advancing, "record", record)
+
+
+@pytest.mark.parametrize("before_recording", [True, False])
+async def test_a_reply_between_attaching_and_commit_wakes_the_one_that_attached(
+    database: Database, monkeypatch: pytest.MonkeyPatch, before_recording: bool
+) -> None:
+    """The advance looks after its commit, because the reply's own look could not see it yet."""
+    await attach_while_it_is_answered(database, monkeypatch, before_recording=before_recording)
+    assert await stuck(database) == []
+    await advance(database)
+    assert await sample_states(database) == [2, 2]
+
+
+@pytest.mark.parametrize("before_recording", [True, False])
+async def test_attaching_without_a_look_would_wait_for_ever(
+    database: Database, monkeypatch: pytest.MonkeyPatch, before_recording: bool
+) -> None:
+    """The same schedule without the look after the commit."""
+
+    async def forgotten(_database: Database, _samples: Sequence[int]) -> list[int]:
+        return []
+
+    monkeypatch.setattr(advancing, "look_at", forgotten)
+    await attach_while_it_is_answered(database, monkeypatch, before_recording=before_recording)
+    assert len(await stuck(database)) == 1
+    await advance(database)
+    assert sorted(await sample_states(database)) == [WAITING, 2]
+
+
+# 2. A look that waits for a lock with a snapshot from before the other reply.
+
+
+async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -> tuple[Claim, Claim]:
+    """One sample that waits for two calls, each claimed by a worker of its own."""
+    await furnish(database, items=1)
+    await without_gold(database)
+    install(monkeypatch, "two-questions", two_questions)
+    await submit_job(database, "two-questions")
+    await advance(database)
+    first, second = await claim(database, 1), await claim(database, 1, who="worker-2")
+    assert first is not None
+    assert second is not None
+    return first, second
+
+
+async def accept(connection: AsyncConnection, taken: Claim) -> None:
+    """A reply as `Claims` writes it, inside a transaction of the test."""
+    answers = [answered(call) for call in taken.calls]
+    values = {"token": taken.token, "worker": "worker-1", **claiming._columns(answers)}
+    await connection.execute(claiming.ACCEPT, values)
+
+
+async def look_blocked_by_a_committing_reply(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker 2 looks while worker 1, which holds the sample, has not committed its reply; worker 1 never looks."""
+    first, second = await waiting_for_two(database, monkeypatch)
+    async with processes(database, 1) as [other]:
+        async with database.transaction() as connection:
+            await accept(connection, first)
+            await connection.execute(looking.LOCK_WAITERS, {"calls": [call.id for call in first.calls]})
+            answering = asyncio.create_task(answer(other, second))
+            await somebody_waits(database)
+        await answering
+
+
+async def test_a_look_that_had_to_wait_sees_what_was_committed_meanwhile(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readiness is a statement of its own after the lock, with a snapshot of its own."""
+    await look_blocked_by_a_committing_reply(database, monkeypatch)
+    assert await stuck(database) == []
+    assert await sample_states(database) == [READY]
+
+
+LOCK_AND_DECIDE_IN_ONE = text("""
+    WITH locked AS MATERIALIZED (
+        SELECT id, position FROM samples
+        WHERE state = 1 AND id IN (SELECT sample_id FROM steps WHERE call_id = ANY(:calls)) FOR NO KEY UPDATE),
+    complete AS MATERIALIZED (
+        SELECT l.id FROM locked l WHERE NOT EXISTS (
+            SELECT 1 FROM steps t WHERE t.sample_id = l.id AND t.position = l.position - 1
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted)))
+    UPDATE samples s SET state = 0 FROM complete c WHERE s.id = c.id AND s.state = 1 RETURNING s.id""")
+
+
+async def test_a_look_in_one_statement_would_decide_on_an_old_snapshot(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same schedule with lock and decision in one statement: its snapshot is older than its wait."""
+
+    async def look_in_one_statement(database: Database, calls: Sequence[int]) -> list[int]:
+        async with database.transaction() as connection:
+            return list((await connection.execute(LOCK_AND_DECIDE_IN_ONE, {"calls": sorted(calls)})).scalars())
+
+    monkeypatch.setattr(claiming, "look", look_in_one_statement)
+    await look_blocked_by_a_committing_reply(database, monkeypatch)
+    assert len(await stuck(database)) == 1
+
+
+# 3. Two replies of one sample, neither of which sees the other before both are committed.
+
+
+async def test_two_replies_that_commit_before_either_looks_wake_their_sample_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both transactions are open at once, so neither sees the other's reply; both look after both commits."""
+    first, second = await waiting_for_two(database, monkeypatch)
+    looks: list[list[int]] = []
+    both = asyncio.Barrier(2)
+
+    async def look_after_both(database: Database, calls: Sequence[int]) -> list[int]:
+        await both.wait()
+        looks.append(await looking.look(database, calls))
+        return looks[-1]
+
+    monkeypatch.setattr(claiming, "look", look_after_both)
+    async with processes(database, 2) as others:
+        held = [HeldDatabase(other) for other in others]
+        answering = [
+            asyncio.create_task(answer(process, taken)) for process, taken in zip(held, (first, second), strict=True)
+        ]
+        for process in held:
+            await process.reached.wait()
+        for process in held:
+            process.go.set()
+        await asyncio.gather(*answering)
+    assert await stuck(database) == []
+    assert await sample_states(database) == [READY]
+    assert sorted(map(len, looks)) == [0, 1]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+async def test_the_reply_that_commits_last_wakes_the_sample(
+    database: Database, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """The early one looks while the late one is not committed, and finds the sample still waiting."""
+    claims = await waiting_for_two(database, monkeypatch)
+    async with processes(database, 1) as [other]:
+        held = HeldDatabase(other)
+        answering = asyncio.create_task(answer(held, claims[late]))
+        await held.reached.wait()
+        await answer(database, claims[1 - late])
+        assert await sample_states(database) == [WAITING]
+        held.go.set()
+        await answering
+    assert await stuck(database) == []
+    assert await sample_states(database) == [READY]
+
+
+async def test_deciding_inside_the_reply_transaction_would_lose_both(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Write skew: each of two open transactions sees the other's call unanswered, and nobody looks later."""
+    claims = await waiting_for_two(database, monkeypatch)
+    sample = await scalar(database, "SELECT id FROM samples")
+
+    async def reply_and_decide(process: Database, taken: Claim) -> None:
+        async with process.transaction() as connection:
+            await accept(connection, taken)
+            await connection.execute(looking.MAKE_READY, {"ids": [sample]})
+
+    async with processes(database, 2) as others:
+        held = [HeldDatabase(other) for other in others]
+        replying = [
+            asyncio.create_task(reply_and_decide(process, taken)) for process, taken in zip(held, claims, strict=True)
+        ]
+        for process in held:
+            await process.reached.wait()
+        for process in held:
+            process.go.set()
+        await asyncio.gather(*replying)
+    assert await stuck(database) == [sample]
+
+
+async def test_two_advances_of_one_sample_record_its_steps_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row lock is the claim: the second process skips the sample, and finds it no longer ready afterwards."""
+    await furnish(database, items=1)
+    install(monkeypatch, "two-questions", two_questions)
+    await submit_job(database, "two-questions")
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one)
+        advancing_first = asyncio.create_task(Advancer(held).advance())
+        await held.reached.wait()
+        assert (await Advancer(two).advance()).samples == 0
+        held.go.set()
+        assert (await advancing_first).samples == 1
+        assert (await Advancer(two).advance()).samples == 0
+    assert await rows(database, "SELECT position, slot, created FROM steps ORDER BY slot") == [
+        (0, 0, True),
+        (0, 1, True),
+    ]
+
+
+async def test_two_jobs_that_ask_at_the_same_moment_share_one_call(database: Database) -> None:
+    """The second insert waits for the first to commit, then attaches; one reply wakes both samples."""
+    await furnish(database, items=1)
+    await without_gold(database)
+    await submit_job(database, "closed-book")
+    await submit_job(database, "closed-book")
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one)
+        first = asyncio.create_task(Advancer(held).advance(limit=1))
+        await held.reached.wait()
+        second = asyncio.create_task(Advancer(two).advance(limit=1))
+        await somebody_waits(database)
+        held.go.set()
+        assert [(await first).samples, (await second).samples] == [1, 1]
+    assert await scalar(database, "SELECT count(*) FROM calls") == 1
+    assert sorted(await rows(database, "SELECT created FROM steps")) == [(False,), (True,)]
+    taken = await claim(database)
+    assert taken is not None
+    await answer(database, taken)
+    assert await sample_states(database) == [READY, READY]
+
+
+# Deadlocks: two advances insert the same keys.
+
+KEYS = {name: name.encode() * 32 for name in "abm"}
+
+
+def batch_of(sample: int, keys: str, model_id: int) -> list[object]:
+    """A stand-in for a sample that asks for calls with these keys, in this order."""
+    steps = [
+        NewStep(0, slot, Bound(key=KEYS[key], body=b"", role="generate", lane=Lane.GENERATE, model_id=model_id))
+        for slot, key in enumerate(keys)
+    ]
+    return [SimpleNamespace(sample_id=sample, job=SimpleNamespace(rank=100), steps=steps, waits=False)]
+
+
+async def insert_against_each_other(database: Database, asked: tuple[str, str]) -> None:
+    """Somebody holds `m`; the first advance stops there, the second runs into the first, then `m` is let go."""
+    await furnish(database, items=2)
+    await submit_job(database, "closed-book")
+    samples = [sample for (sample,) in await rows(database, "SELECT id FROM samples ORDER BY id")]
+    generator = await model(database)
+
+    async def insert(process: Database, sample: int, keys: str) -> None:
+        async with process.transaction() as connection:
+            await record(connection, batch_of(sample, keys, generator), {})  # type: ignore[arg-type]
+
+    [blocker] = batch_of(samples[0], "m", generator)
+    async with (
+        processes(database, 3) as [holder, one, two],
+        asyncio.TaskGroup() as group,
+        holder.engine.connect() as connection,
+    ):
+        await recording._insert_calls(connection, [(100, blocker.steps[0].bound)])  # type: ignore[attr-defined]
+        group.create_task(insert(one, samples[0], asked[0]))
+        await somebody_waits(database)
+        group.create_task(insert(two, samples[1], asked[1]))
+        await somebody_waits(database, 2)
+        await connection.rollback()
+
+
+@pytest.mark.parametrize("asked", [("amb", "ba"), ("mba", "ab")])
+async def test_advances_that_ask_for_the_same_calls_in_any_order_do_not_deadlock(
+    database: Database, asked: tuple[str, str]
+) -> None:
+    """Keys are inserted sorted, whatever order the pipelines ask in: who waits, waits for an earlier key only."""
+    await insert_against_each_other(database, asked)
+    assert await scalar(database, "SELECT count(*) FROM calls") == 3
+    assert await scalar(database, "SELECT count(*) FROM steps") == 5
+
+
+async def test_unsorted_keys_would_deadlock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same schedule with the keys inserted in the order asked: PostgreSQL ends one of the two."""
+    insert_sorted = recording._insert_calls
+
+    async def insert_unsorted(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
+        order = [KEYS[key] for key in ("amb" if len(wanted) == 3 else "bam")]
+        return await insert_sorted(connection, sorted(wanted, key=lambda each: order.index(each[1].key)))
+
+    monkeypatch.setattr(recording, "_insert_calls", insert_unsorted)
+    with pytest.raises(ExceptionGroup) as raised:
+        await insert_against_each_other(database, ("amb", "ba"))
+    [error] = raised.value.exceptions
+    assert isinstance(error, DBAPIError)
+    assert "deadlock detected" in str(error)
+
+
+# Everything at once.
+
+
+class Shuffling(ScriptedExecutor):
+    """Answers a chunk in random order, with pauses in which others run."""
+
+    def __init__(self, random_: random.Random) -> None:
+        super().__init__()
+        self._random = random_
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """One reply a call, in an order of its own."""
+        for call in self._random.sample(calls, len(calls)):
+            await asyncio.sleep(self._random.random() / 500)
+            async for each in super().run([call], epoch):
+                yield each
+
+
+class Bells:
+    """Ticks that wake every worker of a lane: what Celery carries. Nothing else wakes anybody: there is no sweeper."""
+
+    def __init__(self) -> None:
+        self._bells: dict[Lane, list[asyncio.Event]] = {lane: [] for lane in Lane}
+        self._busy = 0
+        self.quiet = asyncio.Event()
+        """Everybody waits, and nobody has been woken."""
+
+    async def tick(self, lane: Lane) -> None:
+        """Wake the lane."""
+        for bell in self._bells[lane]:
+            bell.set()
+
+    async def begun(self, lane: Lane) -> None:
+        """A tick has left the queue."""
+
+    async def serve(self, lane: Lane, drain: Callable[[], Awaitable[None]]) -> None:
+        """Drain whenever woken, for ever."""
+        bell = asyncio.Event()
+        bell.set()
+        self._bells[lane].append(bell)
+        self._busy += 1
+        while True:
+            bell.clear()
+            await drain()
+            self._busy -= 1
+            if not self._busy and not any(bell.is_set() for bells in self._bells.values() for bell in bells):
+                self.quiet.set()
+            await bell.wait()
+            self._busy += 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
+    database: Database, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Five processes, two jobs with equal questions, replies in any order, gaps before commits and looks."""
+    random_ = random.Random(seed)  # noqa: S311 - a schedule, not a secret
+    await furnish(database, items=75)
+    for _ in range(2):
+        await submit_job(database, params={"gate": {"items": 3, "max_documents": 4}, "candidates": 4})
+
+    def with_gap(function: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def gapped(*arguments: object) -> object:
+            await asyncio.sleep(random_.random() / 200)
+            result = await function(*arguments)
+            await asyncio.sleep(random_.random() / 200)
+            return result
+
+        return gapped
+
+    monkeypatch.setattr(advancing, "record", with_gap(record))
+    monkeypatch.setattr(claiming, "look", with_gap(looking.look))
+    bells, executors = Bells(), [Shuffling(random_) for _ in range(5)]
+    async with processes(database, 5) as others:
+        serving = []
+        lanes = [Lane.JUDGE, Lane.JUDGE, Lane.JUDGE, Lane.GENERATE, Lane.GENERATE]
+        for other, lane, executor in zip(others, lanes, executors, strict=True):
+            one = worker(other, lane, executor, chunk=6)
+            one._ticker = bells  # type: ignore[assignment]
+            serving.append(asyncio.create_task(bells.serve(lane, one.drain)))
+        quiet = asyncio.create_task(bells.quiet.wait())
+        async with asyncio.timeout(240):
+            await asyncio.wait({quiet, *serving}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (quiet, *serving):
+            task.cancel()
+        ends = await asyncio.gather(*serving, return_exceptions=True)
+        assert [end for end in ends if not isinstance(end, asyncio.CancelledError)] == []
+    assert await stuck(database) == []
+    assert await job_states(database) == ["completed", "completed"]
+    assert Counter(await sample_states(database)) == {2: 152}
+    ran = sum((executor.ran for executor in executors), Counter[bytes]())
+    assert set(ran.values()) == {1}
+    assert await scalar(database, "SELECT count(*) FROM attempts") == len(ran)
+    assert await scalar(database, "SELECT count(*) FROM queue") == 0
