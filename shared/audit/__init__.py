@@ -1,0 +1,46 @@
+"""The audit: replay a job's rows and say which invariants they break. From the database alone; it changes nothing.
+
+The invariants are those of docs/architecture.md. Every check is one statement over the whole job, except the replays,
+which are streamed.
+"""
+
+import uuid
+from collections.abc import Awaitable, Callable
+
+from sqlalchemy import text
+
+from shared.audit import calls, replays, residencies, samples
+from shared.audit.finding import Audit, Violation
+from shared.errors import NotFound
+from shared.storage.database import Database
+
+__all__ = ["Violation", "check"]
+
+JOB = text("""
+    SELECT id, pipeline, pipeline_hash, state, prepared FROM jobs WHERE public_id = :public_id""")
+INVARIANTS: tuple[Callable[[Audit], Awaitable[list[Violation]]], ...] = (
+    residencies.apart_in_time,
+    residencies.calls_inside_their_epoch,
+    calls.accepted_with_claim_and_receipt,
+    residencies.loads_within_the_bound,
+    residencies.with_their_causes,
+    samples.all_expanded,
+    samples.each_ended_once,
+    calls.never_again_after_a_reply,
+    samples.nothing_after_the_end,
+    replays.reproduced_bit_for_bit,
+)
+
+
+async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
+    """Every violation in the job's rows as one instant shows them; none: the audit is clean.
+
+    Raises:
+        NotFound: no such job.
+    """
+    async with database.snapshot() as connection:
+        job = (await connection.execute(JOB, {"public_id": public_id})).mappings().first()
+        if job is None:
+            raise NotFound(f"no job {public_id}", hint="mathrag job list")
+        audit = Audit(connection, job)
+        return [violation for holds in INVARIANTS for violation in await holds(audit)]

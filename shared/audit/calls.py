@@ -1,0 +1,102 @@
+"""I5, I14: replies count under a claim and with a receipt only, and what has a reply is not executed again."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import msgspec
+from sqlalchemy import Row
+
+from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.contracts.calls import (
+    INFRASTRUCTURE,
+    Failure,
+    FailureKind,
+    Generated,
+    Graded,
+    Rated,
+    Reply,
+    Retrieved,
+    Scored,
+)
+from shared.runtime.claims import outcome_of
+
+BATCH = 5000
+RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)
+UNSTAMPED = [FailureKind.POISONED.value, *RETRIED]
+"""Outcomes that no model gave: they come without a receipt."""
+VALUES: Mapping[str, type[Reply]] = {
+    "retrieve": Retrieved,
+    "rerank": Scored,
+    "judge": Rated,
+    "generate": Generated,
+    "grade": Graded,
+}
+
+ACCEPTED = "FROM mine JOIN attempts a ON a.call_id = mine.call_id AND a.accepted"
+UNCLAIMED = over_my_calls(f"""
+    SELECT 'attempts ' || a.id {ACCEPTED} WHERE a.token IS NULL AND a.outcome <> :poisoned ORDER BY a.id""")
+WITHOUT_RECEIPT = over_my_calls(f"""
+    SELECT 'attempts ' || a.id {ACCEPTED} JOIN calls c ON c.id = a.call_id
+    JOIN models m ON m.id = c.model_id AND m.needs_lease
+    WHERE a.outcome <> ALL(:unstamped) AND num_nulls(a.epoch, a.device, a.started_at, a.ended_at) > 0 ORDER BY a.id""")
+TWICE_ACCEPTED = over_my_calls(f"""
+    SELECT 'calls ' || a.call_id {ACCEPTED} GROUP BY a.call_id HAVING count(*) > 1 ORDER BY a.call_id""")
+REPLIES = over_my_calls(f"""
+    SELECT a.id, a.call_id, c.role, a.outcome, a.reply {ACCEPTED} JOIN calls c ON c.id = a.call_id
+    WHERE a.call_id > :after ORDER BY a.call_id, a.id LIMIT :n""")
+
+AFTER_THE_REPLY = over_my_calls(f"""
+    SELECT 'attempts ' || b.id {ACCEPTED}
+    JOIN attempts b ON b.call_id = a.call_id AND NOT b.accepted AND b.created_at > a.created_at ORDER BY b.id""")
+AGAIN_WITHOUT_CAUSE = over_my_calls("""
+    SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id
+    WHERE NOT a.accepted AND a.outcome <> ALL(:causes) ORDER BY a.id""")
+FREED = over_my_calls(f"""
+    SELECT 'calls ' || c.id {ACCEPTED} JOIN calls c ON c.id = a.call_id
+    WHERE c.failed <> (a.outcome = ANY(:retried)) ORDER BY c.id""")
+
+_DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+async def accepted_with_claim_and_receipt(audit: Audit) -> list[Violation]:
+    """I5: a reply counts once, under a claim, from a leased model with a receipt, and is what its outcome says."""
+    unlike = tuple([f"attempts {row.id}" async for row in _replies(audit) if not _as_said(row)])
+    message = "the reply is not one of its call's role, or not what `outcome` says"
+    return [
+        *await audit.find("I5", "accepted without a claim's token", UNCLAIMED, poisoned=FailureKind.POISONED.value),
+        *await audit.find("I5", "accepted from a leased model without a receipt", WITHOUT_RECEIPT, unstamped=UNSTAMPED),
+        *await audit.find("I5", "has two accepted attempts", TWICE_ACCEPTED),
+        *([Violation(invariant="I5", message=message, rows=unlike)] if unlike else []),
+    ]
+
+
+async def _replies(audit: Audit) -> AsyncIterator[Row[tuple[object, ...]]]:
+    """The accepted attempts of the job's calls, a batch of calls at a time."""
+    rows: Sequence[Row[tuple[object, ...]]] = ()
+    after = 0
+    while True:
+        values = {"job": audit.job["id"], "after": after, "n": BATCH}
+        rows = (await audit.connection.execute(REPLIES, values)).all()
+        for row in rows:
+            yield row
+        if len(rows) < BATCH:
+            return
+        after = rows[-1].call_id
+
+
+def _as_said(row: Row[tuple[object, ...]]) -> bool:
+    try:
+        reply = _DECODER.decode(row.reply)
+    except ValueError:
+        return False
+    return isinstance(reply, VALUES[row.role] | Failure) and outcome_of(reply) == row.outcome
+
+
+async def never_again_after_a_reply(audit: Audit) -> list[Violation]:
+    """I14: a call is executed again only after a lapse or an infrastructure failure, and never after its reply."""
+    causes = ["lapsed", *RETRIED]
+    message = "given up though its reply would do, or the other way round"
+    return [
+        *await audit.find("I14", "attempted after the accepted reply", AFTER_THE_REPLY),
+        *await audit.find("I14", "not accepted, yet neither a lapse nor a failure", AGAIN_WITHOUT_CAUSE, causes=causes),
+        *await audit.find("I14", message, FREED, retried=RETRIED),
+    ]

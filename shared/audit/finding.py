@@ -1,0 +1,40 @@
+"""What an audit finds, and how: a statement that selects the rows that break an invariant."""
+
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+MINE = """mine AS MATERIALIZED (
+    SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job)"""
+"""A WITH item: the calls that the job's samples refer to, whoever executed them."""
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that break an invariant."""
+
+    invariant: str
+    """"I1": its number in the list of invariants."""
+    message: str
+    """What is wrong with each of the rows."""
+    rows: tuple[str, ...]
+    """Tables and ids: "attempts 17"."""
+
+
+class Audit(NamedTuple):
+    """One job under audit: everything is read in one snapshot."""
+
+    connection: AsyncConnection
+    job: RowMapping
+
+    async def find(self, invariant: str, message: str, statement: TextClause, **values: object) -> list[Violation]:
+        """A violation with the rows that `statement` names, or nothing."""
+        rows = (await self.connection.execute(statement, {"job": self.job["id"], **values})).scalars()
+        named = tuple(rows)
+        return [Violation(invariant=invariant, message=message, rows=named)] if named else []
+
+
+def over_my_calls(select: str, *items: str) -> TextClause:
+    """`select` with `mine`, and WITH items that build on it."""
+    return text(f"WITH {', '.join((MINE, *items))} {select}")

@@ -1,0 +1,173 @@
+"""I18: the gate's decision and every outcome follow from the recorded replies, bit for bit."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby
+
+from sqlalchemy import RowMapping, text
+
+from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.contracts import canonical
+from shared.contracts.samples import Outcome
+from shared.pipelines import registry
+from shared.runtime.advance import HISTORY
+from shared.runtime.jobs import Jobs, JobSpec, item_of
+from shared.runtime.library import LibraryCache, mentioned
+from shared.runtime.progress import Answer, Progress, answer
+
+BATCH = 200
+"""Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""
+
+COMPLETED = text("""
+    SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, o.outcome, o.answer, o.extraction,
+        o.correct, o.strict, o.record_hash
+    FROM samples s JOIN jobs j ON j.id = s.job_id JOIN outcomes o ON o.sample_id = s.id
+    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
+    WHERE s.job_id = :job AND s.kind = :kind AND s.state = 2 AND s.id > :after ORDER BY s.id LIMIT :n""")
+FORGED_KEYS = over_my_calls("""
+    SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id
+    WHERE c.key <> sha256(c.request) ORDER BY c.id""")
+PREPARED = text("""
+    SELECT 'jobs ' || j.id FROM jobs j LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state = 2
+    LEFT JOIN outcomes o ON o.sample_id = s.id
+    WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
+
+History = dict[int, list[list[tuple[bytes, int, bytes | None]]]]
+"""By sample, by position, by slot: the key and the id of the call, and its accepted reply as stored."""
+
+
+class Auditor:
+    """Replays one job's completed samples and compares what comes out with what is stored."""
+
+    def __init__(self, audit: Audit, job: JobSpec) -> None:
+        self._audit = audit
+        self._job = job
+        self._library = LibraryCache()
+
+    async def findings(self) -> AsyncIterator[tuple[str, str]]:
+        """(what is wrong, row), for every completed sample and every document that replays read."""
+        for kind in ("prepare", "item"):
+            async for rows in self._batches(kind):
+                for row, progress in zip(rows, await self._replayed(kind, rows), strict=True):
+                    for message in _differences(row, progress):
+                        yield message, f"samples {row['id']}"
+        for hash_, document in self._library.items():
+            if document.hash != hash_:
+                yield "its text is not what its hash says", f"documents {hash_}"
+
+    async def _batches(self, kind: str) -> AsyncIterator[Sequence[RowMapping]]:
+        after = 0
+        while True:
+            values = {"job": self._job.id, "kind": kind, "after": after, "n": BATCH}
+            rows = (await self._audit.connection.execute(COMPLETED, values)).mappings().all()
+            if rows:
+                yield rows
+            if len(rows) < BATCH:
+                return
+            after = rows[-1]["id"]
+
+    async def _replayed(self, kind: str, rows: Sequence[RowMapping]) -> list[Progress]:
+        """A fresh replay of each sample, fed with the replies of its steps as far as it asks for them."""
+        history = await self._history([row["id"] for row in rows])
+        return [_fed(await self._fresh(kind, row), history.get(row["id"], [])) for row in rows]
+
+    async def _fresh(self, kind: str, row: RowMapping) -> Progress:
+        job = self._job
+        if kind == "prepare":
+            replay = job.prepare(await job.calibration(self._audit.connection), self._library)
+        else:
+            replay = job.start(item_of(row), row["repeat"], self._library)
+        return Progress(row["id"], job, row["repeat"], row["position"], replay)
+
+    async def _history(self, samples: Sequence[int]) -> History:
+        rows = (await self._audit.connection.execute(HISTORY, {"ids": samples})).all()
+        history: History = defaultdict(list)
+        for (sample, _), steps in groupby(rows, key=lambda row: (row.sample_id, row.position)):
+            history[sample].append([(row.key, row.id, row.reply) for row in steps])
+        await self._read(row.reply for row in rows)
+        return history
+
+    async def _read(self, replies: Iterator[bytes | None]) -> None:
+        """Have the documents that the replies mention; a replay that reads one that is gone will say so."""
+        read = (_read(0, reply) for reply in set(replies))
+        hashes = mentioned(found.reply for found in read if found is not None and found.reply is not None)
+        try:
+            await self._library.ensure(self._audit.connection, hashes)
+        except KeyError:
+            return
+
+
+def _read(call: int, raw: bytes | None) -> Answer | None:
+    """The reply, or None if there is none or it cannot be read."""
+    try:
+        return None if raw is None else answer(call, raw)
+    except ValueError:
+        return None
+
+
+def _fed(progress: Progress, history: list[list[tuple[bytes, int, bytes | None]]]) -> Progress:
+    for steps in history:
+        if not progress.expects([key for key, _, _ in steps]):
+            break
+        answers = [found for _, call, raw in steps if (found := _read(call, raw)) is not None]
+        if len(answers) < len(steps):
+            progress.replay.fail("no_reply", f"position {progress.replay.position} lacks a readable reply")
+            break
+        progress.consume(answers)
+    return progress
+
+
+def _differences(row: RowMapping, progress: Progress) -> Iterator[str]:
+    """How what is stored of a completed sample differs from its replay."""
+    replay = progress.replay
+    if replay.failure is not None:
+        yield f"replayed, it fails: {replay.failure[0]}"
+    elif progress.waits:
+        yield "replayed, it asks for more than its steps have"
+    else:
+        if canonical.encode(replay.result) != row["outcome"]:
+            yield "replayed, it has another outcome"
+        elif _columns(replay.result) != tuple(row[name] for name in ("answer", "extraction", "correct", "strict")):
+            yield "its columns are not what its outcome says"
+        if progress.record != row["record_hash"]:
+            yield "its record hash does not verify"
+
+
+def _columns(result: object) -> tuple[object, ...]:
+    """Answer, extraction and verdicts of an outcome; a gate's decision has none."""
+    if not isinstance(result, Outcome):
+        return (None, None, None, None)
+    verdict = result.verdict
+    given = (verdict.math_verify, verdict.strict) if verdict else (None, None)
+    return (result.answer, result.extraction.value, *given)
+
+
+async def reproduced_bit_for_bit(audit: Audit) -> list[Violation]:
+    """I18: replaying the recorded replies gives the stored gate decision, outcomes, record hashes and call keys."""
+    return [
+        *await audit.find("I18", "its gate decision is not its preparation's outcome", PREPARED),
+        *await audit.find("I18", "its key is not the hash of its request", FORGED_KEYS),
+        *await _replays(audit),
+    ]
+
+
+async def _replays(audit: Audit) -> list[Violation]:
+    name = audit.job["pipeline"]
+    if name not in registry.names():
+        return [_violation(audit, f"its pipeline {name!r} is not installed", [f"jobs {audit.job['id']}"])]
+    try:
+        specs = await Jobs().load(audit.connection, {audit.job["id"]}, set())
+    except ValueError as error:
+        return [_violation(audit, f"its parameters or decision cannot be read: {error}", [f"jobs {audit.job['id']}"])]
+    found: dict[str, list[str]] = defaultdict(list)
+    async for message, row in Auditor(audit, specs[audit.job["id"]]).findings():
+        found[message].append(row)
+    return [_violation(audit, message, rows) for message, rows in found.items()]
+
+
+def _violation(audit: Audit, message: str, rows: Sequence[str]) -> Violation:
+    """Says so, too, if the pipeline is not the one that the job ran with."""
+    name = audit.job["pipeline"]
+    if name in registry.names() and registry.pipeline_hash(name) != audit.job["pipeline_hash"].hex():
+        message += " (the pipeline's source has changed since the job: audit it with the version that ran it)"
+    return Violation(invariant="I18", message=message, rows=tuple(rows))

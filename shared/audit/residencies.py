@@ -1,0 +1,150 @@
+"""I1, I2, I9, I10: one set of models at a time, every call inside its epoch, few loads, each with a cause."""
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+
+from sqlalchemy import Row, text
+
+from shared.audit.finding import Audit, Violation, over_my_calls
+
+PLANNED = ("first", "drained")
+"""Causes of residencies that a run without faults has."""
+DECIDED = ("drained", "cpu_stalled")
+"""Causes of residencies that were decided on while their predecessor was open: it closed because they came."""
+
+# In the order of their opening, intervals overlap if and only if neighbours do.
+NEIGHBOURS = """
+    opened AS (
+        SELECT r.epoch, r.opened_at, r.closed_at, lag(r.epoch) OVER w AS before,
+            COALESCE(lag(r.closed_at) OVER w, 'infinity') AS before_closed
+        FROM residencies r WHERE r.opened_at IS NOT NULL
+            AND r.device IN (SELECT a.device FROM mine JOIN attempts a ON a.call_id = mine.call_id)
+        WINDOW w AS (PARTITION BY r.device ORDER BY r.opened_at, r.epoch))"""
+OVERLAPPING = over_my_calls(
+    """
+    SELECT DISTINCT 'residencies ' || e FROM opened o, unnest(ARRAY[o.before, o.epoch]) e
+    WHERE o.before IS NOT NULL AND o.before_closed > o.opened_at ORDER BY 1""",
+    NEIGHBOURS,
+)
+SHRINKING = over_my_calls(
+    "SELECT 'residencies ' || o.epoch FROM opened o WHERE o.before > o.epoch ORDER BY o.epoch", NEIGHBOURS
+)
+BACKWARDS = over_my_calls(
+    "SELECT 'residencies ' || o.epoch FROM opened o WHERE o.closed_at < o.opened_at ORDER BY o.epoch", NEIGHBOURS
+)
+
+OUTSIDE = over_my_calls("""
+    SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id JOIN calls c ON c.id = a.call_id
+    LEFT JOIN residencies r ON r.epoch = a.epoch
+    WHERE a.epoch IS NOT NULL AND NOT COALESCE(
+        r.device = a.device AND c.model_id = ANY(r.models) AND r.opened_at <= a.started_at
+        AND a.started_at <= a.ended_at AND a.ended_at <= COALESCE(r.closed_at, 'infinity'), false)
+    ORDER BY a.id""")
+NEEDLESS = over_my_calls("""
+    SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id JOIN calls c ON c.id = a.call_id
+    JOIN models m ON m.id = c.model_id WHERE a.epoch IS NOT NULL AND NOT m.needs_lease ORDER BY a.id""")
+
+LOADS = text("""
+    SELECT DISTINCT a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+    JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id
+    JOIN residencies r ON r.epoch = a.epoch AND c.model_id = ANY(r.models) WHERE s.job_id = :job""")
+SPANNED = text("""
+    SELECT r.device, r.epoch, r.models, r.cause, r.opened_at FROM residencies r
+    WHERE r.epoch BETWEEN :first AND :last AND r.device IN (SELECT device FROM residencies WHERE epoch = ANY(:used))
+    ORDER BY r.device, r.epoch""")
+# How the samples' sequences of leased models look: few distinct rows, however many samples.
+SEQUENCES = text("""
+    WITH visits AS (
+        SELECT DISTINCT s.id, s.kind, t.position, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id
+        JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id AND m.needs_lease WHERE s.job_id = :job),
+    changes AS (
+        SELECT v.*, v.model_id <> lag(v.model_id) OVER (PARTITION BY v.id ORDER BY v.position, v.model_id) AS changed
+        FROM visits v)
+    SELECT DISTINCT kind = 'prepare' AS prepares, array_agg(DISTINCT model_id) AS models,
+        (array_agg(model_id ORDER BY position, model_id))[1] AS first,
+        (array_agg(model_id ORDER BY position DESC, model_id DESC))[1] AS last,
+        count(*) FILTER (WHERE changed) AS alternations
+    FROM changes GROUP BY id, kind""")
+
+USED = """
+    used AS (
+        SELECT r.* FROM residencies r
+        WHERE r.epoch IN (SELECT a.epoch FROM mine JOIN attempts a ON a.call_id = mine.call_id))"""
+CAUSELESS = over_my_calls("SELECT 'residencies ' || epoch FROM used WHERE btrim(cause) = '' ORDER BY epoch", USED)
+UNEXPLAINED = over_my_calls(
+    """
+    SELECT 'residencies ' || u.epoch FROM used u
+    WHERE u.state IN ('closed', 'quarantined') AND btrim(COALESCE(u.reason, '')) = '' AND NOT EXISTS (
+        SELECT 1 FROM residencies n
+        WHERE n.device = u.device AND n.previous_epoch = u.epoch AND n.cause = ANY(:decided))
+    ORDER BY u.epoch""",
+    USED,
+)
+
+
+async def apart_in_time(audit: Audit) -> list[Violation]:
+    """I1: no two residencies of a device that the job used overlap in time, and epochs grow as they are opened."""
+    return [
+        *await audit.find("I1", "a device had two residencies at once", OVERLAPPING),
+        *await audit.find("I1", "opened after a residency with a larger epoch", SHRINKING),
+        *await audit.find("I1", "closed before it was opened", BACKWARDS),
+    ]
+
+
+async def calls_inside_their_epoch(audit: Audit) -> list[Violation]:
+    """I2: every stamped call ran while its epoch was open, on that device, by one of its models; no others have one."""
+    return [
+        *await audit.find("I2", "ran outside the open interval, device or models of its epoch", OUTSIDE),
+        *await audit.find("I2", "has an epoch though its model needs no lease", NEEDLESS),
+    ]
+
+
+async def loads_within_the_bound(audit: Audit) -> list[Violation]:
+    """I9: with two models, the job loads at most once more than any of its samples changes its model.
+
+    Interruptions with a recorded cause, and residencies in between that only others used, come on top.
+    """
+    loads = (await audit.connection.execute(LOADS, {"job": audit.job["id"]})).all()
+    sequences = (await audit.connection.execute(SEQUENCES, {"job": audit.job["id"]})).all()
+    used = sorted({row.epoch for row in loads})
+    if not used or len({model for row in sequences for model in row.models}) > 2:
+        return []
+    values = {"first": used[0], "last": used[-1], "used": used}
+    bound = _planned(sequences) + _excused((await audit.connection.execute(SPANNED, values)).all(), frozenset(used))
+    message = f"{len(loads)} model loads, at most {bound} are explained"
+    rows = tuple(f"residencies {epoch}" for epoch in used)
+    return [Violation(invariant="I9", message=message, rows=rows)] if len(loads) > bound else []
+
+
+def _planned(sequences: Sequence[Row[tuple[object, ...]]]) -> int:
+    """Loads without any fault: one more than the changes of the sample that changes most, its preparation first.
+
+    Samples that do not begin with the same model cost one more: some wait for the other one.
+    """
+    prepare = next((row for row in sequences if row.prepares), None)
+    items = [row for row in sequences if not row.prepares]
+    if prepare is None:
+        return 1 + max(int(row.alternations) for row in items) + (len({row.first for row in items}) > 1)
+    after = [row.alternations + (row.first != prepare.last) for row in items]
+    return 1 + int(prepare.alternations) + max(after, default=0)
+
+
+def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:
+    """Loads that interruptions and other jobs cost, over the device's residencies from the job's first to its last."""
+    excused = 0
+    for _, rows in groupby(residencies, key=lambda row: row.device):
+        for before, row in pairwise(rows):
+            if row.epoch not in used:
+                excused += row.opened_at is not None
+            elif row.cause not in PLANNED:
+                # Going on with the other model also costs the way back.
+                excused += 1 if row.models == before.models else 2
+    return excused
+
+
+async def with_their_causes(audit: Audit) -> list[Violation]:
+    """I10: every residency that the job used has a cause, and one that ended otherwise than by a decision a reason."""
+    return [
+        *await audit.find("I10", "has no cause", CAUSELESS),
+        *await audit.find("I10", "ended without a decision and without a reason", UNEXPLAINED, decided=list(DECIDED)),
+    ]

@@ -1,0 +1,354 @@
+"""The audit finds what breaks an invariant: each test plants one violation and expects its name and its rows."""
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from shared.audit import check
+from shared.contracts import canonical
+from shared.contracts.calls import Rated
+from shared.contracts.samples import GateDecision
+from shared.runtime.advance import Advancer
+from shared.runtime.cancel import cancel
+from shared.runtime.ending import finish
+from shared.storage.database import Database
+from tests.integration.scene import furnish, rows, scalar, submit_job
+from tests.integration.test_audit import completed
+
+pytestmark = pytest.mark.anyio
+
+GUARDED = ("attempts", "steps", "outcomes", "documents")
+T = TypeVar("T")
+Plant = Callable[..., Coroutine[Any, Any, None]]
+
+JUDGED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'judge'"
+SEARCHED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'retrieve'"
+FIRST, LAST = "SELECT min(epoch) FROM residencies", "SELECT max(epoch) FROM residencies"
+AN_ITEM = "SELECT min(id) FROM samples WHERE kind = 'item'"
+
+
+@pytest.fixture
+def plant(owner_url: str) -> Plant:
+    """Run a statement that the application may not: as the owner, with the append-only triggers off."""
+
+    async def execute(sql: str, **values: object) -> None:
+        engine = create_async_engine(owner_url)
+        async with engine.begin() as connection:
+            for table in GUARDED:
+                await connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER append_only"))
+            assert (await connection.execute(text(sql), values)).rowcount > 0
+            for table in GUARDED:
+                await connection.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER append_only"))
+        await engine.dispose()
+
+    return execute
+
+
+async def found(database: Database, job: Any) -> tuple[set[str], set[str]]:
+    """The names of the broken invariants, and all rows named."""
+    violations = await check(database, job)
+    assert all(violation.message for violation in violations)
+    return {each.invariant for each in violations}, {row for each in violations for row in each.rows}
+
+
+async def the_job(database: Database) -> str:
+    """The name of the only job's row."""
+    id_ = await scalar(database, "SELECT id FROM jobs")
+    return f"jobs {id_}"
+
+
+async def stored(database: Database, type_: type[T], sql: str, **values: object) -> T:
+    """A value as its column holds it."""
+    raw = await scalar(database, sql, **values)
+    assert isinstance(raw, bytes)
+    return msgspec.json.decode(raw, type=type_)
+
+
+async def test_i1_residencies_that_overlap(database: Database, plant: Plant) -> None:
+    """The generator opened while the judge was still there."""
+    job = await completed(database)
+    first, last = await scalar(database, FIRST), await scalar(database, LAST)
+    await plant("UPDATE residencies SET opened_at = opened_at - interval '1 s' WHERE epoch = :e", e=last)
+    assert await found(database, job) == ({"I1"}, {f"residencies {first}", f"residencies {last}"})
+
+
+async def test_i1_epochs_that_shrink(database: Database, plant: Plant) -> None:
+    """A residency of nobody's, opened last under the smallest epoch."""
+    job = await completed(database)
+    await plant(
+        "INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at)"
+        " VALUES (-1, 'cpu:0', -2, '{}', 'drained', 'open', now() + interval '1 h')"
+    )
+    assert await found(database, job) == ({"I1"}, {"residencies -1"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ended_at = ended_at + interval '1 h'",
+        "started_at = started_at - interval '1 h'",
+        "device = 'cpu:1'",
+        "epoch = -1",
+    ],
+)
+async def test_i2_a_call_outside_its_epoch(database: Database, plant: Plant, change: str) -> None:
+    """Too late, too early, elsewhere, or under an epoch that never was."""
+    job = await completed(database)
+    attempt = await scalar(database, JUDGED)
+    await plant("UPDATE attempts SET _ WHERE id = :a".replace("_", change, 1), a=attempt)
+    assert await found(database, job) == ({"I2"}, {f"attempts {attempt}"})
+
+
+async def test_i2_a_call_of_a_model_that_was_not_resident(database: Database, plant: Plant) -> None:
+    """All calls of the generator's epoch, once its row names no model."""
+    job = await completed(database)
+    last = await scalar(database, LAST)
+    await plant("UPDATE residencies SET models = '{}' WHERE epoch = :e", e=last)
+    attempts = await rows(database, "SELECT id FROM attempts WHERE epoch = :e", e=last)
+    assert await found(database, job) == ({"I2"}, {f"attempts {id_}" for (id_,) in attempts})
+
+
+async def test_i2_an_epoch_without_a_lease(database: Database, plant: Plant) -> None:
+    """A search is nothing that a residency could cover."""
+    job = await completed(database)
+    attempt = await scalar(database, SEARCHED)
+    await plant("UPDATE attempts SET epoch = -1 WHERE id = :a", a=attempt)
+    assert await found(database, job) == ({"I2"}, {f"attempts {attempt}"})
+
+
+@pytest.mark.parametrize("change", ["token = NULL", "epoch = NULL", "outcome = 'refused'"])
+async def test_i5_a_reply_accepted_without_claim_receipt_or_truth(
+    database: Database, plant: Plant, change: str
+) -> None:
+    """No token, no epoch, or an outcome that the reply does not have."""
+    job = await completed(database)
+    attempt = await scalar(database, JUDGED)
+    await plant("UPDATE attempts SET _ WHERE id = :a".replace("_", change, 1), a=attempt)
+    assert await found(database, job) == ({"I5"}, {f"attempts {attempt}"})
+
+
+@pytest.mark.parametrize("reply", ["{", '{"type":"generated","text":"five stars"}'])
+async def test_i5_a_reply_of_another_kind(database: Database, plant: Plant, reply: str) -> None:
+    """A judge's reply that is none; the samples that consumed it cannot be replayed either."""
+    job = await completed(database)
+    attempt = await scalar(database, JUDGED)
+    await plant("UPDATE attempts SET reply = convert_to(:r, 'UTF8') WHERE id = :a", r=reply, a=attempt)
+    violations = await check(database, job)
+    assert {each.rows for each in violations if each.invariant == "I5"} == {(f"attempts {attempt}",)}
+    assert {each.invariant for each in violations} == {"I5", "I18"}
+
+
+@pytest.mark.parametrize(("cause", "broken"), [("drained", {"I9"}), ("guard_restart", set())])
+async def test_i9_a_load_too_many(database: Database, plant: Plant, cause: str, broken: set[str]) -> None:
+    """The judge came back although it had been drained; an interruption would explain it."""
+    job = await completed(database)
+    attempt, last = await scalar(database, JUDGED), await scalar(database, LAST)
+    await plant(
+        "INSERT INTO residencies (device, previous_epoch, models, cause, state, reason, opened_at, closed_at)"
+        " SELECT device, :last, models, :cause, 'closed', 'guard_stopped', now(), now() + interval '1 s'"
+        " FROM residencies WHERE epoch < :last",
+        last=last,
+        cause=cause,
+    )
+    back = await scalar(database, LAST)
+    await plant("UPDATE attempts SET (epoch, started_at, ended_at) = (SELECT epoch, opened_at, opened_at FROM residencies"
+                " WHERE epoch = :back) WHERE id = :a", back=back, a=attempt)  # fmt: skip
+    epochs = await rows(database, "SELECT epoch FROM residencies")
+    assert await found(database, job) == (broken, {f"residencies {epoch}" for (epoch,) in epochs if broken})
+
+
+@pytest.mark.parametrize(("which", "change"), [(FIRST, "cause = ''"), (LAST, "reason = NULL")])
+async def test_i10_a_residency_without_cause_or_reason(
+    database: Database, plant: Plant, which: str, change: str
+) -> None:
+    """Nothing says why it came, or why it went with nothing after it."""
+    job = await completed(database)
+    epoch = await scalar(database, which)
+    await plant("UPDATE residencies SET _ WHERE epoch = :e".replace("_", change, 1), e=epoch)
+    assert await found(database, job) == ({"I10"}, {f"residencies {epoch}"})
+
+
+async def test_i12_a_sample_that_was_never_inserted(database: Database, plant: Plant) -> None:
+    """The job runs with one item forgotten."""
+    await furnish(database)
+    job = await submit_job(database, "hybrid", repeats=2)
+    await plant("DELETE FROM samples WHERE ordinal = 3 AND repeat = 1")
+    assert await found(database, job) == ({"I12"}, {"items 3 repeat 1"})
+
+
+async def test_i12_a_preparation_that_was_never_inserted(database: Database, plant: Plant) -> None:
+    """A job that would never start."""
+    await furnish(database)
+    job = await submit_job(database)
+    await plant("DELETE FROM samples")
+    assert await found(database, job) == ({"I12"}, {await the_job(database)})
+
+
+async def test_i13_a_completed_sample_without_an_outcome(database: Database, plant: Plant) -> None:
+    """It counts as completed and has nothing to show."""
+    job = await completed(database)
+    sample = await scalar(database, AN_ITEM)
+    await plant("DELETE FROM outcomes WHERE sample_id = :s", s=sample)
+    assert await found(database, job) == ({"I13"}, {f"samples {sample}"})
+
+
+async def test_i13_a_live_sample_in_a_completed_job(database: Database, plant: Plant) -> None:
+    """The job's samples do not sum up to its total."""
+    job = await completed(database)
+    sample = await scalar(database, AN_ITEM)
+    await plant("DELETE FROM outcomes WHERE sample_id = :s", s=sample)
+    await plant("UPDATE samples SET state = 1, ended_at = NULL WHERE id = :s", s=sample)
+    assert await found(database, job) == (
+        {"I13"},
+        {f"samples {sample}", await the_job(database)},
+    )
+
+
+async def test_i13_a_step_without_its_reply(database: Database, plant: Plant) -> None:
+    """The sample completed without it, so nothing can replay it."""
+    job = await completed(database, "closed-book")
+    sample = await scalar(database, AN_ITEM)
+    await plant(
+        "DELETE FROM attempts a USING steps t WHERE t.call_id = a.call_id AND t.sample_id = :s AND t.position = 1",
+        s=sample,
+    )
+    names, named = await found(database, job)
+    assert names == {"I13", "I18"}
+    assert named == {f"steps {sample}/1/0", f"samples {sample}"}
+
+
+async def test_i13_a_missing_step(database: Database, plant: Plant) -> None:
+    """One of two searches is not in the sample's rows."""
+    job = await completed(database, "hybrid")
+    sample = await scalar(database, AN_ITEM)
+    await plant("DELETE FROM steps WHERE sample_id = :s AND position = 0 AND slot = 0", s=sample)
+    assert await found(database, job) == ({"I13", "I18"}, {f"samples {sample}"})
+
+
+@pytest.mark.parametrize(("outcome", "ago"), [("lapsed", timedelta()), ("value", timedelta(hours=1))])
+async def test_i14_a_call_executed_again(database: Database, plant: Plant, outcome: str, ago: timedelta) -> None:
+    """After its accepted reply, or before it with a reply that would have done."""
+    job = await completed(database)
+    await plant(
+        "INSERT INTO attempts (call_id, accepted, outcome, reply, created_at)"
+        " SELECT call_id, false, :o, reply, now() - CAST(:ago AS interval) FROM attempts WHERE id = :a",
+        o=outcome,
+        ago=ago,
+        a=await scalar(database, JUDGED),
+    )
+    attempt = await scalar(database, "SELECT id FROM attempts WHERE NOT accepted")
+    assert await found(database, job) == ({"I14"}, {f"attempts {attempt}"})
+
+
+async def test_i14_a_key_that_was_freed_for_another_call(database: Database, plant: Plant) -> None:
+    """The next job would execute it again."""
+    job = await completed(database)
+    call = await scalar(database, "SELECT min(id) FROM calls")
+    await plant("UPDATE calls SET failed = true WHERE id = :c", c=call)
+    assert await found(database, job) == ({"I14"}, {f"calls {call}"})
+
+
+async def test_i17_a_call_after_cancelled(database: Database, plant: Plant) -> None:
+    """Made for the cancelled job alone."""
+    await furnish(database)
+    job = await submit_job(database, "hybrid")
+    await _cancelled(database, job)
+    await plant(
+        "INSERT INTO attempts (call_id, accepted, token, outcome, reply) SELECT min(call_id), true, gen_random_uuid(),"
+        " 'value', convert_to('{\"type\":\"retrieved\",\"hits\":[]}', 'UTF8') FROM steps"
+    )
+    attempt = await scalar(database, "SELECT id FROM attempts")
+    assert await found(database, job) == ({"I17"}, {f"attempts {attempt}"})
+
+
+async def _cancelled(database: Database, job: Any) -> None:
+    """Advanced once, so that it has calls, then cancelled before any was made."""
+    await Advancer(database).advance()
+    await cancel(database, job)
+    await finish(database)
+    assert await scalar(database, "SELECT state FROM jobs") == "cancelled"
+
+
+async def test_i17_an_end_without_a_time(database: Database, plant: Plant) -> None:
+    """Nobody could say what came after it."""
+    job = await completed(database)
+    await plant("UPDATE jobs SET ended_at = NULL")
+    assert await found(database, job) == ({"I17"}, {await the_job(database)})
+
+
+async def test_i17_a_sample_that_changed_after_its_job(database: Database, plant: Plant) -> None:
+    """Ended later than what it is a part of."""
+    job = await completed(database)
+    sample = await scalar(database, AN_ITEM)
+    await plant("UPDATE samples SET ended_at = now() + interval '1 h' WHERE id = :s", s=sample)
+    assert await found(database, job) == ({"I17"}, {f"samples {sample}"})
+
+
+async def test_i18_a_gate_decision_that_does_not_follow(database: Database, plant: Plant) -> None:
+    """The job's decision is not the one that its preparation came to."""
+    job = await completed(database)
+    decision = await stored(database, GateDecision, "SELECT prepared FROM jobs")
+    await plant("UPDATE jobs SET prepared = :p", p=canonical.encode(msgspec.structs.replace(decision, tau=0.1)))
+    assert await found(database, job) == ({"I18"}, {await the_job(database)})
+
+
+async def test_i18_a_judgement_that_was_changed(database: Database, plant: Plant) -> None:
+    """Every sample that consumed it, the preparation too, no longer follows from its rows."""
+    job = await completed(database)
+    attempt = await scalar(database, JUDGED)
+    reply = await stored(database, Rated, "SELECT reply FROM attempts WHERE id = :a", a=attempt)
+    changed = Rated(rating=reply.rating % 5 + 1, text=reply.text)
+    await plant("UPDATE attempts SET reply = :r WHERE id = :a", r=canonical.encode(changed), a=attempt)
+    samples = await rows(database, "SELECT DISTINCT sample_id FROM steps t JOIN attempts a ON a.call_id = t.call_id"
+                         " WHERE a.id = :a", a=attempt)  # fmt: skip
+    assert await found(database, job) == ({"I18"}, {f"samples {id_}" for (id_,) in samples})
+
+
+async def test_i18_a_document_whose_text_was_changed(database: Database, plant: Plant) -> None:
+    """Its rule score is another one, and its hash no longer names it."""
+    job = await completed(database)
+    decision = await stored(database, GateDecision, "SELECT prepared FROM jobs")
+    await plant("UPDATE documents SET body = 'nothing' WHERE hash = decode(:h, 'hex')", h=decision.documents[0])
+    names, named = await found(database, job)
+    prepare = await scalar(database, "SELECT id FROM samples WHERE kind = 'prepare'")
+    assert names == {"I18"}
+    assert named >= {f"documents {decision.documents[0]}", f"samples {prepare}"}
+
+
+async def test_i18_a_document_that_is_gone(database: Database, plant: Plant) -> None:
+    """The audit says so and goes on."""
+    job = await completed(database)
+    await plant("DELETE FROM documents")
+    names, named = await found(database, job)
+    prepare = await scalar(database, "SELECT id FROM samples WHERE kind = 'prepare'")
+    assert names == {"I18"}
+    assert f"samples {prepare}" in named
+
+
+@pytest.mark.parametrize("change", ["outcome = 'null'", "answer = '42'", "correct = NOT correct", "record_hash = 'x'"])
+async def test_i18_an_outcome_that_does_not_follow(database: Database, plant: Plant, change: str) -> None:
+    """Outcome, columns and record hash are all recomputed."""
+    job = await completed(database)
+    sample = await scalar(database, AN_ITEM)
+    await plant("UPDATE outcomes SET _ WHERE sample_id = :s".replace("_", change, 1), s=sample)
+    assert await found(database, job) == ({"I18"}, {f"samples {sample}"})
+
+
+async def test_i18_a_request_that_is_not_its_key(database: Database, plant: Plant) -> None:
+    """What was asked is not what the key says."""
+    job = await completed(database)
+    call = await scalar(database, "SELECT min(id) FROM calls")
+    await plant("UPDATE calls SET request = 'x' WHERE id = :c", c=call)
+    assert await found(database, job) == ({"I18"}, {f"calls {call}"})
+
+
+async def test_i18_a_pipeline_that_is_not_installed(database: Database, plant: Plant) -> None:
+    """Nothing can be replayed without it."""
+    job = await completed(database, "hybrid")
+    await plant("UPDATE jobs SET pipeline = 'gone'")
+    assert await found(database, job) == ({"I18"}, {await the_job(database)})
