@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import httpx2
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from redis.asyncio import Redis
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.orchestrator.api import catalog, corpora, datasets, health, jobs, openapi, problems
 from services.orchestrator.api.resources import Resources
@@ -60,20 +62,30 @@ def build(lifespan: Lifespan | None = None) -> FastAPI:
     )
     for part in (corpora, datasets, jobs, catalog, health):
         app.include_router(part.router)
-    app.middleware("http")(_limit)
+    app.add_middleware(Limit)
     problems.install(app)
     openapi.install(app)
     return app
 
 
-async def _limit(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse a body before it is read; only uploads may be long, and only they may not say how long."""
-    if request.method == "POST" and request.url.path not in UPLOADS:
-        length = request.headers.get("content-length", "" if "transfer-encoding" in request.headers else "0")
-        if not length.isdecimal() or int(length) > LARGEST_BODY:
+class Limit:
+    """Refuses a body before it is read; only uploads may be long, and only they may not say how long."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http" and scope["path"] not in UPLOADS and not _is_short(Headers(scope=scope)):
             error = TooLarge(f"a request must declare its length, at most {LARGEST_BODY} bytes")
-            return problems.respond(problems.problem_of(error, request.url.path))
-    return await proceed(request)
+            await problems.respond(problems.problem_of(error, scope["path"]))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _is_short(headers: Headers) -> bool:
+    length = headers.get("content-length", "" if "transfer-encoding" in headers else "0")
+    return length.isdecimal() and int(length) <= LARGEST_BODY
 
 
 def _stop_without_scheduler(task: "asyncio.Task[None]") -> None:

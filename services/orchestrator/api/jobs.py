@@ -11,6 +11,7 @@ from services.orchestrator import reports
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
 from services.orchestrator.api.submissions import JobRequest
+from shared import audit
 from shared.runtime.cancel import cancel as cancel_job
 from shared.runtime.submit import submit as submit_job
 from shared.storage import jobs, pages, provenance, samples
@@ -37,13 +38,14 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """What the rows say about the invariants."""
 
     clean: bool
-    violations: list[Any]
+    violations: list[audit.Violation]
 
 
 @router.post("", status_code=202, summary="Submit a job", responses=answers(jobs.Job, EXAMPLE, status=202))
 async def submit(request: JobRequest, held: Held) -> Response:
     """202: the job is committed, and survives the loss of everything but the database. Poll `Location`."""
-    public_id = await submit_job(held.database, held.settings, request.submission())
+    submission = request.submission()
+    public_id = await submit_job(held.database, held.settings, submission)
     held.wake()
     job = await jobs.get(held.database, str(public_id))
     return json(job, 202, {"Location": f"/v1/jobs/{public_id}", "Retry-After": POLL_S})
@@ -108,7 +110,5 @@ async def report(job: str, held: Held) -> Response:
 @router.get("/{job}/audit", summary="Check the invariants", responses=answers(Audit, {"clean": True, "violations": []}))
 async def check(job: str, held: Held) -> Response:
     """From the database's rows alone."""
-    from shared import audit  # type: ignore[attr-defined]  # being written
-
     violations = await audit.check(held.database, await jobs.public_id(held.database, job))
     return json(Audit(clean=not violations, violations=violations))

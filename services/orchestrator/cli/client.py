@@ -32,11 +32,14 @@ def url() -> str:
 class Client:
     """One server."""
 
-    def __init__(self, base: str | None = None, transport: httpx2.BaseTransport | None = None) -> None:
+    transport: httpx2.BaseTransport | None = None
+    """None: the network."""
+
+    def __init__(self, base: str | None = None) -> None:
         self.url = base or url()
         # A proxy of the environment must not come between us and our own machine.
         remote = urlsplit(self.url).hostname not in LOCAL
-        self._http = httpx2.Client(base_url=self.url, timeout=ANSWER_S, trust_env=remote, transport=transport)
+        self._http = httpx2.Client(base_url=self.url, timeout=ANSWER_S, trust_env=remote, transport=self.transport)
 
     def __enter__(self) -> Self:
         return self

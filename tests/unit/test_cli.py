@@ -1,0 +1,252 @@
+"""The command line against a server that says what a test tells it to."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from services.orchestrator.cli import client, failures, progress
+from services.orchestrator.cli.jobs import parameters
+from services.orchestrator.cli.main import app
+from services.orchestrator.stack import state
+
+Handler = Callable[[httpx2.Request], httpx2.Response]
+Server = Callable[[Handler], list[httpx2.Request]]
+COUNTS = {"total": 2, "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 2}
+JOB: dict[str, Any] = {
+    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "running", "pipeline": "dense",
+    "dataset": "d", "corpus": None, "reason": None, "gate": None, "request_counts": COUNTS, "stages": {},
+}  # fmt: skip
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Install a handler; returns the requests that it got."""
+
+    def install(handler: Handler) -> list[httpx2.Request]:
+        requests: list[httpx2.Request] = []
+
+        def recorded(request: httpx2.Request) -> httpx2.Response:
+            request.read()
+            requests.append(request)
+            return handler(request)
+
+        monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(recorded))
+        return requests
+
+    return install
+
+
+def mathrag(*arguments: str) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(app, arguments)
+
+
+def job(state: str, done: int = 0) -> dict[str, Any]:
+    """A job in this state, with `done` of its two samples completed."""
+    return {**JOB, "state": state, "request_counts": {**COUNTS, "completed": done, "in_progress": 2 - done}}
+
+
+def says(value: Any, status: int = 200) -> Handler:
+    """A server that always answers this."""
+    return lambda _: httpx2.Response(status, json=value)
+
+
+def refuses(status: int, kind: str, detail: str, hint: str | None = None) -> Handler:
+    """A server that always answers with this problem."""
+    return says({"type": f"urn:mathrag:{kind}", "detail": detail, "hint": hint}, status)
+
+
+def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
+    """Parameters nested, models by role, everything else as it is."""
+    requests = server(says(JOB, 202))
+    options = ("--name", "first", "--dataset", "d", "--corpus", "c", "--pipeline", "dense", "--repeats", "3")
+    more = ("--set", "gate.tau=0.3", "--set", "candidates=5", "--model", "judge=j", "--reuse", "none")
+    ended = mathrag("job", "submit", *options, *more)
+    assert ended.exit_code == 0
+    assert "mathrag job watch 6b0c1e9e" in ended.stdout
+    assert msgspec.json.decode(requests[0].content) == {
+        "name": "first", "dataset": "d", "corpus": "c", "pipeline": "dense", "repeats": 3, "reuse": "none",
+        "params": {"gate": {"tau": 0.3}, "candidates": 5}, "models": {"judge": "j"},
+    }  # fmt: skip
+
+
+def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
+    """Anchors are text; a text that looks like a number can be quoted."""
+    settings = ["anchors.negative=no = steps", 'anchors.positive="1"', "gate.items=3", "gate.tau=-0.5"]
+    assert parameters(settings) == {
+        "anchors": {"negative": "no = steps", "positive": "1"},
+        "gate": {"items": 3, "tau": -0.5},
+    }
+
+
+@pytest.mark.parametrize("setting", ["tau", "=1", "gate..tau=1", ".=1"])
+def test_a_setting_that_is_no_pair_is_a_usage_error(setting: str) -> None:
+    """Nothing is sent."""
+    ended = mathrag("job", "submit", "--name", "a", "--dataset", "d", "--pipeline", "p", "--set", setting)
+    assert ended.exit_code == failures.Exit.USAGE
+    assert "key=value" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [(404, "not_found", 3), (422, "invalid", 4), (422, "invalid_line", 4), (413, "too_large", 4), (409, "conflict", 5),
+     (503, "unavailable", 6), (500, "internal", 7), (418, "teapot", 7)],
+)  # fmt: skip
+def test_a_problem_becomes_words_and_an_exit_code(server: Server, status: int, kind: str, code: int) -> None:
+    """Message and hint on stderr, nothing on stdout."""
+    server(refuses(status, kind, "so it is", "do this"))
+    ended = mathrag("job", "show", "first")
+    assert (ended.exit_code, ended.stdout) == (code, "")
+    assert ended.stderr == "error: so it is\n  fix: do this\n"
+
+
+def test_errors_are_json_where_json_was_asked_for(server: Server) -> None:
+    """With the kind, on stderr."""
+    server(refuses(404, "not_found", "no job 'x'"))
+    ended = mathrag("job", "show", "x", "--json")
+    error = {"kind": "not_found", "message": "no job 'x'", "hint": None}
+    assert msgspec.json.decode(ended.stderr) == {"error": error}
+
+
+def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) -> None:
+    """With its address and the command that starts one."""
+
+    def refused(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    server(refused)
+    ended = mathrag("job", "list")
+    assert ended.exit_code == failures.Exit.UNREACHABLE
+    assert "no answer from http" in ended.stderr
+    assert "mathrag up" in ended.stderr
+
+
+def test_another_server_is_recognised_as_such(server: Server) -> None:
+    """Its error page is no problem of ours."""
+    server(lambda _: httpx2.Response(502, text="<html>"))
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, "answered 502" in ended.stderr) == (failures.Exit.INTERNAL, True)
+
+
+def test_references_are_one_part_of_the_path(server: Server) -> None:
+    """Whatever they hold."""
+    requests = server(says(job("completed")))
+    assert mathrag("job", "show", "a/../b?c").exit_code == 0
+    assert requests[0].url.raw_path == b"/v1/jobs/a%2F..%2Fb%3Fc"
+
+
+def test_the_address_is_the_environments_then_the_running_stacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Then the default; a stack that was stopped does not count."""
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    assert client.url() == client.DEFAULT
+    state.write(tmp_path, state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=()))
+    assert client.url() == "http://127.0.0.1:9"
+    state.write(tmp_path, state.State(pid=1, url="http://127.0.0.1:9", phase="stopped", children=()))
+    assert client.url() == client.DEFAULT
+    monkeypatch.setenv("MATHRAG_URL", "http://example.org/")
+    assert client.url() == "http://example.org"
+
+
+def test_watching_prints_one_line_per_change_and_ends_with_the_job(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same look twice is one line; a completed job exits with 0."""
+    monkeypatch.setattr(progress, "POLL_S", 0)
+    looks = iter([job("running"), job("running"), job("running", 1), job("completed", 2)])
+    server(lambda _: httpx2.Response(200, json=next(looks)))
+    ended = mathrag("job", "watch", "first")
+    assert ended.exit_code == 0
+    assert [line for line in ended.stdout.splitlines() if "samples " in line and "first" in line] == [
+        "first  running  samples 0/2", "first  running  samples 1/2", "first  completed  samples 2/2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_job_that_did_not_complete_exits_with_1(server: Server, state: str) -> None:
+    """So that a script stops."""
+    server(says(job(state)))
+    assert mathrag("job", "watch", "first").exit_code == failures.Exit.FINDING
+
+
+def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> None:
+    """No progress in between."""
+    server(says(job("completed", 2)))
+    assert msgspec.json.decode(mathrag("job", "watch", "first", "--json").stdout) == job("completed", 2)
+
+
+def test_watching_outlives_a_server_that_is_started_again() -> None:
+    """A server that was there may be away for a while."""
+    looks = iter([job("running"), None, None, job("completed")])
+    waits: list[float] = []
+    found = list(progress.looks(_Client(looks), "first", waits.append, lambda: 0.0))  # type: ignore[arg-type]
+    assert [each["state"] for each in found] == ["running", "completed"]
+    assert len(waits) == 3
+
+
+def test_watching_gives_up_on_a_server_that_stays_away() -> None:
+    """After a minute by the clock that it is given."""
+    clock = iter([0.0, 30.0, 59.0, 61.0])
+    looks = iter([job("running"), None, None, None])
+    watching = progress.looks(_Client(looks), "first", lambda _: None, lambda: next(clock))  # type: ignore[arg-type]
+    next(watching)
+    with pytest.raises(failures.Failed, match="away"):
+        next(watching)
+
+
+def test_watching_does_not_wait_for_a_server_that_never_was_there() -> None:
+    """A wrong address is said at once."""
+    with pytest.raises(failures.Failed, match="away"):
+        next(progress.looks(_Client(iter([None])), "first"))  # type: ignore[arg-type]
+
+
+class _Client:
+    """Answers look by look; None: not reachable."""
+
+    def __init__(self, looks: Any) -> None:
+        self._looks = looks
+
+    def get(self, _: str) -> Any:
+        """The next look."""
+        found = next(self._looks)
+        if found is None:
+            raise failures.Failed("unreachable", "away")
+        return found
+
+
+def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Server) -> None:
+    """A clean one exits with 0."""
+    violation = {"invariant": "I5", "message": "answered without a claim", "rows": ["attempts 17"]}
+    server(says({"clean": False, "violations": [violation]}))
+    ended = mathrag("audit", "first")
+    assert ended.exit_code == failures.Exit.FINDING
+    assert "I5: answered without a claim\n  attempts 17\n" in ended.stdout
+    server(says({"clean": True, "violations": []}))
+    assert mathrag("audit", "first").exit_code == 0
+
+
+def test_results_are_passed_through_as_they_are(server: Server) -> None:
+    """Line by line, not parsed."""
+    server(lambda _: httpx2.Response(200, content=b'{"index":0}\n{"index":1}\n'))
+    assert mathrag("job", "results", "first").stdout == '{"index":0}\n{"index":1}\n'
+
+
+def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
+    """A page at a time."""
+    row = {"items": 1, "created_at": "2026-11-21T08:00:00Z"}
+    pages = {None: ("a", "x"), "x": ("b", None)}
+
+    def page(request: httpx2.Request) -> httpx2.Response:
+        name, cursor = pages[request.url.params.get("cursor")]
+        return httpx2.Response(200, json={"data": [{**row, "name": name}], "next_cursor": cursor})
+
+    server(page)
+    assert [line.split()[0] for line in mathrag("dataset", "list").stdout.splitlines()] == ["NAME", "a", "b"]

@@ -1,0 +1,88 @@
+"""Uploads from the command line: streamed from disk, and errors said in terms of the file."""
+
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from services.orchestrator.cli import client
+from services.orchestrator.cli.main import app
+from services.orchestrator.cli.sources import Sources
+from shared.ingest import paths
+
+
+def test_a_line_that_was_sent_is_found_again_in_its_file(tmp_path: Path) -> None:
+    """Blank lines are not sent, so the numbers differ."""
+    file = tmp_path / "corpus.jsonl"
+    file.write_text('{"text": "a"}\n\n\n{"text": "b"}\n{"text": "c"}')
+    sources = Sources(paths.corpus_lines(file))
+    assert list(sources) == [b'{"text": "a"}\n', b'{"text": "b"}\n', b'{"text": "c"}\n']
+    assert [sources.where(sent) for sent in (1, 2, 3)] == [("corpus.jsonl", line) for line in (1, 4, 5)]
+
+
+def test_every_file_of_a_folder_is_a_source(tmp_path: Path) -> None:
+    """A MATH folder: one line each."""
+    for number in (1, 2):
+        file = tmp_path / "train" / "algebra" / f"{number}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(msgspec.json.encode({"problem": "?", "solution": "!"}))
+    sources = Sources(paths.corpus_lines(tmp_path))
+    assert len(list(sources)) == 2
+    assert sources.where(2) == ("train/algebra/2.json", 1)
+
+
+def test_a_message_with_two_lines_names_both_in_the_file() -> None:
+    """As that of a repeated id does."""
+    sources = Sources([("a.jsonl", 3, b"{}"), ("b.jsonl", 9, b"{}")])
+    list(sources)
+    said = "upload, line 2: repeats the id 'x' of upload, line 1; rename one"
+    assert sources.translate(said) == "b.jsonl, line 9: repeats the id 'x' of a.jsonl, line 3; rename one"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A corpus of two documents, the second of which stands in line 3."""
+    file = tmp_path / "corpus.jsonl"
+    file.write_text('{"text": "a"}\n\n{"text": "b"}\n')
+    return file
+
+
+def test_a_corpus_is_sent_line_by_line(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunked, under its name; the answer is said in words."""
+    requests = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        request.read()
+        return httpx2.Response(201, json={"documents": 2, "skipped": 0})
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
+    ended = CliRunner().invoke(app, ["corpus", "create", "mine", "--from", str(corpus)])
+    assert (ended.exit_code, "corpus mine: 2 documents, indexed" in ended.stdout) == (0, True)
+    assert requests[0].headers["transfer-encoding"] == "chunked"
+    assert requests[0].content == b'{"text": "a"}\n{"text": "b"}\n'
+    assert requests[0].url.params["name"] == "mine"
+
+
+def test_the_servers_line_is_the_files_line(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line 2 of what was sent is line 3 of the file."""
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 2: is not JSON", "hint": None}
+        return httpx2.Response(422, json=problem)
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(refuse))
+    ended = CliRunner().invoke(app, ["corpus", "create", "mine", "--from", str(corpus)])
+    assert (ended.exit_code, ended.stderr) == (4, "error: corpus.jsonl, line 3: is not JSON\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("nothing.jsonl", 3), ("table.csv", 4)])
+def test_a_path_that_cannot_be_read_is_refused_before_anything_is_sent(tmp_path: Path, name: str, code: int) -> None:
+    """It is not there, or of no known layout; the message lists those."""
+    (tmp_path / "table.csv").touch()
+    ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / name)])
+    assert ended.exit_code == code
+    assert name in ended.stderr

@@ -1,0 +1,73 @@
+"""References to jobs, counts of their samples, names, and cursors."""
+
+import uuid
+
+import pytest
+
+from shared.errors import Invalid
+from shared.storage import jobs, pages
+from shared.storage.names import checked
+
+ID = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
+
+
+@pytest.mark.parametrize("prefix", ["6b0c", "6B0C1E", "6b0c1e9e-5f0f", "6b0c1e9e5f0f4c0e", str(ID), ID.hex])
+def test_a_prefix_spans_the_ids_that_begin_with_it(prefix: str) -> None:
+    """With or without dashes, in either case."""
+    span = jobs.id_range(prefix)
+    assert span is not None
+    assert span[0] <= ID <= span[1]
+
+
+def test_a_whole_id_spans_itself_only() -> None:
+    """So that it can win over names."""
+    assert jobs.id_range(str(ID)) == (ID, ID)
+
+
+@pytest.mark.parametrize("reference", ["6b0", "", "first", "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11f", "6b-0c", "6b0c%"])
+def test_what_cannot_begin_an_id_spans_nothing(reference: str) -> None:
+    """Too short, no hex, too long, dashes elsewhere."""
+    assert jobs.id_range(reference) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "failed", "cancelled", "in_progress"),
+    [("running", 1, 0, 6), ("preparing", 1, 0, 6), ("failed", 7, 0, 0), ("cancelled", 1, 6, 0)],
+)
+def test_counts_always_add_up(state: str, failed: int, cancelled: int, in_progress: int) -> None:
+    """Samples that never existed because their job ended share its fate."""
+    counts = jobs.counts(state, total=10, completed=3, failed=1, cancelled=0)
+    assert (counts.failed, counts.cancelled, counts.in_progress) == (failed, cancelled, in_progress)
+    assert counts.completed + counts.failed + counts.cancelled + counts.in_progress == counts.total
+
+
+@pytest.mark.parametrize("name", ["a", "math-500", "run_1.2", "A" * 100])
+def test_a_plain_name_is_usable(name: str) -> None:
+    """Letters, digits, dots, underscores and dashes."""
+    assert checked(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "-a", ".", "a b", "a/b", "ä", "a\n", "A" * 101, "../x"])
+def test_a_name_that_would_need_quoting_is_refused(name: str) -> None:
+    """It stands in URLs and on command lines."""
+    with pytest.raises(Invalid, match="no usable name"):
+        checked(name)
+
+
+@pytest.mark.parametrize("key", [(7,), (-1, 0), ((1 << 63) - 1, 3)])
+def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
+    """Whatever row it names."""
+    assert pages.decode(pages.encode(*key), len(key)) == key
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "%%%", "é", pages.encode(1, 2), pages.encode(1 << 70), "WyJhIl0"])
+def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
+    """Nothing of it reaches the database."""
+    with pytest.raises(Invalid, match="cursor"):
+        pages.decode(cursor, 1)
+
+
+def test_a_page_knows_whether_there_is_another() -> None:
+    """One row more is asked for than is given."""
+    assert pages.page([3, 2, 1], 2, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode(2))
+    assert pages.page([3, 2], 2, 2).next_cursor is None

@@ -1,0 +1,146 @@
+"""Every error is a problem that names what is wrong and what to do."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from services.orchestrator.api.submissions import params_of
+from services.orchestrator.app import LARGEST_BODY, build
+from shared.contracts.samples import Params
+from shared.errors import Invalid
+
+JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
+
+
+@pytest.fixture
+async def api(anyio_backend: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """The application without anything behind it: requests must fail before they need it."""
+    app = build()
+    app.state.resources = None
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+def check(reply: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
+    """The reply is a problem of this kind."""
+    assert reply.status_code == status
+    assert reply.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = reply.json()
+    assert (problem["type"], problem["status"]) == (f"urn:mathrag:{kind}", status)
+    assert problem["instance"] == reply.request.url.path
+    return problem
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"repeets": 2}, "repeets", "there is no such field"),
+        ({"repeats": 0}, "repeats", "greater than or equal to 1"),
+        ({"reuse": "some"}, "reuse", "'all' or 'none'"),
+        ({"dataset": None}, "dataset", "valid string"),
+        ({"name": "a b"}, "name", "no usable name"),
+        ({"models": {"judge": 3}}, "models.judge", "valid string"),
+        ({"params": {"candidate": 3}}, "params.candidate", "there is no such field"),
+        ({"params": {"gate": {"tua": 0.3}}}, "params.gate.tua", "there is no such field"),
+        ({"params": {"gate": {"tau": "x"}}}, "params.gate.tau", "expected `float`"),
+        ({"params": {"gate": {"tau": 7}}}, "params.gate.tau", "between -1 and 1"),
+        ({"params": {"context_size": 11}}, "params.context_size", "between 0 and 10"),
+        ({"params": {"gate": {"on_unusable": "x"}}}, "params.gate.on_unusable", '"fail" or "rules"'),
+        ({"params": {"judge": {"max_tokens": 0}}}, "params.judge.max_tokens", "between 1"),
+    ],
+)
+async def test_a_field_that_cannot_be_used_is_named(
+    api: httpx2.AsyncClient, change: dict[str, Any], field: str, words: str
+) -> None:
+    """With its path, whoever found the fault: pydantic, msgspec or our own ranges."""
+    problem = check(await api.post("/v1/jobs", json={**JOB, **change}), 422, "invalid")
+    assert problem["field"] == field
+    assert problem["detail"].startswith(f"`{field}`: ")
+    assert words in problem["detail"]
+
+
+@pytest.mark.anyio
+async def test_an_unknown_parameter_is_answered_with_the_known_ones(api: httpx2.AsyncClient) -> None:
+    """The hint lists the fields of the same level."""
+    reply = await api.post("/v1/jobs", json={**JOB, "params": {"gate": {"tua": 0.3}}})
+    assert "tau" in check(reply, 422, "invalid")["hint"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("body", [b"{", b"[]", b"", b"\xff"])
+async def test_a_body_that_is_no_object_is_refused(api: httpx2.AsyncClient, body: bytes) -> None:
+    """Broken JSON, another type, nothing, other bytes."""
+    headers = {"content-type": "application/json"}
+    reply = await api.post("/v1/jobs", content=body, headers=headers)
+    check(reply, reply.status_code, "invalid")
+    assert reply.status_code in (400, 422)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+async def test_numbers_that_json_does_not_have_are_refused(api: httpx2.AsyncClient, value: str) -> None:
+    """They would be stored as null."""
+    body = f'{{"name": "a", "dataset": "d", "pipeline": "p", "params": {{"rrf_weight": {value}}}}}'
+    reply = await api.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
+    check(reply, 422, "invalid")
+
+
+@pytest.mark.anyio
+async def test_a_path_that_does_not_exist_is_a_problem_too(api: httpx2.AsyncClient) -> None:
+    """And a method that a path does not have."""
+    assert "GET /v1/nothing" in check(await api.get("/v1/nothing"), 404, "not_found")["detail"]
+    check(await api.delete("/v1/jobs"), 405, "method_not_allowed")
+
+
+@pytest.mark.anyio
+async def test_an_unexpected_error_tells_nothing_of_itself(api: httpx2.AsyncClient) -> None:
+    """Nothing is behind the application here, so this fails inside; the words of it stay in the log."""
+    problem = check(await api.get("/v1/jobs"), 500, "internal")
+    assert "NoneType" not in str(problem)
+
+
+@pytest.mark.anyio
+async def test_a_body_over_the_limit_is_refused_before_it_is_read(api: httpx2.AsyncClient) -> None:
+    """By its declared length; a body that declares none is no job."""
+    check(await api.post("/v1/jobs", content=b" " * (LARGEST_BODY + 1)), 413, "too_large")
+
+    async def endless() -> AsyncIterator[bytes]:
+        raise AssertionError("was read")
+        yield b""
+
+    check(await api.post("/v1/jobs", content=endless()), 413, "too_large")
+
+
+@pytest.mark.anyio
+async def test_every_operation_is_documented(api: httpx2.AsyncClient) -> None:
+    """A summary, a description, an example of the answer, and the problem that it may be instead."""
+    document = (await api.get("/openapi.json")).json()
+    assert "SampleRow" in document["components"]["schemas"]
+    for path in document["paths"].values():
+        for operation in path.values():
+            assert operation["summary"]
+            assert operation["description"]
+            answers = [answer for code, answer in operation["responses"].items() if code.startswith("2")]
+            assert any("example" in media for answer in answers for media in answer["content"].values())
+            assert "4XX" in operation["responses"]
+
+
+def test_parameters_left_out_have_their_defaults() -> None:
+    """At every level."""
+    assert params_of({}) == Params()
+    assert params_of({"gate": {"tau": 0.3}}).gate.items == Params().gate.items
+
+
+def test_a_whole_number_is_a_float_where_one_is_wanted() -> None:
+    """JSON does not tell 1 from 1.0."""
+    assert params_of({"quality_weight": 1}).quality_weight == 1.0
+
+
+def test_a_parameter_of_another_type_is_named() -> None:
+    """A list where an object belongs."""
+    with pytest.raises(Invalid, match=r"`params\.gate`: expected `object`, got `array`"):
+        params_of({"gate": []})
