@@ -66,7 +66,9 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """One look: flip if a newer residency is wanted, close if a server has died."""
-        if self._machine.state is FlipState.OPEN and any(not server.alive for server in self._servers.values()):
+        dead = [server for server in self._servers.values() if not server.alive]
+        if self._machine.state is FlipState.OPEN and dead:
+            _log.error("model servers died: %s", {server.pid: server.exit_status for server in dead})
             self._reason = "server_exit"
             await self._run(Event.SERVER_EXIT)
         async with self._database.transaction() as connection:

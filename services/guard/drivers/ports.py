@@ -20,6 +20,11 @@ class Server(Protocol):
         """Whether it can still answer."""
         ...
 
+    @property
+    def exit_status(self) -> int | None:
+        """How its process ended; negative for a signal, None while it runs or where there is none."""
+        ...
+
     async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
         """Answer one prompt.
 

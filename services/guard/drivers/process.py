@@ -88,7 +88,12 @@ class LlamaServer:
     @property
     def alive(self) -> bool:
         """Whether the child runs."""
-        return self._process.returncode is None
+        return self.exit_status is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """The child's return code."""
+        return self._process.returncode
 
     async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
         """Answer one prompt."""

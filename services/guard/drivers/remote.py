@@ -55,6 +55,7 @@ class RemoteServer:
 
     pid = None
     alive = True
+    exit_status = None
 
     def __init__(self, chat: OpenAICompatible) -> None:
         self._chat = chat

@@ -44,6 +44,7 @@ class ScriptedServer:
     """Answers at once."""
 
     pid = None
+    exit_status = None
 
     def __init__(self) -> None:
         self.alive = True
