@@ -1,0 +1,87 @@
+"""The application over a real database, with doubles for what is behind HTTP and the queue."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from redis.asyncio import Redis
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.app import build
+from shared.settings import Settings
+from shared.storage.database import Database
+from tests.integration import scene
+
+Answer = Callable[[httpx2.Request], httpx2.Response]
+
+
+class Api:
+    """A client of the application, and what the application did besides answering."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.http = http
+        self.woken = 0
+        self.asked: list[httpx2.Request] = []
+        """Requests to the other services."""
+        self.other: Answer = lambda _: httpx2.Response(200, json={})
+        """How the other services answer."""
+
+    def wake(self) -> None:
+        """The scheduler's ear."""
+        self.woken += 1
+
+    async def upload(self, what: str, name: str, lines: Iterable[Any], **query: Any) -> httpx2.Response:
+        """Upload values as JSON lines; bytes go as they are."""
+        body = b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+        return await self.http.post(f"/v1/{what}", params={"name": name, **query}, content=body)
+
+    async def job(self, pipeline: str = "closed-book", **fields: Any) -> Any:
+        """Submit a job over the scene's dataset and corpus."""
+        body = {"name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": pipeline, **fields}
+        reply = await self.http.post("/v1/jobs", json=body)
+        assert reply.status_code == 202, reply.text
+        return reply.json()
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """The JSON at `path`."""
+        reply = await self.http.get(path, params=query)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+
+@asynccontextmanager
+async def serving(database: Database, redis_url: str, settings: Settings = scene.SETTINGS) -> AsyncIterator[Api]:
+    """The application, its other services answered by `Api.other`."""
+    app = build()
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        httpx2.AsyncClient(transport=transport, base_url="http://test") as http,
+        Redis.from_url(redis_url) as redis,
+    ):
+        api = Api(http)
+
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            api.asked.append(request)
+            return api.other(request)
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as others:
+            addressed = settings.model_copy(update={"retriever_url": "http://retriever", "guard_url": "http://guard"})
+            app.state.resources = Resources(
+                settings=addressed, database=database, redis=redis, http=others, wake=api.wake
+            )
+            yield api
+
+
+async def finished(database: Database) -> None:
+    """Everything that is submitted, run to its end by scripted workers during epoch 1, a residency of two models."""
+    statement = text(
+        "INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at)"
+        " SELECT 1, 'cpu:0', 0, array_agg(id), 'first', 'open', now() FROM models WHERE needs_lease"
+        " ON CONFLICT DO NOTHING"
+    )
+    async with database.transaction() as connection:
+        await connection.execute(statement)
+    await scene.drain(database, scene.ScriptedExecutor())

@@ -1,0 +1,176 @@
+"""Uploads of corpora: all or nothing, the same again is harmless, indexed before they are answered."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from services.orchestrator.api import uploads
+from shared.contracts.documents import Document
+from shared.ingest.lines import MAX_LINE_BYTES
+from shared.storage.database import Database
+from tests.integration.api import Api, serving
+from tests.integration.scene import scalar
+
+pytestmark = pytest.mark.anyio
+
+LINES: list[Any] = [
+    {"id": "a", "problem": "What is 1 + 1?", "text": "It is 2.", "subject": "Algebra", "level": 1},
+    {"id": "b", "text": "A passage."},
+    {"id": "c", "text": "A passage."},
+]
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application; its retriever agrees to everything."""
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def nothing_is_stored(database: Database) -> bool:
+    """No corpus, no document."""
+    return await scalar(database, "SELECT (SELECT count(*) FROM corpora) + (SELECT count(*) FROM documents)") == 0
+
+
+async def test_documents_are_stored_once_and_in_order(api: Api, database: Database) -> None:
+    """Two lines with the same text are one document under two ids."""
+    reply = await api.upload("corpora", "mine", LINES)
+    assert reply.status_code == 201
+    assert reply.headers["location"] == "/v1/corpora/mine"
+    assert (reply.json()["documents"], reply.json()["skipped"]) == (3, 0)
+    async with database.transaction() as connection:
+        members = (await connection.execute(text(
+            "SELECT c.external_id, c.meta, d.problem, d.body, d.hash FROM corpus_documents c JOIN documents d"
+            " USING (hash) ORDER BY c.ordinal"
+        ))).all()  # fmt: skip
+    assert [member.external_id for member in members] == ["a", "b", "c"]
+    assert members[0].meta == {"subject": "Algebra", "level": "1"}
+    assert members[0].hash.hex() == Document(problem="What is 1 + 1?", text="It is 2.").hash
+    assert await scalar(database, "SELECT count(*) FROM documents") == 2
+
+
+async def test_the_retriever_is_asked_for_both_indexes(api: Api) -> None:
+    """Before the upload is answered."""
+    corpus = (await api.upload("corpora", "mine", LINES)).json()
+    assert [(str(request.url), request.content) for request in api.asked] == [
+        ("http://retriever/indexes", b'{"corpus":%d}' % corpus["id"])
+    ]
+
+
+async def test_an_upload_whose_indexing_failed_goes_on_when_it_is_sent_again(api: Api) -> None:
+    """The documents stay; the same upload asks for the indexes again."""
+    api.other = lambda _: httpx2.Response(500)
+    refused = await api.upload("corpora", "mine", LINES)
+    assert (refused.status_code, refused.json()["type"]) == (503, "urn:mathrag:unavailable")
+    assert "upload the same file again" in refused.json()["hint"]
+    api.other = lambda _: httpx2.Response(200, json={})
+    assert (await api.upload("corpora", "mine", LINES)).status_code == 200
+    assert len(api.asked) == 2
+
+
+async def test_the_same_upload_again_is_the_same_corpus(api: Api, database: Database) -> None:
+    """200 instead of 201, and nothing new."""
+    first = (await api.upload("corpora", "mine", LINES)).json()
+    again = await api.upload("corpora", "mine", LINES)
+    assert (again.status_code, again.json()) == (200, first)
+    assert await scalar(database, "SELECT count(*) FROM corpus_documents") == 3
+
+
+@pytest.mark.parametrize("other", [LINES[:2], LINES[::-1], [*LINES[:2], {**LINES[2], "id": "d"}]])
+async def test_a_name_that_has_other_documents_is_a_conflict(api: Api, other: list[Any]) -> None:
+    """Fewer, in another order, or under another id."""
+    await api.upload("corpora", "mine", LINES)
+    reply = await api.upload("corpora", "mine", other)
+    assert (reply.status_code, reply.json()["type"]) == (409, "urn:mathrag:conflict")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [(b"{\n", "is not JSON"), (b"[]\n", "array"), ({"id": "z"}, "has no text"), ({"text": " "}, "empty text"),
+     (b'{"text": "\xff"}\n', "not UTF-8"), ({"id": "a", "text": "x"}, "repeats the id 'a' of upload, line 1")],
+)  # fmt: skip
+async def test_a_bad_line_rejects_the_upload_with_its_number(
+    api: Api, database: Database, line: Any, words: str
+) -> None:
+    """Blank lines count; nothing is stored of what came before."""
+    reply = await api.upload("corpora", "mine", [*LINES, b"\n", line])
+    problem = reply.json()
+    assert (reply.status_code, problem["type"], problem["line"]) == (422, "urn:mathrag:invalid_line", 5)
+    assert problem["detail"].startswith("upload, line 5: ")
+    assert words in problem["detail"]
+    assert await nothing_is_stored(database)
+
+
+async def test_a_bad_line_after_a_stored_batch_takes_the_batch_back(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One transaction, however many statements."""
+    monkeypatch.setattr(uploads, "BATCH", 1)
+    assert (await api.upload("corpora", "mine", [*LINES, b"{"])).status_code == 422
+    assert await nothing_is_stored(database)
+
+
+async def test_lines_without_text_can_be_left_out_and_are_counted(api: Api) -> None:
+    """On request only."""
+    reply = await api.upload("corpora", "mine", [*LINES, {"id": "e", "text": ""}], skip_empty=True)
+    assert (reply.json()["documents"], reply.json()["skipped"]) == (3, 1)
+
+
+async def test_a_document_without_an_id_gets_its_line_number(api: Api, database: Database) -> None:
+    """Which another line may not claim."""
+    await api.upload("corpora", "mine", [{"text": "x"}, b"\n", {"text": "y"}])
+    assert await scalar(database, "SELECT string_agg(external_id, ' ' ORDER BY ordinal) FROM corpus_documents") == "1 3"
+    reply = await api.upload("corpora", "other", [{"text": "x", "id": "2"}, {"text": "y"}])
+    assert "repeats the id '2'" in reply.json()["detail"]
+
+
+@pytest.mark.parametrize("lines", [[], [b"\n \n"]])
+async def test_an_upload_without_documents_is_refused(api: Api, database: Database, lines: list[bytes]) -> None:
+    """Nothing, or blank lines."""
+    reply = await api.upload("corpora", "mine", lines)
+    assert (reply.status_code, "no documents" in reply.json()["detail"]) == (422, True)
+    assert await nothing_is_stored(database)
+
+
+async def test_a_name_that_cannot_be_used_is_refused(api: Api) -> None:
+    """With the field."""
+    reply = await api.upload("corpora", "a b", LINES)
+    assert (reply.status_code, reply.json()["field"]) == (422, "name")
+
+
+async def test_a_line_over_the_limit_is_refused_with_its_number(api: Api, database: Database) -> None:
+    """413, whatever the line holds."""
+    reply = await api.upload("corpora", "mine", [*LINES, {"text": "x" * MAX_LINE_BYTES}])
+    assert (reply.status_code, "line 4" in reply.json()["detail"]) == (413, True)
+    assert await nothing_is_stored(database)
+
+
+async def test_an_upload_over_the_limit_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it declares its length or not."""
+    monkeypatch.setattr(uploads, "LARGEST", 10)
+
+    async def undeclared() -> AsyncIterator[bytes]:
+        yield b" " * 11
+
+    for content in (b" " * 11, undeclared()):
+        reply = await api.http.post("/v1/corpora", params={"name": "mine"}, content=content)
+        assert (reply.status_code, reply.json()["type"]) == (413, "urn:mathrag:too_large")
+
+
+async def test_lists_are_newest_first_and_paged(api: Api) -> None:
+    """The cursor leads to the end."""
+    for name in ("a", "b", "c"):
+        await api.upload("corpora", name, LINES)
+    first = await api.get("/v1/corpora", limit=2)
+    second = await api.get("/v1/corpora", limit=2, cursor=first["next_cursor"])
+    assert [corpus["name"] for corpus in first["data"] + second["data"]] == ["c", "b", "a"]
+    assert second["next_cursor"] is None
+
+
+async def test_an_unknown_corpus_is_not_found(api: Api) -> None:
+    """With the command that lists them."""
+    reply = await api.http.get("/v1/corpora/none")
+    assert (reply.status_code, reply.json()["hint"]) == (404, "mathrag corpus list")

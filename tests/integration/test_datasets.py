@@ -1,0 +1,70 @@
+"""Uploads of datasets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from shared.contracts.samples import Item
+from shared.storage.database import Database
+from tests.integration.api import Api, serving
+from tests.integration.scene import scalar
+
+pytestmark = pytest.mark.anyio
+
+LINES: list[Any] = [
+    {"id": "q1", "question": "What is 1 + 1?", "answer": 2, "subject": "Algebra", "level": "Level 1"},
+    {"question": "What is 2 + 2?", "gold_documents": ["a"]},
+]
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application."""
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def test_items_are_stored_in_order_with_all_that_is_known(api: Api, database: Database) -> None:
+    """The hash is that of question and gold answer."""
+    reply = await api.upload("datasets", "mine", LINES)
+    assert (reply.status_code, reply.json()["items"]) == (201, 2)
+    async with database.transaction() as connection:
+        first, second = (await connection.execute(text("SELECT * FROM items ORDER BY ordinal"))).all()
+    assert (first.question, first.gold, first.subject, first.level) == ("What is 1 + 1?", "2", "Algebra", "1")
+    assert (first.custom_id, first.hash.hex()) == ("q1", Item(ordinal=0, question="What is 1 + 1?", gold="2").hash)
+    assert (second.gold, second.gold_documents, second.custom_id) == (None, {"a": 1}, None)
+
+
+async def test_the_same_upload_again_is_the_same_dataset(api: Api) -> None:
+    """And other items under its name are a conflict, even where only a level differs."""
+    first = (await api.upload("datasets", "mine", LINES)).json()
+    again = await api.upload("datasets", "mine", LINES)
+    assert (again.status_code, again.json()) == (200, first)
+    changed = [{**LINES[0], "level": 2}, LINES[1]]
+    assert (await api.upload("datasets", "mine", changed)).status_code == 409
+
+
+async def test_a_bad_line_rejects_the_upload_with_its_number(api: Api, database: Database) -> None:
+    """Nothing is stored."""
+    reply = await api.upload("datasets", "mine", [*LINES, {"answer": "4"}])
+    assert (reply.status_code, reply.json()["line"]) == (422, 3)
+    assert await scalar(database, "SELECT count(*) FROM datasets") == 0
+
+
+async def test_two_uploads_of_one_name_at_once_are_one_dataset(api: Api, database: Database) -> None:
+    """The second one waits, and finds what the first one stored."""
+    replies = await asyncio.gather(*(api.upload("datasets", "mine", LINES) for _ in range(2)))
+    assert sorted(reply.status_code for reply in replies) == [200, 201]
+    assert await scalar(database, "SELECT count(*) FROM items") == 2
+
+
+async def test_a_dataset_is_found_by_its_name(api: Api) -> None:
+    """And in the list."""
+    stored = (await api.upload("datasets", "mine", LINES)).json()
+    found = await api.get("/v1/datasets/mine")
+    assert found == {field: value for field, value in stored.items() if field != "skipped"}
+    assert (await api.get("/v1/datasets"))["data"] == [found]
+    assert (await api.http.get("/v1/datasets/none")).status_code == 404

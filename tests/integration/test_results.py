@@ -1,0 +1,228 @@
+"""What comes out of a job: results, samples, provenance, the report."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.contracts import canonical
+from shared.contracts.calls import Failure, FailureKind, Graded, Rated, Reply
+from shared.runtime.binding import Request
+from shared.storage import jobs, samples
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application over a corpus "docs" and a dataset "items" of five."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def results(api: Api, job: Any) -> list[Any]:
+    """The streamed lines."""
+    reply = await api.http.get(f"/v1/jobs/{job['id']}/results")
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+async def test_results_are_every_ended_sample_in_dataset_order(api: Api, database: Database) -> None:
+    """Question, answer, both verdicts, and the context by hash."""
+    job = await api.job("dense", repeats=2)
+    assert await results(api, job) == []
+    await finished(database)
+    lines = await results(api, job)
+    assert [(line["index"], line["repeat"]) for line in lines] == [(n, r) for n in range(5) for r in (0, 1)]
+    first = lines[0]
+    assert (first["question"], first["gold"], first["state"]) == ("What is 0 plus 0?", "0", "completed")
+    assert first["correct"] == (first["answer"] == "0")
+    assert (first["strict"], first["extraction"], len(first["context"])) == (False, "ok", 1)
+
+
+async def test_results_are_read_in_batches_that_miss_nothing(api: Api, database: Database) -> None:
+    """Whatever the size of a batch; each is a transaction of its own."""
+    await api.job(repeats=2)
+    await finished(database)
+    async with database.transaction() as connection:
+        job = await jobs.resolve(connection, "a-job")
+    for size in (1, 3, 100):
+        batches = [batch async for batch in samples.ended(database, job, size)]
+        assert [(row.index, row.repeat) for batch in batches for row in batch] == [
+            (n, r) for n in range(5) for r in (0, 1)
+        ]
+        assert max(map(len, batches)) <= size
+
+
+async def test_samples_are_paged_whatever_their_state(api: Api) -> None:
+    """The first page of a job that has just begun."""
+    job = await api.job()
+    first = await api.get(f"/v1/jobs/{job['id']}/samples", limit=3)
+    rest = await api.get(f"/v1/jobs/{job['id']}/samples", limit=3, cursor=first["next_cursor"])
+    assert [row["index"] for row in first["data"] + rest["data"]] == [0, 1, 2, 3, 4]
+    assert {row["state"] for row in first["data"]} == {"ready"}
+    assert rest["next_cursor"] is None
+
+
+async def test_provenance_is_everything_that_the_answer_was_made_from(api: Api, database: Database) -> None:
+    """Calls with their requests, replies, models and epochs; texts; residencies."""
+    job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 5, "tau": 1}})
+    await finished(database)
+    found = await api.get(f"/v1/jobs/{job['id']}/samples/2")
+    assert found["question"] == "What is 2 plus 2?"
+    roles = [step["role"] for step in found["steps"]]
+    assert roles == ["retrieve"] * 2 + ["judge"] * roles.count("judge") + ["generate", "grade"]
+    for step in found["steps"]:
+        request = msgspec.json.decode(msgspec.json.encode(step["request"]), type=Request)
+        assert canonical.digest(request).hex() == step["key"]
+        assert step["attempt"]["outcome"] == "value"
+    generate = found["steps"][-2]
+    assert (generate["model"], generate["attempt"]["epoch"]) == ("a-generator", 1)
+    assert found["outcome"]["answer"] in generate["attempt"]["reply"]["text"]
+    (context,) = found["outcome"]["context"]
+    assert found["documents"][context]["text"].startswith("Therefore")
+    assert [residency["epoch"] for residency in found["residencies"]] == [1]
+    assert found["residencies"][0]["models"] == ["a-generator", "a-judge"]
+    assert len(found["record_hash"]) == 64
+
+
+async def test_provenance_keeps_attempts_that_failed(api: Api, database: Database) -> None:
+    """Beside the one that was accepted."""
+    job = await api.job()
+    await scene.advance(database)
+    taken = await scene.claim(database)
+    assert taken is not None
+    await scene.answer(database, taken, Failure(kind=FailureKind.CONNECTION, detail="away"))
+    await scene.let_pauses_pass(database)
+    await finished(database)
+    step = (await api.get(f"/v1/jobs/{job['id']}/samples/0"))["steps"][0]
+    assert step["attempt"]["outcome"] == "value"
+    (other,) = step["other_attempts"]
+    assert (other["outcome"], other["reply"]["detail"]) == ("connection", "away")
+
+
+async def test_a_sample_that_a_job_does_not_have_is_not_found(api: Api) -> None:
+    """Neither the index nor the repeat."""
+    job = await api.job()
+    for path in ("99", "0?repeat=1", "-1"):
+        assert (await api.http.get(f"/v1/jobs/{job['id']}/samples/{path}")).status_code == 404
+    assert (await api.http.get(f"/v1/jobs/{job['id']}/samples/x")).status_code == 422
+
+
+async def test_the_report_counts_what_the_job_made_and_what_it_reused(api: Api, database: Database) -> None:
+    """A second job over the same questions makes no call; its figures are the same."""
+    for name in ("one", "two"):
+        await api.job("dense", name=name)
+    await finished(database)
+    reports = [await api.get(f"/v1/jobs/{name}/report") for name in ("one", "two")]
+    made = [report["calls_made"] for report in reports]
+    assert made[0]["retrieve"] == made[0]["generate"] == 5
+    assert set(made[1].values()) == {0}
+    assert reports[1]["calls_reused"] == made[0]
+    assert [report["model_calls"] for report in reports] == [5, 0]
+    assert [report["model_loads"] for report in reports] == [1, 0]
+    assert reports[0]["accuracy"] == reports[1]["accuracy"]
+    assert reports[1]["stages"]["generate"]["seconds"] is None
+
+
+async def test_the_report_agrees_with_the_results(api: Api, database: Database) -> None:
+    """Every figure that can be counted twice is."""
+    job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 5, "tau": 1}})
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    lines = await results(api, job)
+    assert report["accuracy"]["correct"] == sum(line["correct"] for line in lines)
+    assert report["accuracy"]["graded"] == 5
+    assert report["accuracy"]["low"] < report["accuracy"]["value"] + 1e-9 < report["accuracy"]["high"] + 2e-9
+    assert report["disagreements"] == report["accuracy"]["correct"]
+    assert report["extraction"] == {"ok": 5}
+    assert report["gate"]["strategy"] == "judge"
+    assert len(report["gate"]["documents"]) == len(report["gate"]["judge_scores"])
+    assert report["model_loads"] == 2
+    assert report["request_counts"]["completed"] == 5
+    assert report["settings"]["models"]["judge"]["digest"] == "a-judge"
+    assert report["settings"]["params"]["gate"]["tau"] == 1
+    assert report["seconds"] > 0
+    assert report["notes"] == []
+
+
+async def test_the_report_counts_judge_replies_without_a_rating(api: Api, database: Database) -> None:
+    """They are failures of the judge, never a score."""
+
+    def sometimes(request: Request) -> Reply:
+        reply = scene.by_rule(request)
+        spoilt = isinstance(reply, Rated) and reply.rating == 3
+        return Failure(kind=FailureKind.UNPARSED, detail="?") if spoilt else reply
+
+    job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 2, "tau": 1}})
+    await scene.drain(database, scene.ScriptedExecutor(sometimes))
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    spoilt = "SELECT count(*) FROM attempts WHERE outcome = 'unparsed'"
+    assert report["parse_failures"] == await scene.scalar(database, spoilt) > 0
+
+
+async def test_failed_samples_are_counted_by_kind_and_in_no_accuracy(api: Api, database: Database) -> None:
+    """And a note says so."""
+
+    def broken(request: Request) -> Reply:
+        if request.role == "generate" and "0 plus 0" in str(request.values["question"]):
+            return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="too long")
+        return scene.by_rule(request)
+
+    job = await api.job()
+    await scene.drain(database, scene.ScriptedExecutor(broken))
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert report["failures"] == {"context_exceeded": 1}
+    assert (report["request_counts"]["failed"], report["accuracy"]["graded"]) == (1, 4)
+    assert any("1 failed" in note for note in report["notes"])
+    failed = (await results(api, job))[0]
+    assert (failed["state"], failed["failure"], failed["answer"]) == ("failed", "context_exceeded", None)
+
+
+async def test_a_grader_without_a_verdict_is_told_apart_from_a_wrong_answer(api: Api, database: Database) -> None:
+    """math-verify says nothing, the strict rules do."""
+
+    def silent(request: Request) -> Reply:
+        return Graded(math_verify=None, strict=True) if request.role == "grade" else scene.by_rule(request)
+
+    job = await api.job()
+    await scene.drain(database, scene.ScriptedExecutor(silent))
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert (report["accuracy"]["graded"], report["accuracy"]["value"]) == (0, None)
+    assert (report["strict"]["graded"], report["strict"]["value"], report["disagreements"]) == (5, 1.0, 0)
+
+
+async def test_greedy_repeats_are_said_to_share_their_replies(api: Api, database: Database) -> None:
+    """The calls of one repeat, and a note about the spread."""
+    job = await api.job(repeats=5)
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert report["calls_made"]["generate"] == 5
+    assert any("shared their replies" in note for note in report["notes"])
+    sampled = await api.job(name="sampled", repeats=3, params={"generate": {"temperature": 0.7}})
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{sampled['id']}/report")
+    assert report["calls_made"]["generate"] == 15
+    assert not any("shared their replies" in note for note in report["notes"])
+
+
+async def test_a_running_jobs_report_says_that_it_is_not_final(api: Api) -> None:
+    """With what is left."""
+    job = await api.job()
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert (report["state"], report["seconds"]) == ("running", None)
+    assert any("5 samples are still in progress" in note for note in report["notes"])
+
+
+async def test_an_untouched_job_passes_the_audit(api: Api, database: Database) -> None:
+    """The endpoint says clean, or names the rows."""
+    job = await api.job()
+    await finished(database)
+    found = await api.get(f"/v1/jobs/{job['id']}/audit")
+    assert found["clean"] == (found["violations"] == [])
