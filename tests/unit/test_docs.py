@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import click
 import msgspec
 import pytest
 import typer.main
