@@ -127,6 +127,32 @@ def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) ->
     assert "mathrag up" in ended.stderr
 
 
+@pytest.mark.parametrize("address", ["example.org", "ftp://example.org", "http://", "http://["])
+def test_an_address_that_is_none_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Said before anything is sent."""
+    monkeypatch.setenv("MATHRAG_URL", address)
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, address in ended.stderr) == (failures.Exit.USAGE, True)
+
+
+def test_a_defect_of_ours_has_its_own_exit_code(server: Server) -> None:
+    """One line instead of a traceback."""
+    server(says({"data": [{}], "next_cursor": None}))
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, ended.stderr.startswith("error: KeyError")) == (failures.Exit.INTERNAL, True)
+
+
+def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
+    """Ctrl-C ends the watching, and nothing is cancelled."""
+
+    def interrupt(_: httpx2.Request) -> httpx2.Response:
+        raise KeyboardInterrupt
+
+    requests = server(interrupt)
+    assert mathrag("job", "watch", "first").exit_code == failures.Exit.INTERRUPTED
+    assert [request.method for request in requests] == ["GET"]
+
+
 def test_another_server_is_recognised_as_such(server: Server) -> None:
     """Its error page is no problem of ours."""
     server(lambda _: httpx2.Response(502, text="<html>"))

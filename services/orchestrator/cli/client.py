@@ -38,7 +38,7 @@ class Client:
     def __init__(self, base: str | None = None) -> None:
         self.url = base or url()
         # A proxy of the environment must not come between us and our own machine.
-        remote = urlsplit(self.url).hostname not in LOCAL
+        remote = _host(self.url) not in LOCAL
         self._http = httpx2.Client(base_url=self.url, timeout=ANSWER_S, trust_env=remote, transport=self.transport)
 
     def __enter__(self) -> Self:
@@ -92,8 +92,16 @@ class Client:
             raise Failed(
                 "unreachable", f"no answer from {self.url} ({str(error) or type(error).__name__})", hint=UNREACHABLE
             ) from error
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            raise Failed("usage", f"MATHRAG_URL: {error}", hint=f"such as {DEFAULT}") from error
+
+
+def _host(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Failed("usage", f"MATHRAG_URL: {address!r} is no address of a server", hint=f"such as {DEFAULT}")
+    return parts.hostname
 
 
 UNREACHABLE = "start it with `mathrag up`, or set MATHRAG_URL"

@@ -8,6 +8,7 @@
     5  a conflict: the name is taken, the id is ambiguous, the state does not allow it
     6  the server cannot be reached, or something it needs cannot
     7  an error of ours
+  130  interrupted; what was submitted goes on
 
 Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
 """
@@ -34,6 +35,7 @@ class Exit(IntEnum):
     CONFLICT = 5
     UNREACHABLE = 6
     INTERNAL = 7
+    INTERRUPTED = 130
 
 
 CODES = {
@@ -77,7 +79,12 @@ def reported(*, as_json: bool) -> Iterator[None]:
         sys.stderr.close()
         raise typer.Exit(Exit.DONE) from None
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
+        defect = Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
+        _end(defect, as_json=as_json)
 
 
 def _end(failed: Failed, *, as_json: bool) -> None:
