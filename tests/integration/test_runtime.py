@@ -1,12 +1,10 @@
 """Jobs run to their end on a real database: every call once, every sample once, whatever is asked twice is reused."""
 
 import pytest
-from sqlalchemy import text
 
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
-    add_dataset,
     drain,
     furnish,
     rows,

@@ -1,0 +1,124 @@
+"""The main job on the real stack: real servers, real models, every figure read back as a user would."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from shared.settings import REPOSITORY, Model, Settings
+from shared.storage.database import Database
+from tests.running import RunningStack, ended, mathrag, running_stack
+
+
+@pytest.fixture(scope="session")
+def gate_job(stack: RunningStack) -> str:
+    """The paper's pipeline, run to its end."""
+    job = stack.submit("the main job")
+    assert stack.wait(job, ended)["state"] == "completed"
+    return job
+
+
+def test_the_papers_pipeline_takes_two_model_loads(stack: RunningStack, gate_job: str) -> None:
+    """The judge once, the generator once, and as many server processes as loads."""
+    assert stack.get(f"/v1/jobs/{gate_job}/report")["model_loads"] == 2
+    servers = asyncio.run(_servers(stack))
+    assert len(servers) == len({server["pid"] for server in servers}) == 2
+
+
+def test_the_audit_is_clean(stack: RunningStack, gate_job: str) -> None:
+    """From the rows alone."""
+    assert mathrag("audit", gate_job, MATHRAG_URL=stack.url).returncode == 0
+
+
+def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_job: str) -> None:
+    """Every call with its model's digest, epoch and times; the judge is not asked about the question."""
+    shown = mathrag("sample", "show", gate_job, "0", MATHRAG_URL=stack.url)
+    assert shown.returncode == 0, shown.stderr
+    sample = stack.get(f"/v1/jobs/{gate_job}/samples/0")
+    roles = {step["role"] for step in sample["steps"]}
+    assert {"retrieve", "judge", "generate"} <= roles
+    assert all(step["accepted"]["epoch"] for step in sample["steps"] if step["role"] in ("judge", "generate"))
+
+
+def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: str) -> None:
+    """Everything is reused, and the report says so."""
+    again = stack.submit("again")
+    stack.wait(again, ended)
+    first, second = (stack.get(f"/v1/jobs/{job}/report") for job in (gate_job, again))
+    assert (second["model_calls"], second["model_loads"]) == (0, 0)
+    assert second["accuracy"] == first["accuracy"]
+
+
+def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack: RunningStack, gate_job: str) -> None:
+    """Repeats draw anew only where there is something to draw."""
+    params = {"generate": {"temperature": 0.7}}
+    job = stack.submit("five repeats", repeats=5, params=params)
+    stack.wait(job, ended)
+    made = stack.get(f"/v1/jobs/{job}/report")["calls_made"]
+    assert made["generate"] == 5 * 60
+    assert made.get("judge", 0) == 0
+
+
+def test_both_models_together_are_refused_by_the_budget() -> None:
+    """The shipped settings cannot be fooled into co-residency: staged is what the device can do."""
+    settings = Settings()
+    assert sum(model.footprint_mib for model in settings.models.values()) > settings.device.budget_mib
+
+
+def test_a_generator_in_the_judges_place_shows_as_parse_failures(tmp_path: Path) -> None:
+    """It answers, but never with a rating; the job fails in words instead of ranking by nothing."""
+    wrong = {"world-judge": _process("world-generator"), "world-generator": _process("world-generator")}
+    config = tmp_path / "mathrag.yaml"
+    config.write_text(Settings(models=wrong).model_dump_json(include={"models"}))
+    with running_stack(tmp_path / "data", MATHRAG_CONFIG=str(config)) as stack:
+        stack.furnish(tmp_path / "world", items=20)
+        job = stack.wait(stack.submit("swapped"), ended)
+        assert job["state"] == "failed"
+        assert "gate.on_unusable=rules" in job["reason"]
+        assert stack.get(f"/v1/jobs/{job['id']}/report")["parse_failures"] > 0
+
+
+def test_a_stopped_stack_comes_back_with_everything(tmp_path: Path) -> None:
+    """Down and up again: the job and its results are there, and nothing is computed twice."""
+    with running_stack(tmp_path / "data") as stack:
+        stack.furnish(tmp_path / "world", items=5)
+        job = stack.submit("kept", pipeline="hybrid")
+        stack.wait(job, ended)
+        results = stack.api.get(f"/v1/jobs/{job}/results").text
+    with running_stack(tmp_path / "data") as stack:
+        assert stack.api.get(f"/v1/jobs/{job}/results").text == results
+        again = stack.submit("again", pipeline="hybrid")
+        stack.wait(again, ended)
+        assert stack.get(f"/v1/jobs/{again}/report")["model_calls"] == 0
+
+
+def test_the_demo_ends_well_and_other_seeds_give_other_figures(tmp_path: Path) -> None:
+    """It prints one report a pipeline and exits with 0; nothing in it is canned."""
+    outputs = [_demo(seed, tmp_path / str(seed)) for seed in (1, 2)]
+    for output in outputs:
+        assert all(name in output for name in ("closed-book", "dense", "sparse", "hybrid", "mathrag-gate"))
+    first, second = ([line for line in output.splitlines() if "accuracy" in line] for output in outputs)
+    assert first != second
+
+
+def _demo(seed: int, data_dir: Path) -> str:
+    command = [sys.executable, "-m", "world.demo", "--seed", str(seed), "--data-dir", str(data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _process(name: str) -> Model:
+    return Model(driver="process", path=REPOSITORY / "models" / f"{name}-f16.gguf", footprint_mib=96)
+
+
+async def _servers(stack: RunningStack) -> list[Any]:
+    database = Database(stack.database_url(), pinned=False)
+    async with database.transaction() as connection:
+        rows = (await connection.execute(text("SELECT servers FROM residencies ORDER BY epoch"))).scalars().all()
+    await database.close()
+    return [server for servers in rows for server in servers]

@@ -1,0 +1,24 @@
+"""A real stack on the shipped models, whose processes the tests kill."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.running import RunningStack, running_stack
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder kills real processes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.faults)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """One stack for all faults: that it survives them all is the point."""
+    folder = tmp_path_factory.mktemp("faults")
+    with running_stack(folder / "data") as running:
+        running.furnish(folder / "world", items=300)
+        yield running

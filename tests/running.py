@@ -1,0 +1,123 @@
+"""The embedded stack as a user sees it: its command line, its API, and its process ids."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+
+from services.orchestrator.stack import passwords, ports
+from services.orchestrator.stack import postgres as pg
+from services.orchestrator.stack import redis as rd
+
+REPOSITORY = Path(__file__).parents[1]
+DEADLINE_S = 240.0
+"""A safety net: no test is about how long something takes."""
+
+Document = dict[str, Any]
+
+
+class RunningStack:
+    """A stack that runs on a data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.url = self.status()["stack"]["url"]
+        self.api = httpx2.Client(base_url=self.url, timeout=60, trust_env=False)
+
+    def status(self) -> Document:
+        """What `mathrag status --json` says."""
+        found: Document = json.loads(mathrag("status", "--json", "--data-dir", str(self.data_dir)).stdout)
+        return found
+
+    def get(self, path: str) -> Any:
+        """A JSON document of the API, once it answers: it may just have been killed."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                response = self.api.get(path)
+                if response.status_code < 500:
+                    return response.json()
+            except httpx2.TransportError:
+                pass
+            assert time.monotonic() < deadline, f"{path} did not answer"
+            time.sleep(0.1)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one of the services with all its children."""
+        pid = next(child["pid"] for child in self.status()["stack"]["children"] if child["name"] == name)
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            process.kill()
+
+    def redis_url(self) -> str:
+        """Its Redis."""
+        port = ports.remembered(self.data_dir, ("redis",))["redis"]
+        return rd.Redis(self.data_dir / "redis", port=port, passwords=passwords.remembered(self.data_dir)).url()
+
+    def database_url(self) -> str:
+        """Its database, as the application's role."""
+        port = ports.remembered(self.data_dir, ("postgres",))["postgres"]
+        return pg.Postgres(self.data_dir / "postgres", port=port, passwords=passwords.remembered(self.data_dir)).url()
+
+    def furnish(self, folder: Path, *, items: int) -> None:
+        """A corpus and a dataset of the problem world, both called "world"."""
+        command = [sys.executable, "-m", "world.corpus", "--seed", "1", "--out", str(folder), "--items", str(items)]
+        subprocess.run(command, check=True, cwd=REPOSITORY)
+        for kind, file in (("corpora", "corpus.jsonl"), ("datasets", "dataset.jsonl")):
+            response = self.api.post(f"/v1/{kind}", params={"name": "world"}, content=(folder / file).read_bytes())
+            assert response.status_code == 201, response.text
+
+    def submit(self, name: str, **fields: Any) -> str:
+        """A job over the problem world; its id."""
+        body = {"name": name, "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", **fields}
+        response = self.api.post("/v1/jobs", json=body)
+        assert response.status_code == 202, response.text
+        return str(response.json()["id"])
+
+    def wait(self, job: str, until: Callable[[Document], bool]) -> Document:
+        """The job's document, once `until` holds for it."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not until(document := self.get(f"/v1/jobs/{job}")):
+            assert time.monotonic() < deadline, f"gave up waiting: {document}"
+            time.sleep(0.05)
+        found: Document = document
+        return found
+
+
+def ended(document: Document) -> bool:
+    """Whether a job's document shows a terminal state."""
+    return document["state"] in ("completed", "failed", "cancelled")
+
+
+def mathrag(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """The command line, as a user calls it."""
+    command = [sys.executable, "-m", "services.orchestrator.cli.main", *arguments]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        check=False,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+
+
+@contextmanager
+def running_stack(data_dir: Path, **environment: str) -> Iterator[RunningStack]:
+    """A stack on a free port, stopped at the end."""
+    started = mathrag("up", "--detach", "--data-dir", str(data_dir), "--port", "0", **environment)
+    assert started.returncode == 0, started.stderr
+    stack = RunningStack(data_dir)
+    try:
+        yield stack
+    finally:
+        stack.api.close()
+        mathrag("down", "--data-dir", str(data_dir))
