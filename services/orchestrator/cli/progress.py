@@ -53,7 +53,7 @@ def looks(
     while True:
         try:
             found = client.get(f"/v1/jobs/{segment(job)}")
-            seen = clock()
+            seen, job = clock(), found["id"]  # a name may come to stand for several jobs meanwhile
         except Failed as failed:
             if failed.kind != "unreachable" or seen is None or clock() - seen > RETURN_S:
                 raise

@@ -24,7 +24,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
     yield "accuracy", f"{accuracy(found['accuracy'])} [math-verify, Wilson 95 %]"
     yield "strict", f"{accuracy(found['strict'])}; the graders differ on {found['disagreements']}"
-    yield "extraction", f"{counted(found['extraction'])}; {found['truncated']} truncated"
+    yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {found['truncated']} truncated"
     yield "failures", counted({**found["failures"], **found["grading_failures"]})
     yield "scoring", scoring(found)
     yield "gate", found["gate"] and found["gate"]["reason"]

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -91,6 +92,8 @@ async def report(database: Database, reference: str) -> Report:
     tally = Tally()
     async for batch in samples.ended(database, row):
         tally.add(batch)
+    # In a thread: the intervals import scipy once, which takes a second.
+    figures = await to_thread.run_sync(tally.figures)
     settings = Settings(
         pipeline_hash=pinned.pipeline_hash,
         models=models,
@@ -102,7 +105,7 @@ async def report(database: Database, reference: str) -> Report:
         notes=notes(job),
         settings=settings,
         **{field: getattr(job, field) for field in _OF_JOB},
-        **msgspec.structs.asdict(tally.figures()),
+        **msgspec.structs.asdict(figures),
         **msgspec.structs.asdict(cost),
     )
 
@@ -131,7 +134,9 @@ def notes(job: jobs.Job) -> list[str]:
         said.append("intervals count items, not samples: repeats of one item are not independent")
     if not job.ended:
         said.append(f"not final: {counts.in_progress} samples are still in progress")
-    if counts.failed:
+    if job.state == "failed":
+        said.append("the job failed before its samples existed; see `reason`")
+    elif counts.failed:
         said.append(f"{counts.failed} failed samples are in no accuracy; see `failures`")
     return said
 

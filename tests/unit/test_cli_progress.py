@@ -1,0 +1,77 @@
+"""What a person sees while a job runs, and what a report says in words."""
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from services.orchestrator.cli.output import accuracy, counted, last_line
+from services.orchestrator.cli.progress import Bars, summary
+from services.orchestrator.cli.reports import lines
+from world.demo import merged
+
+
+def job(state: str = "running", in_progress: int = 3, **stages: tuple[int, int]) -> dict[str, Any]:
+    """A job of four samples; stages as (done, total)."""
+    counted_stages = {role: {"done": done, "total": total} for role, (done, total) in stages.items()}
+    counts = {"total": 4, "in_progress": in_progress}
+    return {"name": "first", "state": state, "request_counts": counts, "stages": counted_stages}
+
+
+def test_a_summary_has_every_stage_and_the_samples() -> None:
+    """In one line."""
+    assert summary(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
+
+
+def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
+    """One per stage and one for the samples."""
+    terminal = io.StringIO()
+    bars = Bars(Console(file=terminal, force_terminal=True, width=100))
+    bars.show(job(judge=(2, 5)))
+    bars.show(job("completed", 0, judge=(5, 5), generate=(4, 4)))
+    bars.close()
+    shown = terminal.getvalue()
+    assert all(name in shown for name in ("judge", "generate", "samples", "5/5", "4/4", "eta"))
+
+
+def test_several_jobs_are_shown_as_one() -> None:
+    """Counts added up, stages in the order of the work, ended jobs not counted as running."""
+    shown = merged([job(generate=(1, 2)), job("completed", 0, retrieve=(3, 3), generate=(2, 2))])
+    assert summary(shown) == "all jobs  1 running  retrieve 3/3  generate 3/4  samples 5/8"
+
+
+def test_an_accuracy_is_said_with_its_interval_and_its_counts() -> None:
+    """Or that there is none."""
+    figure = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
+    assert accuracy(figure) == "61.0 % (56.7 to 65.2), 305 of 500"
+    assert accuracy({**figure, "value": None}) == "nothing was graded"
+
+
+def test_counts_leave_out_what_did_not_happen() -> None:
+    """A zero is no news."""
+    assert counted({"ok": 4, "missing": 0, "unbalanced": 1}) == "ok 4, unbalanced 1"
+
+
+@pytest.mark.parametrize(("text", "line"), [("a\nb\n", "b"), ("a", "a"), ("", ""), (None, None)])
+def test_a_traceback_is_shown_by_its_last_line(text: str | None, line: str | None) -> None:
+    """Where the words are."""
+    assert last_line(text) == line
+
+
+def test_a_report_in_words_names_every_figure() -> None:
+    """Accuracy first, then what could be wrong with it, then what it cost."""
+    figure = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
+    stage = {"made": 2, "reused": 1, "executed": 2, "seconds": 1.25}
+    report = {
+        "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
+        "strict": figure, "disagreements": 1, "extraction": {"ok": 2}, "truncated": 1, "failures": {"timeout": 1},
+        "grading_failures": {}, "parse_failures": 3, "unscored": 0, "duplicates_dropped": 2, "gate": None,
+        "model_loads": 2, "model_calls": 4, "calls_made": {"judge": 2}, "calls_reused": {}, "stages": {"judge": stage},
+        "by_level": {"5": figure}, "by_subject": {},
+    }  # fmt: skip
+    said = dict(lines(report))
+    assert said["accuracy"] == "50.0 % (10.0 to 90.0), 1 of 2 [math-verify, Wilson 95 %]"
+    assert said["scoring"] == "3 judge replies without a rating, 2 near-duplicates dropped"
+    assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")
+    assert (said["model loads"], said["seconds"], said["by level 5"]) == (2, "judge 1.2", accuracy(figure))
