@@ -180,7 +180,9 @@ async def test_failed_samples_are_counted_by_kind_and_in_no_accuracy(api: Api, d
     report = await api.get(f"/v1/jobs/{job['id']}/report")
     assert report["failures"] == {"context_exceeded": 1}
     assert (report["request_counts"]["failed"], report["accuracy"]["graded"]) == (1, 4)
-    assert any("1 failed" in note for note in report["notes"])
+    (note,) = report["notes"]
+    assert note.startswith("1 failed")
+    assert note.endswith(f"{report['accuracy']['correct']} of 5")
     failed = (await results(api, job))[0]
     assert (failed["state"], failed["failure"], failed["answer"]) == ("failed", "context_exceeded", None)
 

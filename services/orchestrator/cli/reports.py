@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from services.orchestrator.cli.output import accuracy, counted, facts, last_line
+from services.orchestrator.cli.output import accuracy, counted, facts, last_line, table
 
 
 def print_report(found: Any) -> None:
@@ -15,6 +15,10 @@ def print_report(found: Any) -> None:
     facts(lines(found))
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
+    for title, group in (("LEVEL", found["by_level"]), ("SUBJECT", found["by_subject"])):
+        if group:
+            typer.echo()
+            table((title, "ACCURACY"), [(name, accuracy(figure)) for name, figure in group.items()])
 
 
 def lines(found: Any) -> Iterator[tuple[str, object]]:
@@ -33,9 +37,6 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls made", counted(found["calls_made"]) or "none"
     yield "calls reused", counted(found["calls_reused"]) or "none"
     yield "seconds", timing(found["stages"])
-    for name, group in (("by level", found["by_level"]), ("by subject", found["by_subject"])):
-        for key, figure in group.items():
-            yield f"{name} {key}"[:15], accuracy(figure)
 
 
 def scoring(found: Any) -> str:

@@ -102,7 +102,7 @@ async def report(database: Database, reference: str) -> Report:
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
         gate=msgspec.json.decode(pinned.prepared, type=GateDecision) if pinned.prepared else None,
-        notes=notes(job),
+        notes=notes(job, figures.accuracy),
         settings=settings,
         **{field: getattr(job, field) for field in _OF_JOB},
         **msgspec.structs.asdict(figures),
@@ -124,7 +124,7 @@ def _pinned(row: Any) -> PinnedModel:
     return PinnedModel(name=row.name, backend=row.backend, digest=row.digest, version=row.version)
 
 
-def notes(job: jobs.Job) -> list[str]:
+def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     """What a reader must know before quoting a figure."""
     counts = job.request_counts
     said = []
@@ -137,7 +137,8 @@ def notes(job: jobs.Job) -> list[str]:
     if job.state == "failed":
         said.append("the job failed before its samples existed; see `reason`")
     elif counts.failed:
-        said.append(f"{counts.failed} failed samples are in no accuracy; see `failures`")
+        share = f"{accuracy.correct} of {accuracy.graded + counts.failed}"
+        said.append(f"{counts.failed} failed samples are in no accuracy; counted as wrong it would be {share}")
     return said
 
 
