@@ -14,6 +14,9 @@ class PuppetServer:
 
     def __init__(self, pid: int | None = None) -> None:
         self.pid = pid
+        self.exit_status: int | None = None
+        self.immortal = False
+        """A stop does not end it."""
         self.started: list[str] = []
         self.aborted: list[str] = []
         self.finished: list[str] = []
@@ -75,7 +78,8 @@ class PuppetServer:
     async def stop(self) -> None:
         """Gone, on request."""
         self.stops += 1
-        self.die()
+        if not self.immortal:
+            self.die()
 
     def memory_mib(self) -> float | None:
         """A figure that a test can recognise."""
@@ -90,28 +94,33 @@ class PuppetDriver:
         self.footprint_mib = footprint_mib
         self.digest = digest
         self.refuses: str | None = None
-        self.loading: asyncio.Event | None = None
-        """When set, a start waits for it."""
+        self.missing = False
+        """Nothing is there to identify."""
+        self.needs_lease = True
+        self.stillborn = False
+        """Its servers die as soon as they are up."""
         self.servers: list[PuppetServer] = []
 
     async def identify(self) -> ModelIdentity:
         """What the driver would serve now."""
+        if self.missing:
+            raise DriverError(f"no model file of {self.name}")
         return ModelIdentity(
             name=self.name,
             backend="puppet",
             digest=self.digest,
             device="cpu:0",
-            needs_lease=True,
+            needs_lease=self.needs_lease,
             footprint_mib=self.footprint_mib,
         )
 
     async def start(self) -> PuppetServer:
         """A new puppet with a number for a process id."""
-        if self.loading is not None:
-            await self.loading.wait()
         if self.refuses is not None:
             raise DriverError(self.refuses)
         self.servers.append(PuppetServer(pid=len(self.servers) + 1))
+        if self.stillborn:
+            self.servers[-1].die()
         return self.servers[-1]
 
 

@@ -1,0 +1,27 @@
+"""An ASGI application behind a real uvicorn on a free port, in the event loop of the test."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import uvicorn
+from fastapi import FastAPI
+
+
+@asynccontextmanager
+async def served(app: FastAPI) -> AsyncIterator[str]:
+    """The application's URL, once it has started; it has stopped after the block."""
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
+    running = asyncio.create_task(server.serve())
+    with anyio.fail_after(60):
+        while not server.started and not running.done():
+            await asyncio.sleep(0.01)  # noqa: ASYNC110 - uvicorn tells it by a flag
+    if running.done():
+        raise RuntimeError("the application did not start")
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        with anyio.fail_after(60, shield=True):
+            await running

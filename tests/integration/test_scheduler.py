@@ -1,0 +1,340 @@
+"""The scheduler on a real database: one flip per picture, and none while a reply may still change it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisDown
+from sqlalchemy import text
+
+from services.orchestrator import scheduler as module
+from services.orchestrator.scheduler import Scheduler
+from shared.contracts.calls import Lane
+from shared.lease import residencies
+from shared.lease.lease import Lease, Phase, RedisLease
+from shared.queue import Ticker
+from shared.runtime.advance import Advancer
+from shared.settings import Settings
+from shared.storage.database import Database
+from tests.integration.scene import ScriptedExecutor, furnish, rows, scalar, submit_job, worker
+
+pytestmark = pytest.mark.anyio
+
+DEVICE = "cpu:0"
+
+
+@pytest.fixture
+def settings(redis_url: str) -> Settings:
+    """A staged device."""
+    return Settings(database_url="unused", redis_url=redis_url)
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """The schedulers' Redis."""
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[Lane]:
+    """The ticks that were given; nobody receives them."""
+    given: list[Lane] = []
+
+    async def tick(_: Ticker, lane: Lane) -> None:
+        given.append(lane)
+
+    monkeypatch.setattr(Ticker, "tick", tick)
+    return given
+
+
+@pytest.fixture
+def scheduler(settings: Settings, database: Database, redis: Redis, ticks: list[Lane]) -> Scheduler:
+    """One scheduler; a look is taken when the test says so."""
+    return Scheduler(settings, database, redis)
+
+
+async def model(database: Database, name: str) -> int:
+    """A model's id."""
+    found = await scalar(database, "SELECT id FROM models WHERE name = :n", n=name)
+    assert isinstance(found, int)
+    return found
+
+
+async def work_for_the_generator(database: Database, items: int = 3) -> int:
+    """A closed-book job whose generations are in the queue; the generator's id."""
+    await furnish(database, items)
+    await submit_job(database, "closed-book")
+    while (await Advancer(database).advance()).samples:
+        pass
+    return await model(database, "a-generator")
+
+
+async def hold(database: Database, model_id: int, state: str = "open", reason: str | None = None) -> int:
+    """The device's newest residency."""
+    async with database.transaction() as connection:
+        newest = await residencies.newest(connection, DEVICE)
+        epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
+        assert epoch is not None
+        if state not in ("open", "wanted"):
+            await residencies.move(connection, epoch, "open", datetime.now(UTC))
+        if state != "wanted":
+            await residencies.move(connection, epoch, state, datetime.now(UTC), reason)
+    return epoch
+
+
+async def wishes(database: Database) -> list[tuple[object, ...]]:
+    """(models, cause) of all residencies that are wanted."""
+    return await rows(database, "SELECT models, cause FROM residencies WHERE state = 'wanted' ORDER BY epoch")
+
+
+async def test_work_for_a_model_that_is_not_resident_is_a_wish(scheduler: Scheduler, database: Database) -> None:
+    """The row and the lease change in one act."""
+    generator = await work_for_the_generator(database)
+    assert await scheduler._look()
+    assert await wishes(database) == [([generator], "first")]
+
+
+async def test_the_lease_turns_to_draining_with_the_new_epoch(
+    scheduler: Scheduler, database: Database, redis: Redis
+) -> None:
+    """Workers stop claiming before the guard refuses them."""
+    await work_for_the_generator(database)
+    lease = RedisLease(redis, DEVICE)
+    epoch = await hold(database, await model(database, "a-judge"))
+    await lease.publish(epoch, Phase.OPEN, (1,))
+    await scheduler._look()
+    wanted = await scalar(database, "SELECT max(epoch) FROM residencies")
+    assert await lease.read() == Lease(epoch=int(str(wanted)), phase=Phase.DRAINING, models=())
+
+
+async def test_two_schedulers_at_once_flip_once(
+    settings: Settings, database: Database, redis: Redis, ticks: list[Lane]
+) -> None:
+    """Both see the same picture; the row's predecessor lets one of them win."""
+    generator = await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    schedulers = [Scheduler(settings, database, redis) for _ in range(2)]
+    decided = asyncio.Barrier(2) if hasattr(asyncio, "Barrier") else None
+    assert decided is not None
+
+    def in_step(one: Scheduler) -> None:
+        flip = one._flip
+
+        async def flip_together(previous: int, target: module.Target) -> None:
+            await decided.wait()  # neither writes before both have decided
+            await flip(previous, target)
+
+        one._flip = flip_together  # type: ignore[method-assign]
+
+    for one in schedulers:
+        in_step(one)
+    with anyio.fail_after(60):
+        await asyncio.gather(*(one._look() for one in schedulers))
+    assert await wishes(database) == [([generator], "drained")]
+
+
+async def test_a_look_while_flipping_wants_nothing(scheduler: Scheduler, database: Database) -> None:
+    """However often."""
+    generator = await work_for_the_generator(database)
+    for _ in range(3):
+        await scheduler._look()
+    assert await wishes(database) == [([generator], "first")]
+
+
+async def test_the_resident_model_keeps_the_device_while_it_has_calls(scheduler: Scheduler, database: Database) -> None:
+    """Pending or claimed."""
+    generator = await work_for_the_generator(database)
+    await hold(database, generator)
+    await scheduler._look()
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("UPDATE queue SET token = gen_random_uuid(), claim_until = now() + interval '1 hour'")
+        )
+    await scheduler._look()
+    assert await wishes(database) == []
+
+
+async def test_a_ready_sample_holds_a_flip(scheduler: Scheduler, database: Database) -> None:
+    """It may ask the resident model for more."""
+    await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE samples SET state = 0 WHERE id = (SELECT min(id) FROM samples)"))
+    await scheduler._look()
+    assert await wishes(database) == []
+
+
+async def test_a_reply_that_was_overlooked_prevents_a_flip(
+    scheduler: Scheduler, database: Database, ticks: list[Lane]
+) -> None:
+    """Committed by a worker that died before its look: the sample is made ready, a worker is woken, nothing flips."""
+    await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    async with database.transaction() as connection:
+        call = (
+            await connection.execute(
+                text("DELETE FROM queue WHERE seq = (SELECT min(seq) FROM queue) RETURNING call_id")
+            )
+        ).scalar_one()
+        await connection.execute(
+            text(
+                "INSERT INTO attempts (call_id, accepted, outcome, reply, worker, started_at, ended_at)"
+                ' VALUES (:c, true, \'generated\', \'{"type":"generated","text":"x"}\', \'dead\', now(), now())'
+            ),
+            {"c": call},
+        )
+    await scheduler._look()
+    assert await wishes(database) == []
+    assert await scalar(database, "SELECT count(*) FROM samples WHERE state = 0") == 1
+    assert ticks == [Lane.JUDGE]
+
+
+@pytest.mark.parametrize("reason", ["server_exit", "guard_restart"])
+async def test_a_closed_residency_is_wanted_anew_with_its_reason_as_cause(
+    scheduler: Scheduler, database: Database, reason: str
+) -> None:
+    """An extra load says why it was made."""
+    generator = await work_for_the_generator(database)
+    epoch = await hold(database, generator, "closed", reason)
+    await scheduler._look()
+    assert await wishes(database) == [([generator], reason)]
+    assert int(str(await scalar(database, "SELECT max(epoch) FROM residencies"))) > epoch
+
+
+async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Scheduler, database: Database) -> None:
+    """So that the pause between tries grows, and starts anew after a success."""
+    generator = await work_for_the_generator(database)
+    counts = []
+    for state in ("quarantined", "quarantined", "open", "quarantined"):
+        async with database.transaction() as connection:
+            newest = await residencies.newest(connection, DEVICE)
+            epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [generator], "test")
+            assert epoch is not None
+            await residencies.move(connection, epoch, state, datetime.now(UTC))
+            held = await scheduler._held(connection)
+        assert held is not None
+        counts.append((held.state, held.failures))
+    assert counts == [("quarantined", 1), ("quarantined", 2), ("open", 0), ("quarantined", 1)]
+    await scheduler._look()
+    assert await wishes(database) == []  # too early
+
+
+async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
+    scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """Counted from the last change of its calls, on a clock of the test's."""
+    hands = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: hands.now))
+    generator = await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    await submit_job(database, "sparse", name="searching")
+    while (await Advancer(database).advance()).samples:
+        pass
+    for passed in (0.0, settings.patience_s):
+        hands.now += passed
+        await scheduler._look()
+        assert await wishes(database) == []
+    async with database.transaction() as connection:  # one search is answered: progress
+        await connection.execute(
+            text(
+                "DELETE FROM queue WHERE seq = (SELECT min(seq) FROM queue q JOIN models m ON m.id = q.model_id"
+                " WHERE NOT m.needs_lease)"
+            )
+        )
+    hands.now += 1
+    await scheduler._look()
+    assert await wishes(database) == []
+    hands.now += settings.patience_s + 1
+    await scheduler._look()
+    assert await wishes(database) == [([generator], "cpu_stalled")]
+
+
+@pytest.mark.xfail(strict=True, reason="the scheduler wants a residency whether or not Redis answers")
+async def test_with_redis_down_no_flip_begins(
+    scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could claim the new model's calls; the current residency keeps its claims."""
+
+    async def down(*_: object, **__: object) -> bool:
+        raise RedisDown("connection refused")
+
+    await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    monkeypatch.setattr(RedisLease, "publish", down)
+    await scheduler._look()
+    assert await wishes(database) == []
+
+
+async def test_without_jobs_nothing_is_live(scheduler: Scheduler, database: Database) -> None:
+    """The scheduler looks less often then."""
+    await furnish(database, 1)
+    assert not await scheduler._look()
+    await submit_job(database, "closed-book")
+    assert await scheduler._look()
+
+
+async def test_the_sweep_ticks_the_lanes_that_have_work(
+    scheduler: Scheduler, database: Database, ticks: list[Lane]
+) -> None:
+    """A lost tick costs a sweep's time."""
+    await work_for_the_generator(database)
+    await scheduler.sweep()
+    assert ticks == [Lane.GENERATE]
+
+
+async def test_the_loop_outlives_a_failed_look_and_is_woken(
+    scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage is waited for; a submitted job is not left to the next sweep."""
+    look, failures = scheduler._look, [RuntimeError("the database is away")]
+
+    async def failing() -> bool:
+        if failures:
+            raise failures.pop()
+        return await look()
+
+    monkeypatch.setattr(scheduler, "_look", failing)
+    running = asyncio.create_task(scheduler.run())
+    generator = await work_for_the_generator(database)
+    scheduler.wake()
+    with anyio.fail_after(60):
+        while await wishes(database) != [([generator], "first")]:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_gated_job_needs_two_loads(scheduler: Scheduler, database: Database) -> None:
+    """All judgements of all samples, calibration included, then all generations; counted from the rows."""
+    await furnish(database, 6)
+    await submit_job(database)
+    executor = ScriptedExecutor()
+    names = {await model(database, "a-judge"): Lane.JUDGE, await model(database, "a-generator"): Lane.GENERATE}
+    resident: list[int] = []
+
+    class OwnLease:
+        """Grants what is resident."""
+
+        async def read(self) -> Lease:
+            return Lease(epoch=1, phase=Phase.OPEN, models=tuple(resident))
+
+    for _ in range(20):
+        for lane in Lane:
+            one = worker(database, lane, executor)
+            one._lease = OwnLease()  # type: ignore[assignment]
+            await one.drain()
+        await scheduler._look()
+        for models, _cause in await wishes(database):
+            resident[:] = models  # type: ignore[assignment]
+            async with database.transaction() as connection:
+                newest = await residencies.newest(connection, DEVICE)
+                assert newest is not None
+                await residencies.move(connection, newest.epoch, "open", datetime.now(UTC))
+    assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
+    loads = await rows(database, "SELECT models FROM residencies ORDER BY epoch")
+    assert [names[models[0]] for (models,) in loads] == [Lane.JUDGE, Lane.GENERATE]  # type: ignore[index]
