@@ -188,13 +188,13 @@ async def drain(database: Database, executor: Executor) -> None:
 
 async def scalar(database: Database, sql: str, **values: object) -> object:
     """The first column of the first row."""
-    async with database.transaction() as connection:
+    async with database.engine.begin() as connection:
         return (await connection.execute(text(sql), values)).scalar()
 
 
 async def rows(database: Database, sql: str, **values: object) -> list[tuple[object, ...]]:
     """All rows."""
-    async with database.transaction() as connection:
+    async with database.engine.begin() as connection:
         return [tuple(row) for row in await connection.execute(text(sql), values)]
 
 
@@ -300,7 +300,7 @@ async def without_gold(database: Database) -> None:
 
 async def run_sql(database: Database, sql: str, **values: object) -> None:
     """Change rows behind the runtime's back."""
-    async with database.transaction() as connection:
+    async with database.engine.begin() as connection:
         await connection.execute(text(sql), values)
 
 

@@ -288,7 +288,7 @@ async def test_a_retried_call_may_succeed(database: Database) -> None:
     await answer(database, await claimed(database))
     await advance(database)
     assert await sample_states(database) == [2]
-    assert await rows(database, "SELECT accepted, outcome FROM attempts ORDER BY id") == [
+    assert await rows(database, "SELECT accepted, outcome FROM attempts ORDER BY created_at") == [
         (False, "connection"),
         (False, "connection"),
         (True, "value"),
@@ -322,7 +322,9 @@ async def test_a_call_that_failed_for_good_leaves_its_key_to_the_next_asker(data
     await answer(database, taken)
     await advance(database)
     assert await sample_states(database) == [3, 2]
-    [(old, failed, key), (new, fresh, same)] = await rows(database, "SELECT id, failed, key FROM calls ORDER BY id")
+    [(old, failed, key), (new, fresh, same)] = await rows(
+        database, "SELECT id, failed, key FROM calls ORDER BY created_at"
+    )
     assert (failed, fresh) == (True, False)
     assert key == same
     assert await rows(database, "SELECT call_id, created FROM steps ORDER BY sample_id") == [(old, True), (new, True)]

@@ -1,0 +1,378 @@
+"""Advance: one sample's defect is one sample's end, and a replay that does not fit its record says so."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from shared.contracts.calls import Generate, Generated, Retrieve, require
+from shared.contracts.samples import Extraction, Library, Outcome, Params, Sample, Steps
+from shared.runtime import advance as advancing
+from shared.runtime.advance import Advancer
+from shared.runtime.claims import Claim
+from shared.storage.database import Database
+from tests.integration.scene import (
+    HeldDatabase,
+    ScriptedExecutor,
+    advance,
+    answer,
+    claim,
+    drain,
+    ended,
+    furnish,
+    install,
+    job_states,
+    processes,
+    rows,
+    run_sql,
+    sample_states,
+    scalar,
+    stuck,
+    submit_job,
+    two_questions,
+    without_gold,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def ask(*questions: str) -> Callable[[Sample, Params, Library], Steps]:
+    """A pipeline that asks these questions one after the other."""
+
+    def run(sample: Sample, _params: Params, _library: Library) -> Steps:
+        texts = []
+        for question in questions:
+            generated = yield Generate(template="cot", question=f"{sample.question} {question}")
+            texts.append(require(generated).text)
+        return ended(" ".join(texts))
+
+    return run
+
+
+async def claimed(database: Database, limit: int = 100) -> Claim:
+    """A claim that must be there."""
+    taken = await claim(database, limit)
+    assert taken is not None
+    return taken
+
+
+async def submitted(database: Database, pipeline: str, items: int = 1) -> None:
+    """A job over items without gold answers."""
+    await furnish(database, items)
+    await without_gold(database)
+    await submit_job(database, pipeline)
+
+
+async def test_a_sample_is_replayed_from_its_replies_and_goes_on_where_it_was(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three questions in three processes: each knows nothing but the rows."""
+    install(monkeypatch, "asking", ask("a", "b", "c"))
+    await submitted(database, "asking")
+    for position in (1, 2, 3):
+        async with processes(database, 1) as [other]:
+            await advance(other)
+            assert await rows(database, "SELECT state, position FROM samples") == [(1, position)]
+            await answer(other, await claimed(other), Generated(text=f"reply {position}"))
+    await advance(database)
+    assert await rows(database, "SELECT answer FROM outcomes") == [("reply 1 reply 2 reply 3",)]
+    assert await rows(database, "SELECT position, slot FROM steps ORDER BY 1") == [(0, 0), (1, 0), (2, 0)]
+
+
+async def test_replies_that_are_there_are_consumed_in_one_advance(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second job over answered questions runs through to its end in one batch, steps recorded all the same."""
+    install(monkeypatch, "asking", ask("a", "b", "c"))
+    await submitted(database, "asking")
+    await drain(database, ScriptedExecutor())
+    await submit_job(database, "asking")
+    assert (await Advancer(database).advance()).samples == 1
+    assert await sample_states(database) == [2, 2]
+    assert await scalar(database, "SELECT count(*) FROM steps WHERE NOT created") == 3
+    assert len(await rows(database, "SELECT DISTINCT record_hash FROM outcomes")) == 1
+
+
+async def test_the_record_hash_covers_what_was_asked_and_answered(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two items differ in their questions, so they differ in their records."""
+    install(monkeypatch, "asking", ask("a"))
+    await submitted(database, "asking", items=2)
+    await advance(database)
+    await answer(database, await claimed(database), Generated(text="the same"))
+    await advance(database)
+    assert len(await rows(database, "SELECT DISTINCT record_hash FROM outcomes")) == 2
+
+
+@pytest.mark.parametrize("after", [1, 2])
+async def test_a_pipeline_that_was_changed_in_flight_fails_its_sample_in_words(
+    database: Database, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """The yielded call is not the recorded one: position and both keys are named, nothing else is asked."""
+    install(monkeypatch, "asking", ask("a", "b", "c"))
+    await submitted(database, "asking")
+    for _ in range(after):
+        await advance(database)
+        await answer(database, await claimed(database))
+    changed = ["a", "b", "c"]
+    changed[after - 1] = "something else"
+    install(monkeypatch, "asking", ask(*changed))
+    await advance(database)
+    [(state, failure, detail)] = await rows(database, "SELECT state, failure, detail FROM samples")
+    recorded = await scalar(database, "SELECT encode(key, 'hex') FROM calls ORDER BY created_at DESC LIMIT 1")
+    assert (state, failure) == (3, "replay_diverged")
+    assert f"position {after - 1}: recorded {str(recorded)[:12]}, yielded " in str(detail)
+    assert await scalar(database, "SELECT count(*) FROM calls") == after
+    assert await scalar(database, "SELECT count(*) FROM outcomes") == 0
+
+
+async def test_a_pipeline_that_now_ends_where_it_had_asked_has_diverged(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end is not the recorded call either."""
+    install(monkeypatch, "asking", ask("a", "b"))
+    await submitted(database, "asking")
+    for _ in range(2):
+        await advance(database)
+        await answer(database, await claimed(database))
+    install(monkeypatch, "asking", ask("a"))
+    await advance(database)
+    assert await rows(database, "SELECT state, failure FROM samples") == [(3, "replay_diverged")]
+    assert "yielded nothing" in str(await scalar(database, "SELECT detail FROM samples"))
+
+
+async def test_a_pipeline_that_asks_in_another_order_has_diverged(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slots are compared in order: replies would go to the wrong questions."""
+
+    def reversed_(sample: Sample, _params: Params, _library: Library) -> Steps:
+        yield [Generate(template="cot", question=f"{sample.question} {n}") for n in (2, 1)]
+        return ended(None)
+
+    install(monkeypatch, "asking", two_questions)
+    await submitted(database, "asking")
+    await advance(database)
+    await answer(database, await claimed(database))
+    install(monkeypatch, "asking", reversed_)
+    await advance(database)
+    assert await rows(database, "SELECT state, failure FROM samples") == [(3, "replay_diverged")]
+
+
+async def test_an_exception_in_a_pipeline_ends_its_sample_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The traceback is the detail; the other samples of the same batch go on."""
+
+    def brittle(sample: Sample, _params: Params, _library: Library) -> Steps:
+        generated = yield Generate(template="cot", question=sample.question)
+        if sample.item.ordinal == 1:
+            raise ZeroDivisionError("in item one")
+        return ended(require(generated).text)
+
+    install(monkeypatch, "brittle", brittle)
+    await submitted(database, "brittle", items=3)
+    await drain(database, ScriptedExecutor())
+    assert await rows(database, "SELECT ordinal, state, failure FROM samples ORDER BY 1") == [
+        (0, 2, None),
+        (1, 3, "pipeline_error"),
+        (2, 2, None),
+    ]
+    detail = await scalar(database, "SELECT detail FROM samples WHERE state = 3")
+    assert "ZeroDivisionError: in item one" in str(detail)
+    assert await job_states(database) == ["completed"]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (Generate(template="no-such-template", question="?"), "no-such-template"),
+        (Retrieve(question="?", index="no-such-index", k=3), "no-such-index"),
+        (Generate(template="cot", question="lone surrogate \ud800"), "surrogate"),
+    ],
+)
+async def test_a_call_that_cannot_be_bound_ends_its_sample_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch, call: Generate | Retrieve, said: str
+) -> None:
+    """An unknown template, a role without a model, a text without bytes: said in the sample's detail."""
+
+    def odd(sample: Sample, _params: Params, _library: Library) -> Steps:
+        yield Generate(template="cot", question=sample.question)
+        if sample.item.ordinal == 1:
+            yield call
+        return ended("fine")
+
+    install(monkeypatch, "odd", odd)
+    await submitted(database, "odd", items=2)
+    await drain(database, ScriptedExecutor())
+    [(ordinal, failure, detail)] = await rows(database, "SELECT ordinal, failure, detail FROM samples WHERE state = 3")
+    assert (ordinal, failure) == (1, "pipeline_error")
+    assert said in str(detail)
+    assert await job_states(database) == ["completed"]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Progress._bind catches KeyError and ValueError only: the exception rolls the whole batch back, for ever",
+)
+@pytest.mark.parametrize("yielded", [None, "a question", Generate(template="cot", question="?", context=5)])  # type: ignore[arg-type]
+async def test_a_pipeline_that_yields_nonsense_ends_its_sample_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch, yielded: object
+) -> None:
+    """What is no call, or has fields of a wrong type, must not stop the other samples of the batch."""
+
+    def nonsense(sample: Sample, _params: Params, _library: Library) -> Steps:
+        yield Generate(template="cot", question=sample.question)
+        if sample.item.ordinal == 1:
+            yield yielded  # type: ignore[misc]
+        return ended("fine")
+
+    install(monkeypatch, "nonsense", nonsense)
+    await submitted(database, "nonsense", items=2)
+    await drain(database, ScriptedExecutor())
+    assert await rows(database, "SELECT ordinal, state, failure FROM samples ORDER BY 1") == [
+        (0, 2, None),
+        (1, 3, "pipeline_error"),
+    ]
+
+
+@pytest.mark.xfail(strict=True, reason="ending.write encodes the outcome outside any guard: the whole batch rolls back")
+async def test_an_outcome_that_cannot_be_stored_ends_its_sample_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NUL byte is text to Python and an error to PostgreSQL."""
+
+    def null_byte(sample: Sample, _params: Params, _library: Library) -> Steps:
+        yield Generate(template="cot", question=sample.question)
+        return ended("a\0b" if sample.item.ordinal == 1 else "fine")
+
+    install(monkeypatch, "null-byte", null_byte)
+    await submitted(database, "null-byte", items=2)
+    await drain(database, ScriptedExecutor())
+    assert await job_states(database) == ["completed"]
+
+
+async def test_a_failed_reply_that_the_pipeline_requires_ends_the_sample_with_its_kind(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a pipeline that does not require it goes on with the failure in hand."""
+    from shared.contracts.calls import Failure, FailureKind
+
+    def lenient(sample: Sample, _params: Params, _library: Library) -> Steps:
+        reply = yield Generate(template="cot", question=sample.question)
+        return Outcome(answer=reply.kind.value, extraction=Extraction.MISSING)
+
+    install(monkeypatch, "lenient", lenient)
+    await submitted(database, "lenient")
+    await submit_job(database, "closed-book")
+    await advance(database)
+    await answer(database, await claimed(database), Failure(kind=FailureKind.REFUSED, detail="no"))
+    await advance(database)
+    assert await rows(database, "SELECT state, failure FROM samples ORDER BY id") == [(2, None), (3, "refused")]
+    assert await scalar(database, "SELECT answer FROM outcomes") == "refused"
+
+
+async def test_a_sample_that_is_ready_for_no_reason_goes_back_to_waiting(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spurious wake-up writes no second step and no second call, and the next reply is not lost."""
+    install(monkeypatch, "asking", two_questions)
+    await submitted(database, "asking")
+    await advance(database)
+    await run_sql(database, "UPDATE samples SET state = 0")
+    await advance(database)
+    assert await rows(database, "SELECT state, position FROM samples") == [(1, 1)]
+    assert await scalar(database, "SELECT count(*) FROM steps") == 2
+    first = await claimed(database, 1)
+    await answer(database, first)
+    await run_sql(database, "UPDATE samples SET state = 0")
+    await advance(database)
+    assert await sample_states(database) == [1]
+    await answer(database, await claimed(database))
+    await advance(database)
+    assert await sample_states(database) == [2]
+
+
+@pytest.mark.xfail(strict=True, reason="no look after the commit when the batch records no new step")
+async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply's look passes over the sample, which is ready; then the advance sets it to waiting."""
+    await submitted(database, "closed-book")
+    await advance(database)
+    taken, real = await claimed(database), advancing.record
+
+    async def record_after_the_reply(*arguments: object) -> object:
+        await answer(database, taken)
+        return await real(*arguments)  # type: ignore[arg-type]
+
+    await run_sql(database, "UPDATE samples SET state = 0")
+    monkeypatch.setattr(advancing, "record", record_after_the_reply)
+    async with processes(database, 1) as [other]:
+        await Advancer(other).advance()
+    assert await stuck(database) == []
+
+
+async def test_an_advance_that_dies_leaves_nothing_behind(database: Database) -> None:
+    """Its row locks go with it: the next one does the same work."""
+    await submitted(database, "closed-book", items=3)
+    async with processes(database, 1) as [other]:
+        held = HeldDatabase(other)
+        dying = asyncio.create_task(Advancer(held).advance())
+        await held.reached.wait()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert await scalar(database, "SELECT count(*) FROM calls") == 0
+    assert await sample_states(database) == [0, 0, 0]
+    assert await advance(database) == 3
+    assert await scalar(database, "SELECT count(*) FROM queue") == 3
+
+
+async def test_a_batch_takes_no_more_samples_than_it_may(database: Database) -> None:
+    """The oldest first."""
+    await submitted(database, "closed-book", items=5)
+    advanced = await Advancer(database).advance(limit=2)
+    assert advanced.samples == 2
+    assert await sample_states(database) == [1, 1, 0, 0, 0]
+
+
+async def test_an_advance_says_which_lanes_got_work_and_whose_samples_ended(database: Database) -> None:
+    """So that somebody can be woken, and the job looked at."""
+    await furnish(database, items=1)
+    await submit_job(database, "closed-book")
+    job = await scalar(database, "SELECT id FROM jobs")
+    first = await Advancer(database).advance()
+    assert (sorted(first.lanes), first.jobs) == (["generate"], frozenset())
+    await answer(database, await claimed(database))
+    second = await Advancer(database).advance()
+    assert (sorted(second.lanes), second.jobs) == (["judge"], frozenset())
+    grading = await claim(database, role="grade")
+    assert grading is not None
+    await answer(database, grading)
+    third = await Advancer(database).advance()
+    assert (third.lanes, third.jobs) == (frozenset(), frozenset({job}))
+    assert (await Advancer(database).advance()) == advancing.NOTHING
+
+
+async def test_items_without_a_gold_answer_are_not_graded(database: Database) -> None:
+    """There is nothing to compare with: no grade call, and no verdict."""
+    await submitted(database, "closed-book")
+    await drain(database, ScriptedExecutor())
+    assert await scalar(database, "SELECT count(*) FROM calls WHERE role = 'grade'") == 0
+    assert await rows(database, "SELECT correct, strict FROM outcomes") == [(None, None)]
+
+
+async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
+    """Both graders' words, from the grade call that the runtime adds to every pipeline."""
+    from shared.contracts.calls import Graded
+    from shared.runtime.binding import Request
+    from tests.integration.scene import by_rule
+
+    def reply(request: Request) -> object:
+        return Graded(math_verify=True, strict=False) if request.role == "grade" else by_rule(request)
+
+    await furnish(database, items=1)
+    await submit_job(database, "closed-book")
+    await drain(database, ScriptedExecutor(reply))  # type: ignore[arg-type]
+    assert await rows(database, "SELECT extraction, correct, strict FROM outcomes") == [("ok", True, False)]

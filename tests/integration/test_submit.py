@@ -1,0 +1,129 @@
+"""Submit: what cannot run is refused at once, and the message names the field."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.errors import Invalid, MathragError, NotFound, Unavailable
+from shared.runtime.models import ModelIdentity, register
+from shared.storage.database import Database
+from tests.integration.scene import furnish, install, job_states, rows, run_sql, scalar, submit_job, two_questions
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "said"),
+    [
+        ({"dataset": "no-such-dataset"}, NotFound, "no dataset 'no-such-dataset'"),
+        ({"corpus": "no-such-corpus"}, NotFound, "no corpus 'no-such-corpus'"),
+        ({"pipeline": "no-such-pipeline"}, Invalid, "`pipeline`.*no-such-pipeline.*closed-book"),
+        ({"models": {"judge": "no-such-model"}}, Invalid, "`models.judge`.*no-such-model"),
+        ({"models": {"no-such-role": "a-judge"}}, Invalid, "`models`.*no-such-role.*generate, judge"),
+        ({"pipeline": "hybrid", "corpus": None}, Invalid, "`corpus`.*hybrid.*needs one"),
+        ({"pipeline": "dense", "corpus": None}, Invalid, "`corpus`.*dense.*needs one"),
+        ({"pipeline": "mathrag-gate", "corpus": None}, Invalid, "`corpus`.*mathrag-gate.*needs one"),
+    ],
+)
+async def test_what_does_not_exist_is_refused_by_name(
+    database: Database, fields: dict[str, Any], error: type[MathragError], said: str
+) -> None:
+    """The message names the field and the value, and nothing is inserted."""
+    await furnish(database, items=1)
+    with pytest.raises(error, match=said):
+        await submit_job(database, **{"pipeline": "mathrag-gate", **fields})
+    assert await job_states(database) == []
+    assert await scalar(database, "SELECT count(*) FROM samples") == 0
+
+
+@pytest.mark.parametrize("params", [{"no_such_param": 1}, {"gate": {"no_such_param": 1}}, {"candidates": "ten"}])
+async def test_unknown_parameters_and_wrong_types_are_refused(database: Database, params: dict[str, Any]) -> None:
+    """A misspelt parameter must not silently be the default."""
+    with pytest.raises(msgspec.ValidationError):
+        await submit_job(database, params=params)
+
+
+async def test_an_empty_dataset_is_refused(database: Database) -> None:
+    """There would be nothing to do, for ever."""
+    await furnish(database, items=0)
+    with pytest.raises(Invalid, match="`dataset`: 'items' has no items"):
+        await submit_job(database)
+
+
+async def test_a_corpus_without_ready_indexes_is_refused(database: Database) -> None:
+    """With a hint to wait for its ingest."""
+    await furnish(database, items=1)
+    await run_sql(database, "UPDATE indexes SET state = 'building' WHERE kind = 'dense'")
+    with pytest.raises(Unavailable, match="the indexes of corpus 'docs' are not ready") as raised:
+        await submit_job(database)
+    assert "wait" in str(raised.value.hint)
+
+
+async def test_a_pipeline_without_retrieval_needs_no_corpus(database: Database) -> None:
+    """closed-book is the baseline on any dataset."""
+    await furnish(database, items=2)
+    await submit_job(database, "closed-book", corpus=None)
+    assert await rows(database, "SELECT state, corpus_id, total FROM jobs") == [("running", None, 2)]
+
+
+async def test_a_pipeline_without_calibration_runs_at_once(database: Database) -> None:
+    """Its samples are there when submit returns: items times repeats."""
+    await furnish(database, items=3)
+    await submit_job(database, "hybrid", repeats=2)
+    assert await rows(database, "SELECT state, total, repeats FROM jobs") == [("running", 6, 2)]
+    found = await rows(database, "SELECT kind, ordinal, repeat, state, position FROM samples ORDER BY repeat, ordinal")
+    assert found == [("item", ordinal, repeat, 0, 0) for repeat in (0, 1) for ordinal in (0, 1, 2)]
+
+
+async def test_a_pipeline_with_a_calibration_starts_with_that_alone(database: Database) -> None:
+    """One prepare sample, ready; the items come when the decision is there."""
+    await furnish(database, items=3)
+    await submit_job(database, "mathrag-gate")
+    assert await job_states(database) == ["preparing"]
+    assert await rows(database, "SELECT kind, state FROM samples") == [("prepare", 0)]
+
+
+async def test_a_job_keeps_the_models_it_was_submitted_with(database: Database) -> None:
+    """A model registered later under the same name is another row; the newest one is pinned by the next job."""
+    await furnish(database, items=1)
+    await submit_job(database, "closed-book")
+    async with database.transaction() as connection:
+        newer = await register(connection, ModelIdentity(name="a-generator", backend="scripted", digest="newer"))
+    await submit_job(database, "closed-book")
+    pinned = await rows(database, "SELECT (pins -> 'generate' ->> 'model_id')::int FROM jobs ORDER BY id")
+    assert pinned[1] == (newer,)
+    assert pinned[0] != pinned[1]
+
+
+async def test_registering_the_same_model_again_is_the_same_row(database: Database) -> None:
+    """Backend, digest, version and options decide; where it runs does not."""
+    same = ModelIdentity(name="m", backend="scripted", digest="d", options={"context": 512})
+    async with database.transaction() as connection:
+        first = await register(connection, same)
+        moved = await register(connection, msgspec.structs.replace(same, device="cuda:0", footprint_mib=7))
+        other = await register(connection, msgspec.structs.replace(same, options={"context": 1024}))
+    assert first == moved != other
+    assert await scalar(database, "SELECT device FROM models WHERE id = :i", i=first) == "cuda:0"
+
+
+async def test_a_model_named_by_the_job_replaces_the_operators_default(database: Database) -> None:
+    """Only for the role it is named for."""
+    await furnish(database, items=1)
+    await submit_job(database, "closed-book", models={"generate": "a-judge"})
+    generate, judge = await scalar(database, "SELECT ARRAY[pins -> 'generate', pins -> 'judge']::text[] FROM jobs")  # type: ignore[misc]
+    assert msgspec.json.decode(generate) == msgspec.json.decode(judge)
+
+
+async def test_what_a_job_is_fixed_by_is_stored_with_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters with their defaults spelt out, the pipeline's hash, rank and reuse."""
+    install(monkeypatch, "two-questions", two_questions)
+    await furnish(database, items=1)
+    await submit_job(database, "two-questions", params={"candidates": 7}, rank=3, reuse="none")
+    [(params, pipeline_hash, rank, reuse)] = await rows(
+        database, "SELECT convert_from(params, 'UTF8')::jsonb, pipeline_hash, rank, reuse FROM jobs"
+    )
+    stored = params if isinstance(params, dict) else msgspec.json.decode(str(params))
+    assert (stored["candidates"], stored["rrf_k"], stored["gate"]["tau"]) == (7, 60, 0.45)
+    assert len(bytes(pipeline_hash)) == 32  # type: ignore[call-overload]
+    assert (rank, reuse) == (3, "none")

@@ -1,0 +1,281 @@
+"""Suspects: a call under which a claim lapsed runs alone, and three times make it poison, for its own sample only."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import pytest
+
+from shared.contracts.calls import Failure, FailureKind
+from shared.runtime.binding import Request
+from shared.runtime.claims import LAPSES, Answered, Claim, Claimed, Claims
+from shared.runtime.execution import Lapse, Release
+from shared.runtime.lapses import lapse, lapse_expired
+from shared.storage.database import Database
+from tests.integration.scene import (
+    HeldDatabase,
+    ScriptedExecutor,
+    advance,
+    answer,
+    claim,
+    drain,
+    furnish,
+    job_states,
+    let_claims_expire,
+    processes,
+    rows,
+    run_sql,
+    sample_states,
+    scalar,
+    somebody_waits,
+    submit_job,
+    without_gold,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def pending(database: Database, items: int) -> None:
+    """A closed-book job without grades, all of whose generate calls are in the queue."""
+    await furnish(database, items)
+    await without_gold(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+
+
+async def claimed(database: Database, limit: int = 100) -> Claim:
+    """A claim that must be there."""
+    taken = await claim(database, limit)
+    assert taken is not None
+    return taken
+
+
+async def suspect(database: Database, count: int) -> list[int]:
+    """The first `count` calls of the queue, turned into suspects."""
+    taken = await claimed(database, count)
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    return [call.id for call in taken.calls]
+
+
+async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -> None:
+    """Every call of the chunk is charged: a rejected attempt with the lost token, and back to the queue."""
+    await pending(database, items=2)
+    taken = await claimed(database)
+    await let_claims_expire(database)
+    assert await lapse_expired(database, "sweeper") == []
+    assert await rows(database, "SELECT lapses, token, claim_until FROM queue") == [(1, None, None)] * 2
+    assert (
+        await rows(database, "SELECT accepted, outcome, token, worker FROM attempts")
+        == [(False, "lapsed", taken.token, "sweeper")] * 2
+    )
+    assert await sample_states(database) == [1, 1]
+
+
+async def test_a_claim_within_its_time_does_not_lapse(database: Database) -> None:
+    """Pending calls do not lapse either."""
+    await pending(database, items=2)
+    await claimed(database, 1)
+    assert await lapse_expired(database, "sweeper") == []
+    assert await rows(database, "SELECT lapses FROM queue") == [(0,), (0,)]
+
+
+async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database) -> None:
+    """A worker charges what it still holds, and nothing that has been taken from it."""
+    await pending(database, items=2)
+    taken = await claimed(database)
+    first, second = (call.id for call in taken.calls)
+    await lapse(database, "worker-1", taken.token, [first])
+    await lapse(database, "worker-1", taken.token, [first])
+    assert await rows(database, "SELECT call_id, lapses, token FROM queue ORDER BY call_id") == [
+        (first, 1, None),
+        (second, 0, taken.token),
+    ]
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 1
+
+
+async def test_suspects_wait_until_nothing_else_runs(database: Database) -> None:
+    """Ordinary calls go first; while one is in flight no suspect starts beside it."""
+    await pending(database, items=3)
+    suspects = await suspect(database, 2)
+    ordinary = await claimed(database)
+    assert [call.id for call in ordinary.calls if call.id in suspects] == []
+    assert await claim(database) is None
+    await answer(database, ordinary)
+    assert (await claimed(database)).calls[0].id in suspects
+
+
+async def test_a_suspect_runs_alone(database: Database) -> None:
+    """One at a time, with no ordinary neighbour either, until it is answered."""
+    await pending(database, items=3)
+    suspects = await suspect(database, 2)
+    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 hour' WHERE lapses = 0")
+    first = await claimed(database)
+    assert len(first.calls) == 1
+    await run_sql(database, "UPDATE queue SET not_before = NULL")
+    assert await claim(database) is None
+    await answer(database, first)
+    assert len((await claimed(database)).calls) == 1
+    assert {call.id for call in first.calls} < set(suspects)
+
+
+async def test_another_models_suspect_holds_nobody_back(database: Database) -> None:
+    """Only calls of the same model could be its victims."""
+    await furnish(database, items=2)
+    await submit_job(database, "hybrid")
+    await advance(database)
+    dense = await claim(database, role="dense")
+    assert dense is not None
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    assert len((await claim(database, role="dense")).calls) == 1  # type: ignore[union-attr]
+    sparse = await claim(database, role="sparse")
+    assert sparse is not None
+    assert len(sparse.calls) == 2
+
+
+async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Database) -> None:
+    """The suspect's claim is not committed yet: an ordinary claim waits for it, then sees it and takes nothing."""
+    await pending(database, items=2)
+    [chosen] = await suspect(database, 1)
+    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 hour' WHERE lapses = 0")
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one, first=1)  # the search for ordinary calls finds nothing and passes
+        alone = asyncio.create_task(claim(held))
+        await held.reached.wait()
+        await run_sql(database, "UPDATE queue SET not_before = NULL WHERE lapses = 0")
+        beside = asyncio.create_task(claim(two, who="worker-2"))
+        await somebody_waits(database)
+        held.go.set()
+        taken = await alone
+        assert taken is not None
+        assert [call.id for call in taken.calls] == [chosen]
+        assert await beside is None
+
+
+async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet(database: Database) -> None:
+    """The other way round: the suspect's claimer waits for the ordinary claim, then sees it and takes nothing."""
+    await pending(database, items=2)
+    await suspect(database, 1)
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one)
+        ordinary = asyncio.create_task(claim(held))
+        await held.reached.wait()
+        beside = asyncio.create_task(claim(two, who="worker-2"))
+        await somebody_waits(database)
+        held.go.set()
+        taken = await ordinary
+        assert taken is not None
+        assert len(taken.calls) == 1
+        assert await beside is None
+
+
+async def test_two_claimers_take_one_suspect_between_them(database: Database) -> None:
+    """Two suspects, two claimers at the same moment: one of each goes out."""
+    await pending(database, items=2)
+    await suspect(database, 2)
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one, first=1)
+        first = asyncio.create_task(claim(held))
+        await held.reached.wait()
+        second = asyncio.create_task(claim(two, who="worker-2"))
+        await somebody_waits(database)
+        held.go.set()
+        taken = [each for each in await asyncio.gather(first, second) if each is not None]
+    assert [len(each.calls) for each in taken] == [1]
+    assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NOT NULL") == 1
+
+
+async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
+    """The call leaves the queue with a content failure of its own; its key keeps that reply."""
+    await pending(database, items=1)
+    for _ in range(LAPSES):
+        taken = await claimed(database)
+        await let_claims_expire(database)
+        poisoned = await lapse_expired(database, "sweeper")
+    assert poisoned == [taken.calls[0].id]
+    assert await scalar(database, "SELECT count(*) FROM queue") == 0
+    assert await rows(database, "SELECT accepted, outcome FROM attempts ORDER BY created_at") == [
+        (False, "lapsed"),
+        (False, "lapsed"),
+        (True, "poisoned"),
+    ]
+    assert await scalar(database, "SELECT failed FROM calls") is False
+    await advance(database)
+    assert await rows(database, "SELECT state, failure FROM samples") == [(3, "poisoned")]
+
+
+async def test_the_next_job_meets_the_poison_as_a_reply(database: Database) -> None:
+    """What kills a model server is not tried again by everyone who asks."""
+    await test_the_third_lapse_is_a_poisoned_reply(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    assert await rows(database, "SELECT failure FROM samples") == [("poisoned",)] * 2
+    assert await claim(database) is None
+
+
+async def test_an_answer_after_the_poison_is_stale(database: Database) -> None:
+    """The third claim's worker wakes after all: the call has its one terminal row already."""
+    await pending(database, items=1)
+    await suspect(database, 1)
+    await suspect(database, 1)
+    taken = await claimed(database)
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    assert await answer(database, taken) == []
+    assert await scalar(database, "SELECT outcome FROM attempts WHERE accepted") == "poisoned"
+
+
+class Deadly(ScriptedExecutor):
+    """A back end that dies under one question, and takes with it whatever it runs beside it."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+        self.chunks: list[int] = []
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """Answers, or lapses for the whole chunk."""
+        deadly = [call for call in calls if self._kills(call)]
+        if deadly:
+            self.chunks.append(len(calls))
+            for call in calls:
+                yield Lapse(call.id)
+            return
+        async for each in super().run(calls, epoch):
+            yield each
+
+    def _kills(self, call: Claimed) -> bool:
+        request = msgspec.json.decode(call.request, type=Request)
+        return request.role == "generate" and request.values["question"] == self._question
+
+
+async def test_poison_fails_its_own_sample_and_the_batch_completes(database: Database) -> None:
+    """The first crash makes suspects of the whole chunk; alone, the innocents are answered and the culprit is not."""
+    await furnish(database, items=6)
+    await submit_job(database, "closed-book")
+    executor = Deadly("What is 3 plus 3?")
+    await drain(database, executor)
+    assert await job_states(database) == ["completed"]
+    assert await rows(database, "SELECT ordinal, failure FROM samples WHERE state = 3") == [(3, "poisoned")]
+    assert sorted(await sample_states(database)) == [2, 2, 2, 2, 2, 3]
+    assert executor.chunks == [6, 1, 1]
+    assert set(executor.ran.values()) == {1}
+
+
+async def test_an_infrastructure_failure_does_not_clear_a_suspect(database: Database) -> None:
+    """A connection error says nothing about what the call does to a model server."""
+    await pending(database, items=1)
+    await suspect(database, 1)
+    taken = await claimed(database)
+    await answer(database, taken, Failure(kind=FailureKind.CONNECTION))
+    assert await rows(database, "SELECT lapses, tries FROM queue") == [(1, 1)]
+
+
+async def test_releasing_a_suspect_keeps_its_record(database: Database) -> None:
+    """A flip gives the call back uncharged, but it stays a suspect."""
+    await pending(database, items=1)
+    await suspect(database, 1)
+    taken = await claimed(database)
+    await Claims(database, "worker-1", 60.0).release(taken.token, [taken.calls[0].id])
+    assert await scalar(database, "SELECT lapses FROM queue") == 1
