@@ -14,11 +14,11 @@ DECIDED = ("drained", "cpu_stalled")
 
 # In the order of their opening, intervals overlap if and only if neighbours do.
 NEIGHBOURS = """
+    devices AS MATERIALIZED (SELECT DISTINCT a.device FROM mine JOIN attempts a ON a.call_id = mine.call_id),
     opened AS (
         SELECT r.epoch, r.opened_at, r.closed_at, lag(r.epoch) OVER w AS before,
             COALESCE(lag(r.closed_at) OVER w, 'infinity') AS before_closed
-        FROM residencies r WHERE r.opened_at IS NOT NULL
-            AND r.device IN (SELECT a.device FROM mine JOIN attempts a ON a.call_id = mine.call_id)
+        FROM residencies r WHERE r.opened_at IS NOT NULL AND r.device IN (SELECT device FROM devices)
         WINDOW w AS (PARTITION BY r.device ORDER BY r.opened_at, r.epoch))"""
 OVERLAPPING = over_my_calls(
     """

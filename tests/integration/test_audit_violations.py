@@ -36,12 +36,13 @@ AN_ITEM = "SELECT min(id) FROM samples WHERE kind = 'item'"
 def plant(owner_url: str) -> Plant:
     """Run a statement that the application may not: as the owner, with the append-only triggers off."""
 
-    async def execute(sql: str, **values: object) -> None:
+    async def execute(sql: str, *, counted: bool = True, **values: object) -> None:
         engine = create_async_engine(owner_url)
         async with engine.begin() as connection:
             for table in GUARDED:
                 await connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER append_only"))
-            assert (await connection.execute(text(sql), values)).rowcount > 0
+            changed = (await connection.execute(text(sql), values)).rowcount
+            assert changed > 0 or not counted
             for table in GUARDED:
                 await connection.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER append_only"))
         await engine.dispose()
@@ -85,6 +86,17 @@ async def test_i1_epochs_that_shrink(database: Database, plant: Plant) -> None:
         " VALUES (-1, 'cpu:0', -2, '{}', 'drained', 'open', now() + interval '1 h')"
     )
     assert await found(database, job) == ({"I1"}, {"residencies -1"})
+
+
+async def test_i1_a_residency_that_closed_before_it_opened(database: Database, plant: Plant) -> None:
+    """Its clock ran backwards."""
+    job = await completed(database)
+    await plant(
+        "INSERT INTO residencies (device, previous_epoch, models, cause, state, opened_at, closed_at)"
+        " VALUES ('cpu:0', -1, '{}', 'drained', 'closed', now() + interval '1 h', now())"
+    )
+    last = await scalar(database, LAST)
+    assert await found(database, job) == ({"I1"}, {f"residencies {last}"})
 
 
 @pytest.mark.parametrize(
@@ -143,23 +155,65 @@ async def test_i5_a_reply_of_another_kind(database: Database, plant: Plant, repl
     assert {each.invariant for each in violations} == {"I5", "I18"}
 
 
+async def _opened(plant: Plant, database: Database, like: object, cause: str) -> object:
+    """Another residency after the last, with the models of `like`; returns its epoch."""
+    await plant(
+        "INSERT INTO residencies (device, previous_epoch, models, cause, state, reason, opened_at, closed_at)"
+        " SELECT device, (SELECT max(epoch) FROM residencies), models, :cause, 'closed', 'guard_stopped',"
+        " (SELECT max(closed_at) FROM residencies), clock_timestamp() FROM residencies WHERE epoch = :like",
+        cause=cause,
+        like=like,
+    )
+    return await scalar(database, LAST)
+
+
+async def _executed_in(plant: Plant, attempt: object, epoch: object) -> None:
+    await plant(
+        "UPDATE attempts SET (epoch, started_at, ended_at) ="
+        " (SELECT epoch, opened_at, opened_at FROM residencies WHERE epoch = :e) WHERE id = :a",
+        e=epoch,
+        a=attempt,
+    )
+
+
+async def test_i5_a_call_with_two_accepted_attempts(database: Database, plant: Plant) -> None:
+    """Only without the index that forbids it; its samples then have two replies to one step."""
+    job = await completed(database, "closed-book")
+    call = await scalar(database, "SELECT min(call_id) FROM attempts")
+    await plant("DROP INDEX attempts_accepted", counted=False)
+    try:
+        await plant(
+            "INSERT INTO attempts (call_id, accepted, token, outcome, reply, device, epoch, started_at, ended_at)"
+            " SELECT call_id, true, token, outcome, reply, device, epoch, started_at, ended_at"
+            " FROM attempts WHERE call_id = :c",
+            c=call,
+        )
+        violations = await check(database, job)
+    finally:
+        await plant("DELETE FROM attempts")
+        await plant("CREATE UNIQUE INDEX attempts_accepted ON attempts (call_id) WHERE accepted", counted=False)
+    assert {each.rows for each in violations if each.invariant == "I5"} == {(f"calls {call}",)}
+    assert {each.invariant for each in violations} == {"I5", "I13", "I18"}
+
+
 @pytest.mark.parametrize(("cause", "broken"), [("drained", {"I9"}), ("guard_restart", set())])
 async def test_i9_a_load_too_many(database: Database, plant: Plant, cause: str, broken: set[str]) -> None:
     """The judge came back although it had been drained; an interruption would explain it."""
     job = await completed(database)
-    attempt, last = await scalar(database, JUDGED), await scalar(database, LAST)
-    await plant(
-        "INSERT INTO residencies (device, previous_epoch, models, cause, state, reason, opened_at, closed_at)"
-        " SELECT device, :last, models, :cause, 'closed', 'guard_stopped', now(), now() + interval '1 s'"
-        " FROM residencies WHERE epoch < :last",
-        last=last,
-        cause=cause,
-    )
-    back = await scalar(database, LAST)
-    await plant("UPDATE attempts SET (epoch, started_at, ended_at) = (SELECT epoch, opened_at, opened_at FROM residencies"
-                " WHERE epoch = :back) WHERE id = :a", back=back, a=attempt)  # fmt: skip
+    back = await _opened(plant, database, await scalar(database, FIRST), cause)
+    await _executed_in(plant, await scalar(database, JUDGED), back)
     epochs = await rows(database, "SELECT epoch FROM residencies")
     assert await found(database, job) == (broken, {f"residencies {epoch}" for (epoch,) in epochs if broken})
+
+
+async def test_i9_a_load_that_another_job_cost(database: Database, plant: Plant) -> None:
+    """Between two of the job's residencies was one that only others used."""
+    job = await completed(database)
+    first, last = await scalar(database, FIRST), await scalar(database, LAST)
+    await _opened(plant, database, last, "drained")
+    back = await _opened(plant, database, first, "drained")
+    await _executed_in(plant, await scalar(database, JUDGED), back)
+    assert await found(database, job) == (set(), set())
 
 
 @pytest.mark.parametrize(("which", "change"), [(FIRST, "cause = ''"), (LAST, "reason = NULL")])
@@ -179,6 +233,24 @@ async def test_i12_a_sample_that_was_never_inserted(database: Database, plant: P
     job = await submit_job(database, "hybrid", repeats=2)
     await plant("DELETE FROM samples WHERE ordinal = 3 AND repeat = 1")
     assert await found(database, job) == ({"I12"}, {"items 3 repeat 1"})
+
+
+async def test_i12_a_sample_of_no_item(database: Database, plant: Plant) -> None:
+    """Nobody asked for it."""
+    await furnish(database)
+    job = await submit_job(database, "hybrid")
+    await plant("INSERT INTO samples (job_id, kind, ordinal, repeat, state) SELECT id, 'item', 0, 1, 0 FROM jobs")
+    last = await scalar(database, "SELECT max(id) FROM samples")
+    assert await found(database, job) == ({"I12"}, {f"samples {last}"})
+
+
+@pytest.mark.parametrize("change", ["total = total + 1", "repeats = 2, total = 5"])
+async def test_i12_a_total_that_is_not_items_times_repeats(database: Database, plant: Plant, change: str) -> None:
+    """Progress would never reach it, or stop short."""
+    await furnish(database)
+    job = await submit_job(database)
+    await plant("UPDATE jobs SET _".replace("_", change, 1))
+    assert await found(database, job) == ({"I12"}, {await the_job(database)})
 
 
 async def test_i12_a_preparation_that_was_never_inserted(database: Database, plant: Plant) -> None:
@@ -281,11 +353,12 @@ async def test_i17_an_end_without_a_time(database: Database, plant: Plant) -> No
     assert await found(database, job) == ({"I17"}, {await the_job(database)})
 
 
-async def test_i17_a_sample_that_changed_after_its_job(database: Database, plant: Plant) -> None:
-    """Ended later than what it is a part of."""
+@pytest.mark.parametrize("time", ["now() + interval '1 h'", "NULL"])
+async def test_i17_a_sample_that_changed_after_its_job(database: Database, plant: Plant, time: str) -> None:
+    """Ended later than what it is a part of, or nobody knows when."""
     job = await completed(database)
     sample = await scalar(database, AN_ITEM)
-    await plant("UPDATE samples SET ended_at = now() + interval '1 h' WHERE id = :s", s=sample)
+    await plant("UPDATE samples SET ended_at = _ WHERE id = :s".replace("_ W", f"{time} W", 1), s=sample)
     assert await found(database, job) == ({"I17"}, {f"samples {sample}"})
 
 
