@@ -15,8 +15,8 @@ async def served(app: FastAPI) -> AsyncIterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
     running = asyncio.create_task(server.serve())
     with anyio.fail_after(60):
-        while not server.started and not running.done():
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 - uvicorn tells it by a flag
+        while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn tells it by a flag
+            await asyncio.sleep(0.01)
     if running.done():
         raise RuntimeError("the application did not start")
     try:

@@ -99,7 +99,7 @@ class Running:
 async def until(condition: Callable[[], Awaitable[bool]], limit_s: float = 60) -> None:
     """Poll; the time limit is a safety net, no test depends on it."""
     with anyio.fail_after(limit_s):
-        while not await condition():
+        while not await condition():  # noqa: ASYNC110 - rows and keys tell nobody that they change
             await asyncio.sleep(0.01)
 
 
@@ -449,7 +449,10 @@ async def test_a_quarantined_device_publishes_it_and_refuses_calls(guard: Runnin
     assert (await guard.http.post("/run", json=body(epoch, judge, 1))).status_code == 409
 
 
-LINE = b'{"id":1,"started_at":"2026-01-01T00:00:00Z","ended_at":"2026-01-01T00:00:01Z","device":"d","epoch":1,"concurrency":1}\n'
+LINE = (
+    b'{"id":1,"started_at":"2026-01-01T00:00:00Z","ended_at":"2026-01-01T00:00:01Z",'
+    b'"device":"d","epoch":1,"concurrency":1}\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -468,10 +471,15 @@ async def test_a_worker_knows_what_was_never_sent_from_what_is_suspect(
 ) -> None:
     """Refused calls go back uncharged; those that ran on a guard that went away do not."""
     async with chat_server(lambda _: reply) as double:
-        client, found = GuardClient(double.url), []
-        with pytest.raises(error):
+        client = GuardClient(double.url)
+        found: list[int] = []
+
+        async def run() -> None:
             async for each in client.run(1, calls(1, 1, 2)):
                 found.append(each.id)  # noqa: PERF401 - what came before the error counts
+
+        with pytest.raises(error):
+            await run()
         assert len(found) == answered
         await client.close()
 
