@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from services.orchestrator.cli import progress
 from services.orchestrator.cli.client import Client, segment
 from services.orchestrator.cli.failures import Failed, reported
@@ -41,8 +43,11 @@ def main() -> None:
     arguments = parser.parse_args()
     # An end from outside must stop the stack too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with reported(as_json=False):
-        run(arguments.seed, arguments.data_dir)
+    try:
+        with reported(as_json=False):
+            run(arguments.seed, arguments.data_dir)
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
 
 
 def run(seed: int, data_dir: Path) -> None:
