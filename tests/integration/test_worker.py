@@ -1,0 +1,321 @@
+"""The worker: whatever happens to a chunk, each of its calls is answered, given back, or charged."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from shared.contracts.calls import Lane
+from shared.lease.guard_client import Broken, NotGranted
+from shared.lease.lease import Lease, Phase
+from shared.runtime import worker as working
+from shared.runtime.claims import Answered, Claimed, Claims
+from shared.runtime.execution import Lapse, Release
+from shared.runtime.lapses import lapse_expired
+from shared.runtime.worker import Worker
+from shared.storage.database import Database
+from tests.integration.scene import (
+    ScriptedExecutor,
+    SilentTicker,
+    advance,
+    answered,
+    furnish,
+    job_states,
+    let_claims_expire,
+    model,
+    rows,
+    sample_states,
+    scalar,
+    submit_job,
+    without_gold,
+    worker,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+class Refusing(ScriptedExecutor):
+    """A guard that ends a chunk with an error after `answers` replies; then it works."""
+
+    def __init__(self, error: Exception, answers: int) -> None:
+        super().__init__()
+        self._errors = [error]
+        self._answers = answers
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """Replies, then perhaps the error."""
+        count = 0
+        async for each in super().run(calls, epoch):
+            if self._errors and count == self._answers:
+                raise self._errors.pop()
+            count += 1
+            yield each
+
+
+class Fixed:
+    """A lease that says the same for ever."""
+
+    def __init__(self, lease: Lease | None) -> None:
+        self._lease = lease
+
+    async def read(self) -> Lease | None:
+        """That."""
+        return self._lease
+
+
+async def pending(database: Database, items: int = 4) -> None:
+    """A closed-book job without grades, all of whose generate calls are in the queue."""
+    await furnish(database, items)
+    await without_gold(database)
+    await submit_job(database, "closed-book")
+    await advance(database)
+
+
+def generator(database: Database, executor: ScriptedExecutor, lease: Lease | None = None, **limits: object) -> Worker:
+    """A generator worker; with a lease of its own, if given."""
+    made = worker(database, Lane.GENERATE, executor, **limits)
+    if lease is not None:
+        made._lease = Fixed(lease)  # type: ignore[assignment]
+    return made
+
+
+async def queue(database: Database) -> list[tuple[object, ...]]:
+    """What stands in the queue: claimed or not, charged or not."""
+    return await rows(database, "SELECT token IS NOT NULL, lapses, tries FROM queue ORDER BY call_id")
+
+
+async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Database) -> None:
+    """The guard took no byte of it: no attempt, no lapse, and a pause before the next try."""
+    await pending(database)
+    await generator(database, Refusing(NotGranted("another epoch"), 0)).drain()
+    assert await queue(database) == [(False, 0, 0)] * 4
+    assert await scalar(database, "SELECT count(*) FROM queue WHERE not_before IS NULL") == 0
+    assert await scalar(database, "SELECT count(*) FROM attempts") == 0
+
+
+async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Database) -> None:
+    """Two replies came before the guard went away: they stand; the other two calls are suspects."""
+    await pending(database)
+    executor = Refusing(Broken("gone"), 2)
+    await generator(database, executor).drain()
+    assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
+        ("lapsed", 2),
+        ("value", 4),
+    ]
+    assert await sample_states(database) == [2] * 4
+    assert sorted(executor.ran.values()) == [1, 1, 1, 2]
+
+
+async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database) -> None:
+    """After the break the worker itself runs them alone."""
+    await pending(database)
+    chunks = []
+
+    class Counting(Refusing):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            chunks.append(len(calls))
+            async for each in super().run(calls, epoch):
+                yield each
+
+    await generator(database, Counting(Broken("gone"), 1)).drain()
+    assert chunks == [4, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("end", "left"), [(Lapse, (False, 1, 0)), (Release, (False, 0, 0))])
+async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
+    database: Database, end: type[Lapse] | type[Release], left: tuple[object, ...]
+) -> None:
+    """One call of a chunk did not end with a reply; the others do."""
+    await pending(database, items=3)
+
+    class Partly(ScriptedExecutor):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            if len(calls) == 1:
+                raise NotGranted("once is enough")
+            yield end(calls[0].id)
+            async for each in super().run(calls[1:], epoch):
+                yield each
+
+    await generator(database, Partly()).drain()
+    assert await queue(database) == [left]
+    assert sorted(await sample_states(database)) == [1, 2, 2]
+
+
+async def test_leased_models_are_not_claimed_without_the_lease(database: Database) -> None:
+    """No lease, another model's lease, a lease that drains or loads: nothing is claimed, nothing is charged."""
+    await pending(database)
+    generate = await model(database)
+    for lease in (
+        Lease(epoch=1, phase=Phase.OPEN, models=(await model(database, "a-judge"),)),
+        Lease(epoch=1, phase=Phase.DRAINING, models=(generate,)),
+        Lease(epoch=1, phase=Phase.LOADING, models=(generate,)),
+        Lease(epoch=1, phase=Phase.QUARANTINED, models=(generate,)),
+    ):
+        executor = ScriptedExecutor()
+        await generator(database, executor, lease).drain()
+        assert not executor.ran
+        assert await queue(database) == [(False, 0, 0)] * 4
+    nobody = worker(database, Lane.GENERATE, executor)
+    nobody._lease = Fixed(None)  # type: ignore[assignment]
+    await nobody.drain()
+    assert not executor.ran
+
+
+async def test_leased_calls_go_out_with_the_epoch_of_the_lease(database: Database) -> None:
+    """And the receipt brings it back into the attempt."""
+    await pending(database, items=2)
+    lease = Lease(epoch=42, phase=Phase.OPEN, models=(await model(database),))
+    await generator(database, ScriptedExecutor(), lease).drain()
+    assert await rows(database, "SELECT DISTINCT epoch, device FROM attempts") == [(42, "cpu:0")]
+
+
+async def test_models_that_need_no_lease_run_without_one(database: Database) -> None:
+    """Retrieval goes on whatever the device does, and carries no epoch."""
+    await furnish(database, items=2)
+    await submit_job(database, "hybrid")
+    executor = ScriptedExecutor()
+    judge = worker(database, Lane.JUDGE, executor)
+    judge._lease = Fixed(None)  # type: ignore[assignment]
+    await judge.drain()
+    assert len(executor.ran) == 4
+    assert await rows(database, "SELECT DISTINCT epoch FROM attempts") == [(None,)]
+    assert judge._ticker.ticks.count(Lane.GENERATE) >= 1  # type: ignore[attr-defined]
+
+
+async def test_a_stale_result_is_logged_and_changes_nothing(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The claim lapsed while the chunk ran; its answers come too late, the next run's count."""
+    await pending(database, items=2)
+
+    class Frozen(ScriptedExecutor):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            if not self.ran:
+                await let_claims_expire(database)
+                await lapse_expired(database, "sweeper")
+            async for each in super().run(calls, epoch):
+                yield each
+
+    executor = Frozen()
+    with caplog.at_level(logging.WARNING, logger=working.__name__):
+        await generator(database, executor).drain()
+    assert [record.getMessage() for record in caplog.records if "stale_result" in record.getMessage()] != []
+    assert await sample_states(database) == [2, 2]
+    assert sorted(executor.ran.values()) == [2, 2]
+    assert await scalar(database, "SELECT count(*) FROM attempts WHERE accepted") == 2
+
+
+async def test_replies_are_committed_in_windows_as_they_come(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a chunk has answered is in the database while the rest still runs; what comes together is one commit."""
+    await pending(database, items=4)
+    committed = asyncio.Event()
+    batches: list[int] = []
+    real = Claims.answer
+
+    async def counting(self: Claims, token: object, answers: Sequence[Answered]) -> list[int]:
+        batches.append(len(answers))
+        done = await real(self, token, answers)  # type: ignore[arg-type]
+        committed.set()
+        return done
+
+    class Slow(ScriptedExecutor):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            yield answered(calls[0])
+            yield answered(calls[1])
+            await committed.wait()
+            assert await scalar(database, "SELECT count(*) FROM attempts") == 2
+            for call in calls[2:]:
+                yield answered(call)
+
+    monkeypatch.setattr(Claims, "answer", counting)
+    await generator(database, Slow()).drain()
+    assert batches == [2, 2]
+    assert await sample_states(database) == [2] * 4
+
+
+async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker renews what it still holds, and only that."""
+    await pending(database, items=3)
+    renewed: list[list[int]] = []
+    again = asyncio.Event()
+    real = Claims.renew
+
+    async def counting(self: Claims, token: object, calls: Sequence[int]) -> list[int]:
+        renewed.append(await real(self, token, calls))  # type: ignore[arg-type]
+        if len(renewed[-1]) == len(calls) == 2:
+            again.set()
+        return renewed[-1]
+
+    class Slow(ScriptedExecutor):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            yield answered(calls[0])
+            await again.wait()
+            for call in calls[1:]:
+                yield answered(call)
+
+    monkeypatch.setattr(Claims, "renew", counting)
+    async with asyncio.timeout(60):
+        await generator(database, Slow(), claim_ttl_s=0.03).drain()
+    assert again.is_set()
+    assert await sample_states(database) == [2] * 3
+
+
+async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) -> None:
+    """Two chunks of two in flight, the rest waits in the queue."""
+    await pending(database, items=8)
+    started = asyncio.Semaphore(0)
+
+    class Gated(ScriptedExecutor):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            started.release()
+            async for each in super().run(calls, epoch):
+                yield each
+
+    executor = Gated()
+    executor.gate = asyncio.Event()
+    draining = asyncio.create_task(generator(database, executor, chunk=2, streams=2).drain())
+    async with asyncio.timeout(60):
+        await started.acquire()
+        await started.acquire()
+    assert started.locked()
+    assert await scalar(database, "SELECT count(*) FROM queue WHERE token IS NULL") == 4
+    executor.gate.set()
+    await draining
+    assert await sample_states(database) == [2] * 8
+
+
+async def test_a_worker_advances_wakes_the_other_lane_and_ends_the_job(database: Database) -> None:
+    """The generator's worker hands grading to the judge's lane; the judge's worker finishes the job."""
+    await furnish(database, items=2)
+    await submit_job(database, "closed-book")
+    executor = ScriptedExecutor()
+    first = worker(database, Lane.GENERATE, executor)
+    await first.drain()
+    assert isinstance(first._ticker, SilentTicker)
+    assert Lane.JUDGE in first._ticker.ticks
+    assert await job_states(database) == ["running"]
+    await worker(database, Lane.JUDGE, executor).drain()
+    assert await job_states(database) == ["completed"]
+
+
+async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
+    """A tick for nothing costs nothing."""
+    await furnish(database, items=1)
+    idle = worker(database, Lane.JUDGE, ScriptedExecutor())
+    await idle.drain()
+    assert idle._ticker.ticks == []  # type: ignore[attr-defined]
+
+
+async def test_an_executor_that_crashes_leaves_its_calls_to_the_sweeper(database: Database) -> None:
+    """A defect in the executor is raised, not swallowed; the claim stands until it lapses."""
+    await pending(database, items=1)
+    with pytest.raises(ZeroDivisionError):
+        await generator(database, Refusing(ZeroDivisionError("defect"), 0)).drain()
+    assert await queue(database) == [(True, 0, 0)]
+    await let_claims_expire(database)
+    await lapse_expired(database, "sweeper")
+    await generator(database, ScriptedExecutor()).drain()
+    assert await sample_states(database) == [2]

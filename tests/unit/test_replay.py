@@ -1,0 +1,178 @@
+"""A replay is the pipeline run until it waits for a reply that is not there: pure, and never raising."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Grade, Graded, require
+from shared.contracts.samples import Extraction, Item, Outcome, Steps
+from shared.runtime.replay import Replay, graded, with_verdict
+
+A, B = (Generate(template="cot", question=question) for question in "ab")
+REPLY, OTHER = Generated(text="one"), Generated(text="two")
+OUTCOME = Outcome(answer="4", extraction=Extraction.OK)
+
+
+def test_a_single_call_is_answered_with_its_reply() -> None:
+    """`reply = yield call`: no list around it."""
+
+    def steps() -> Generator[Any, Any, Any]:
+        return (yield A)
+
+    replay = Replay(steps())
+    assert (replay.calls, replay.position) == ((A,), 0)
+    replay.answer([REPLY])
+    assert (replay.calls, replay.result, replay.failure, replay.position) == ((), REPLY, None, 1)
+
+
+def test_a_list_of_calls_is_answered_with_a_list_in_order() -> None:
+    """`replies = yield [call, call]`."""
+
+    def steps() -> Generator[Any, Any, Any]:
+        return (yield [A, B])
+
+    replay = Replay(steps())
+    assert replay.calls == (A, B)
+    replay.answer((REPLY, OTHER))
+    assert replay.result == [REPLY, OTHER]
+
+
+@pytest.mark.parametrize("sequence", [[A], (A,)])
+def test_a_list_of_one_call_is_answered_with_a_list_of_one(sequence: Any) -> None:
+    """What goes in as a sequence comes back as one."""
+
+    def steps() -> Generator[Any, Any, Any]:
+        return (yield sequence)
+
+    replay = Replay(steps())
+    replay.answer([REPLY])
+    assert replay.result == [REPLY]
+
+
+def test_an_empty_list_waits_for_nothing() -> None:
+    """It takes no position: nothing of it could be recorded."""
+
+    def steps() -> Generator[Any, Any, Any]:
+        first = yield []
+        second = yield A
+        third = yield ()
+        return first, second, third
+
+    replay = Replay(steps())
+    assert (replay.calls, replay.position) == ((A,), 0)
+    replay.answer([REPLY])
+    assert replay.result == ([], REPLY, [])
+    assert replay.position == 1
+
+
+def test_a_pipeline_that_asks_nothing_ends_at_once() -> None:
+    """Its result is there after construction."""
+
+    def steps() -> Generator[Any, Any, Any]:
+        return "done"
+        yield
+
+    replay = Replay(steps())
+    assert (replay.calls, replay.result, replay.position) == ((), "done", 0)
+
+
+def test_positions_count_the_answered_yields() -> None:
+    """Single or parallel, each yield is one position."""
+
+    def steps() -> Generator[Any, Any, None]:
+        yield A
+        yield [A, B]
+        yield B
+
+    replay = Replay(steps())
+    for position, calls in enumerate([(A,), (A, B), (B,)]):
+        assert (replay.position, replay.calls) == (position, calls)
+        replay.answer([REPLY] * len(calls))
+    assert (replay.position, replay.calls, replay.failure) == (3, (), None)
+
+
+def test_a_required_failure_ends_the_replay_with_its_kind() -> None:
+    """`require` raises CallFailed; nobody has to catch it."""
+
+    def steps() -> Generator[Any, Any, Any]:
+        return require((yield A))
+
+    replay = Replay(steps())
+    replay.answer([Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="2,000 tokens")])
+    assert replay.failure == ("context_exceeded", "2,000 tokens")
+    assert (replay.calls, replay.result) == ((), None)
+
+
+def test_a_failure_that_is_not_required_is_a_reply() -> None:
+    """The pipeline decides what it can go on without."""
+    failure = Failure(kind=FailureKind.UNPARSED)
+
+    def steps() -> Generator[Any, Any, Any]:
+        return (yield A)
+
+    replay = Replay(steps())
+    replay.answer([failure])
+    assert (replay.result, replay.failure) == (failure, None)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_any_other_exception_is_a_pipeline_error_with_its_traceback(after: int) -> None:
+    """Before the first yield or after a reply: said where, and not raised."""
+
+    def steps() -> Generator[Any, Any, None]:
+        if after == 0:
+            raise KeyError("first line")
+        yield A
+        raise KeyError("after a reply")
+
+    replay = Replay(steps())
+    if after:
+        replay.answer([REPLY])
+    assert replay.failure is not None
+    kind, detail = replay.failure
+    assert kind == "pipeline_error"
+    assert "KeyError" in detail
+    assert "test_replay.py" in detail
+    assert replay.calls == ()
+
+
+def test_a_failure_from_outside_ends_the_replay() -> None:
+    """What it waited for is forgotten."""
+
+    def steps() -> Generator[Any, Any, None]:
+        yield A
+
+    replay = Replay(steps())
+    replay.fail("replay_diverged", "position 0")
+    assert (replay.calls, replay.failure) == ((), ("replay_diverged", "position 0"))
+
+
+def pipeline() -> Steps:
+    """One answer."""
+    yield A
+    return OUTCOME
+
+
+def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
+    """Every pipeline is followed by the same grade call."""
+    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?", gold="4")))
+    replay.answer([REPLY])
+    assert replay.calls == (Grade(answer="4", gold="4"),)
+    verdict = Graded(math_verify=True, strict=False)
+    replay.answer([verdict])
+    assert replay.result is not None
+    assert (replay.result.answer, replay.result.verdict) == ("4", verdict)
+
+
+def test_without_a_gold_answer_nothing_is_graded() -> None:
+    """The outcome is the pipeline's own."""
+    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?")))
+    replay.answer([REPLY])
+    assert replay.result == OUTCOME
+
+
+def test_a_grader_that_failed_is_recorded_and_fails_no_sample() -> None:
+    """The answer stands; why it has no verdict stands beside it."""
+    outcome = with_verdict(OUTCOME, Failure(kind=FailureKind.GRADER_TIMEOUT))
+    assert (outcome.answer, outcome.verdict, outcome.grading_failure) == ("4", None, "grader_timeout")

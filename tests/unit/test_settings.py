@@ -1,0 +1,107 @@
+"""Settings: the environment over the file over the defaults, and nothing that nobody reads."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from shared.settings import Settings, Workers, load
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """No settings but the test's own, and the file of the process restored."""
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("MATHRAG_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    before = Settings.model_config.get("yaml_file")
+    yield
+    Settings.model_config["yaml_file"] = before
+
+
+def written(text: str, name: str = "mathrag.yaml") -> Path:
+    """A settings file in the working directory."""
+    path = Path(name)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults_run_the_shipped_models_in_two_stages() -> None:
+    """Nothing needs to be set: the budget refuses both models together, each alone fits."""
+    settings = load()
+    assert settings.device.residency == "staged"
+    footprints = [settings.models[settings.roles[role]].footprint_mib for role in ("judge", "generate")]
+    assert max(footprints) <= settings.device.budget_mib < sum(footprints)
+    assert settings.workers == Workers()
+
+
+def test_the_file_overrides_the_defaults() -> None:
+    """Nested values keep the defaults beside them."""
+    written("port: 9000\nworkers:\n  chunk: 4\n")
+    settings = load()
+    assert (settings.port, settings.workers.chunk) == (9000, 4)
+    assert settings.workers.streams == Workers().streams
+
+
+def test_the_environment_overrides_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Value by value, also within a section."""
+    written("port: 9000\nworkers:\n  chunk: 4\n  streams: 3\n")
+    monkeypatch.setenv("MATHRAG_PORT", "9001")
+    monkeypatch.setenv("MATHRAG_WORKERS__CHUNK", "5")
+    settings = load()
+    assert (settings.port, settings.workers.chunk, settings.workers.streams) == (9001, 5, 3)
+
+
+def test_arguments_override_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test or the supervisor says itself is meant."""
+    written("port: 9000\n")
+    monkeypatch.setenv("MATHRAG_PORT", "9001")
+    assert Settings(port=9002).port == 9002
+
+
+def test_another_file_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By MATHRAG_CONFIG; the default file is then not read."""
+    written("port: 9000\n")
+    monkeypatch.setenv("MATHRAG_CONFIG", str(written("host: 0.0.0.1\n", "other.yaml")))
+    settings = load()
+    assert settings.host == "0.0.0.1"
+    assert settings.port == 8080
+
+
+def test_no_file_is_fine() -> None:
+    """Neither is one required."""
+    assert load().port == 8080
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["prot: 9000\n", "workers:\n  chnuk: 4\n", "device:\n  residencies: staged\n", "models:\n  m:\n    drivr: x\n"],
+)
+def test_a_misspelt_key_is_refused_by_name(text: str) -> None:
+    """At any depth: a setting that nobody reads is a setting that somebody believes in."""
+    written(text)
+    with pytest.raises(ValidationError) as raised:
+        load()
+    assert any(word in str(raised.value) for word in ("prot", "chnuk", "residencies", "drivr"))
+
+
+def test_a_misspelt_variable_of_a_section_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the file."""
+    monkeypatch.setenv("MATHRAG_WORKERS__CHNUK", "4")
+    with pytest.raises(ValidationError, match="chnuk"):
+        load()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["port: 70000\n", "workers:\n  chunk: 0\n", "workers:\n  claim_ttl_s: 0\n", "device:\n  residency: sometimes\n"],
+)
+def test_values_that_cannot_work_are_refused(text: str) -> None:
+    """Before anything is started."""
+    written(text)
+    with pytest.raises(ValidationError):
+        load()
