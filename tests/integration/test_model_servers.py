@@ -100,14 +100,12 @@ async def test_a_prompt_above_the_context_is_a_content_failure(server: LlamaServ
 
 
 async def test_every_slot_has_the_whole_context() -> None:
-    """More slots do not make a prompt too long."""
-    prompt = "word " * 150
-    for parallel in (1, 4):
-        started = await driver(parallel=parallel).start()
-        reply = await started.complete(prompt, GREEDY, seed=1)
-        assert reply.prompt_tokens is not None
-        assert CONTEXT / 2 < reply.prompt_tokens < CONTEXT
-        await started.stop()
+    """More slots do not make a prompt too long, not even when all are in use."""
+    started = await driver(parallel=4).start()
+    prompts = [f"{n} " + "word " * 150 for n in range(4)]
+    replies = await asyncio.gather(*(started.complete(prompt, GREEDY, seed=1) for prompt in prompts))
+    await started.stop()
+    assert all(CONTEXT / 2 < (reply.prompt_tokens or 0) < CONTEXT for reply in replies)
 
 
 async def test_the_key_is_needed_and_not_in_the_process_list(server: LlamaServer) -> None:
@@ -150,7 +148,7 @@ async def test_a_server_that_is_killed_loses_its_calls(server: LlamaServer) -> N
 async def test_a_file_that_is_no_model_does_not_come_up(tmp_path: Path) -> None:
     """The child says so by ending; nothing is left of it."""
     broken = tmp_path / "broken.gguf"
-    broken.write_bytes(JUDGE.read_bytes()[:1000])  # noqa: ASYNC240 - a small file
+    broken.write_bytes(JUDGE.read_bytes()[:1000])
     children = set(psutil.Process().children())
     with anyio.fail_after(120), pytest.raises(DriverError, match="'world'"):
         await driver(broken).start()
@@ -261,10 +259,10 @@ async def test_a_model_file_that_was_replaced_is_quarantined(
 ) -> None:
     """Jobs pinned the old file's hash; the guard must not file the new one's replies under it."""
     path = tmp_path / "model.gguf"
-    path.write_bytes(JUDGE.read_bytes())  # noqa: ASYNC240 - a small file
+    path.write_bytes(JUDGE.read_bytes())
     settings.models["world-judge"] = Model(driver="process", path=path, footprint_mib=96)
     async with served(create_app(settings)):
-        path.write_bytes(GENERATOR.read_bytes())  # noqa: ASYNC240
+        path.write_bytes(GENERATOR.read_bytes())
         await want(database, "world-judge")
 
         async def quarantined() -> bool:

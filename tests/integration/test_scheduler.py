@@ -253,6 +253,16 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
     assert await wishes(database) == [([generator], "cpu_stalled")]
 
 
+async def test_grades_never_hold_a_flip(scheduler: Scheduler, database: Database) -> None:
+    """What they belong to has been generated: no model call can follow."""
+    await work_for_the_generator(database)
+    await worker(database, Lane.GENERATE, ScriptedExecutor()).drain()
+    assert await rows(database, "SELECT DISTINCT role FROM calls c JOIN queue q ON q.call_id = c.id") == [("grade",)]
+    async with database.snapshot() as connection:
+        picture = await scheduler._picture(connection)
+    assert (picture.loads, picture.cpu_calls) == ((), 0)
+
+
 @pytest.mark.xfail(strict=True, reason="the scheduler wants a residency whether or not Redis answers")
 async def test_with_redis_down_no_flip_begins(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
