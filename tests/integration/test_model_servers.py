@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 GREEDY = Decoding(temperature=0.0, max_tokens=8)
-CONTEXT = 256
+CONTEXT = 512
 
 # A guard of its own process that starts one server and waits to be killed.
 PARENT = """
@@ -102,7 +102,7 @@ async def test_a_prompt_above_the_context_is_a_content_failure(server: LlamaServ
 async def test_every_slot_has_the_whole_context() -> None:
     """More slots do not make a prompt too long, not even when all are in use."""
     started = await driver(parallel=4).start()
-    prompts = [f"{n} " + "word " * 150 for n in range(4)]
+    prompts = [f"{n} " + "word " * 350 for n in range(4)]
     replies = await asyncio.gather(*(started.complete(prompt, GREEDY, seed=1) for prompt in prompts))
     await started.stop()
     assert all(CONTEXT / 2 < (reply.prompt_tokens or 0) < CONTEXT for reply in replies)
