@@ -105,7 +105,7 @@ async def submit_job(database: Database, pipeline: str = "mathrag-gate", **field
 
 def by_rule(request: Request) -> Reply:
     """What a scripted world answers: deterministic in the request."""
-    number = int.from_bytes(request.key[:4])
+    number = int.from_bytes(canonical.digest(request)[:4])
     match request.role:
         case "retrieve":
             first = number % len(DOCUMENTS)

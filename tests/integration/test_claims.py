@@ -261,7 +261,7 @@ async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
     monkeypatch.setattr(claiming, "BACKOFF_S", (1000.0, 5000.0))
     await pending(database)
     for tries, pause in ((1, 1000), (2, 5000)):
-        assert await answer(database, await claimed(database), BROKEN) == []
+        await answer(database, await claimed(database), BROKEN)
         [(token, count, rest)] = await rows(
             database, "SELECT token, tries, extract(epoch FROM not_before - now())::float FROM queue"
         )
@@ -360,13 +360,13 @@ async def test_a_content_failure_is_a_reply_like_any_other(database: Database, k
 
 
 async def test_a_chunk_of_values_and_failures_is_committed_each_as_what_it_is(database: Database) -> None:
-    """One answer of a claim breaks, the others stand; only those that ended are returned."""
+    """One answer of a claim breaks, the others stand."""
     await pending(database, items=3)
     taken = await claimed(database)
     good, bad = taken.calls[:2], taken.calls[2:]
     done = await answer(database, taken, calls=good)
     assert done == [call.id for call in good]
-    assert await answer(database, taken, BROKEN, calls=bad) == []
+    await answer(database, taken, BROKEN, calls=bad)
     assert await rows(database, "SELECT call_id, tries FROM queue") == [(bad[0].id, 1)]
     assert sorted(await sample_states(database)) == [0, 0, 1]
 

@@ -178,10 +178,6 @@ async def test_calls_that_are_in_the_queue_or_answered_count_as_reused(database:
     assert await rows(database, MADE) == [(0, True, 2), (1, False, 2)]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="_parked takes a call that was answered since the advance read the replies for a parked one: no queue row",
-)
 async def test_a_call_that_is_answered_while_a_job_attaches_counts_as_reused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +228,6 @@ async def test_parking_a_call_that_another_live_sample_wants_does_not_happen(dat
     assert await job_states(database) == ["cancelling", "running"]
 
 
-@pytest.mark.xfail(strict=True, reason="revive queues with rank 100, whatever the rank of the job that wants the call")
 async def test_a_revived_call_has_the_rank_of_the_job_that_wants_it(database: Database) -> None:
     """A job in a hurry does not lose its rank because a cancelled one asked before it."""
     await pending(database)

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shared.contracts import canonical
 from shared.runtime.binding import Request
 from shared.storage.database import Database
 from tests.integration.scene import (
@@ -76,10 +77,10 @@ async def test_a_job_with_three_changed_items_makes_their_calls_only(database: D
     await furnish(database, items=8)
     await calls_of(database, params=GATE)
     await add_dataset(database, 8, "changed", changed=frozenset({1, 4, 6}))
-    judged = {request.key for request in await requests(database, "judge")}
+    judged = {canonical.digest(request) for request in await requests(database, "judge")}
     again = await calls_of(database, params=GATE, dataset="changed")
     assert (again["retrieve"], again["generate"]) == (6, 3)
-    new = {request.key for request in await requests(database, "judge")} - judged
+    new = {canonical.digest(request) for request in await requests(database, "judge")} - judged
     assert again["judge"] == len(new)
     asked = [request.values["question"] for request in (await requests(database, "generate"))[-3:]]
     assert sorted(map(str, asked)) == [f"What is {n} plus {n} really?" for n in (1, 4, 6)]
@@ -89,16 +90,16 @@ async def test_a_changed_anchor_makes_every_judgement_new_and_no_search(database
     """What follows from other scores may change too: another context is another answer, the same one is not."""
     await furnish(database, items=5)
     first = await calls_of(database, params=GATE, name="first")
-    old = {request.key for request in await requests(database, "judge")}
+    old = {canonical.digest(request) for request in await requests(database, "judge")}
     second = await calls_of(database, params={**GATE, "anchors": {"negative": "A guess: 7."}}, name="second")
     assert second["judge"] == first["judge"] > 0
     assert second["retrieve"] == 0
     prompts = {msgspec.json.encode(request.values, order="sorted") for request in await requests(database, "generate")}
     assert first["generate"] + second["generate"] == len(prompts)
     judged = await requests(database, "judge")
-    new = [request for request in judged if request.key not in old]
+    new = [request for request in judged if canonical.digest(request) not in old]
     assert {request.values["negative"] for request in new} == {"A guess: 7."}
-    assert {str(request.values["document"]) for request in judged if request.key in old} == {
+    assert {str(request.values["document"]) for request in judged if canonical.digest(request) in old} == {
         str(request.values["document"]) for request in new
     }
 

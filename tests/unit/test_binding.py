@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shared.contracts import canonical
 from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve
 from shared.contracts.samples import Params
 from shared.rag import prompts
@@ -59,7 +60,7 @@ def test_keys_are_the_same_in_every_process_and_under_every_hash_seed() -> None:
 def test_the_stored_request_hashes_to_the_key(call: Call) -> None:
     """The audit can check every key from its row."""
     made = bound(call)
-    assert msgspec.json.decode(made.body, type=Request).key == made.key
+    assert canonical.digest(msgspec.json.decode(made.body, type=Request)) == made.key
     assert len(made.key) == 32
 
 
@@ -152,7 +153,7 @@ def test_an_anchor_of_the_job_replaces_the_rubrics_own() -> None:
     changed = request(JUDGE, params={"anchors": {"negative": "a guess"}})
     assert changed.values["negative"] == "a guess"
     assert changed.values["positive"] == defaults["positive"]
-    assert changed.key != bound(JUDGE).key
+    assert canonical.digest(changed) != bound(JUDGE).key
 
 
 def test_anchors_do_not_touch_any_other_call() -> None:
