@@ -108,6 +108,7 @@ async def test_five_greedy_repeats_execute_the_calls_of_one(database: Database) 
     """Greedy decoding has one answer: five samples an item share it."""
     await furnish(database, items=3)
     five = await calls_of(database, params=GATE, repeats=5, name="five")
+    assert await scalar(database, "SELECT count(*) FROM steps WHERE created") == five.total()
     assert await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'item' AND state = 2") == 15
     assert await calls_of(database, params=GATE, name="one") == {}
     assert five["generate"] == 3
