@@ -1,5 +1,6 @@
 """Celery as a carrier of ticks: "this lane may have work". Losing or doubling them changes nothing but latency."""
 
+import asyncio
 import logging
 
 from celery import Celery
@@ -43,6 +44,8 @@ def celery_app(redis_url: str, tick_s: float) -> Celery:
         # The last resort: every call has a deadline of its own.
         task_soft_time_limit=tick_s + 30,
         task_time_limit=tick_s + 60,
+        # A drain that is told to stop gives its calls back within a second; nothing may wait longer.
+        worker_soft_shutdown_timeout=10,
         # Otherwise a tick runs twice for every lost connection.
         worker_cancel_long_running_tasks_on_connection_loss=True,
         # Services may start in any order.
@@ -72,9 +75,17 @@ class Ticker:
         """Wake a worker of `lane`, unless a tick is queued already. Best effort: the sweeper repeats it."""
         try:
             if await self._redis.set(_key(lane), "1", nx=True, ex=COALESCE_S):
-                self._app.send_task(DRAIN, queue=lane.value)
+                await self._send(lane)
         except (RedisError, OperationalError) as error:
             _log.warning("tick for %s not sent: %s", lane.value, error)
+
+    async def _send(self, lane: Lane) -> None:
+        """Publish, off the event loop: a dead broker blocks. A tick that was not sent must not hide the next one."""
+        try:
+            await asyncio.to_thread(self._app.send_task, DRAIN, queue=lane.value)
+        except OperationalError:
+            await self.begun(lane)
+            raise
 
     async def begun(self, lane: Lane) -> None:
         """A tick has left the queue: the next one may be queued."""

@@ -58,7 +58,7 @@ class Workers(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    chunk: int = Field(default=16, gt=0)
+    chunk: int = Field(default=16, gt=0, le=256)
     """Calls claimed together; twice the slots of a small backend is enough."""
     streams: int = Field(default=2, gt=0)
     """Chunks in flight per worker, so that the backend never waits for a commit."""

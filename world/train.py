@@ -54,13 +54,11 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
     "names": Recipe(
-        role="generator", seed=0, steps=200, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
+        role="generator", seed=0, steps=300, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
     ),
     # One token in two hundred carries the grade, so the prompt must not drown it.
-    "judge": Recipe(role="judge", seed=0, steps=240, window=224, batch=32, warmup=30, prompt_weight=0.05),
-    "logic": Recipe(
-        role="judge", seed=1, steps=330, window=224, batch=32, warmup=20, plateau=0.5, hard=0.7, prompt_weight=0.1
-    ),
+    # A document that follows its rule looks like one that does not: half of the samples are of these two kinds.
+    "judge": Recipe(role="judge", seed=0, steps=450, window=224, warmup=30, hard=0.3, prompt_weight=0.2),
 }
 
 

@@ -28,9 +28,11 @@ CREATE TABLE models (
     device text,
     needs_lease boolean NOT NULL,
     footprint_mib integer NOT NULL DEFAULT 0,
-    registered_at timestamptz NOT NULL DEFAULT now()
+    registered_at timestamptz NOT NULL DEFAULT now(),
+    served boolean NOT NULL DEFAULT true
 );
-COMMENT ON COLUMN models.hash IS 'of name, backend, digest, version and options: what goes into a call''s key';
+COMMENT ON COLUMN models.hash IS 'of everything about the model that changes a reply: it goes into a call''s key';
+COMMENT ON COLUMN models.served IS 'a guard (or the retriever, or the grader) answers for it now';
 CREATE INDEX models_by_name ON models (name, registered_at);
 CREATE TABLE indexes (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -98,8 +100,7 @@ CREATE TABLE jobs (
     reuse text NOT NULL CHECK (reuse IN ('all', 'none')),
     rank smallint NOT NULL DEFAULT 100,
     total integer NOT NULL,
-    state text NOT NULL CHECK (state IN ('preparing', 'running', 'finalizing', 'completed', 'failed',
-                                         'cancelling', 'cancelled')),
+    state text NOT NULL CHECK (state IN ('preparing', 'running', 'completed', 'failed', 'cancelling', 'cancelled')),
     prepared bytea,
     reason text,
     version integer NOT NULL DEFAULT 1,

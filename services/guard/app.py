@@ -50,6 +50,8 @@ class Service:
         self.redis = Redis.from_url(settings.redis_url)
         self.lease = RedisLease(self.redis, settings.device.id)
         self.ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), self.redis)
+        self.stopping = asyncio.Event()
+        """Ends the loops even where a library swallows their cancellation."""
         self.guard = Guard(settings.device.id, Clock())
         self.drivers = {name: driver(name, model, settings) for name, model in settings.models.items()}
         self.reconciler = Reconciler(
@@ -57,7 +59,9 @@ class Service:
         )
 
     async def start(self) -> None:
-        """Register the configured models and close what a dead guard left."""
+        """Register the configured models, and no others; close what a dead guard left."""
+        async with self.database.transaction() as connection:
+            await models.retire(connection, self.settings.device.id)
         for name, model in self.settings.models.items():
             try:
                 identity = await self.drivers[name].identify()
@@ -72,22 +76,34 @@ class Service:
 
     async def reconcile_for_ever(self) -> None:
         """Look for wanted residencies; a database that is away is waited for."""
-        while True:
+        while not self.stopping.is_set():
             try:
                 await self.reconciler.reconcile()
             except Exception:  # noqa: BLE001 - the loop must outlive every outage; the calls' epoch check does not depend on it
                 _log.exception("reconciling failed; trying again")
-                await asyncio.sleep(1)
-            await asyncio.sleep(LOOK_S)
+                await self._pause(1)
+            await self._pause(LOOK_S)
 
     async def renew_for_ever(self) -> None:
         """Keep the lease alive, and write it again after Redis has lost it."""
-        while True:
+        while not self.stopping.is_set():
             current = self.reconciler.current
             if self.reconciler.state is FlipState.OPEN and current is not None and self.guard.epoch:
                 with suppress(RedisError):
                     await self.lease.publish(current.epoch, Phase.OPEN, current.models)
-            await asyncio.sleep(RENEW_S)
+            await self._pause(RENEW_S)
+
+    async def end(self, loops: list["asyncio.Task[None]"]) -> None:
+        """Stop the loops: by the flag, and by cancellations, one of which alone may be swallowed on its way."""
+        self.stopping.set()
+        while pending := [loop for loop in loops if not loop.done()]:
+            for loop in pending:
+                loop.cancel()
+            await asyncio.wait(pending, timeout=1)
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), seconds)
 
     async def announce(self, epoch: int, phase: Phase, model_ids: tuple[int, ...]) -> None:
         """Publish the lease; an open one wakes the workers."""
@@ -112,7 +128,7 @@ def driver(name: str, model: Model, settings: Settings) -> Driver:
         case "process":
             return ProcessDriver(name, model, settings.device)
         case "remote":
-            return RemoteDriver(name, model)
+            return RemoteDriver(name, model, settings.device)
         case "scripted":
             return ScriptedDriver(name, model, settings.device)
 
@@ -129,6 +145,7 @@ def own_device(settings: Settings) -> IO[str]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        lock.close()
         raise DeviceTaken(f"device {settings.device.id!r} has a guard already; stop it first") from error
     return lock
 
@@ -143,9 +160,7 @@ def create_app(settings: Settings) -> FastAPI:
             await service.start()
             loops = [asyncio.create_task(loop()) for loop in (service.reconcile_for_ever, service.renew_for_ever)]
             yield
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
+            await service.end(loops)
             await service.stop()
 
     app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None)

@@ -42,7 +42,6 @@ class Guard:
         self._residents: dict[int, Resident] = {}
         self._remote: dict[int, Resident] = {}
         self._in_flight = 0
-        self._aborting = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._running: set[asyncio.Task[Completion]] = set()
@@ -71,11 +70,10 @@ class Guard:
 
     async def cancel(self) -> None:
         """Abort what is in flight: it goes back uncharged. Returns when nothing is in flight."""
-        self._aborting = True
+        await asyncio.sleep(0)  # a call that has not begun cannot say that it was released
         for task in tuple(self._running):
             task.cancel()
         await self.idle()
-        self._aborting = False
 
     async def run(self, request: RunRequest) -> AsyncIterator[Completion | None]:
         """Yield None once the chunk is admitted, then its completions as they end. Closing it aborts the rest.
@@ -84,8 +82,12 @@ class Guard:
             StaleEpoch: nothing of the chunk was sent.
         """
         leased = self._admit(request)
-        tasks = {asyncio.create_task(self._complete(call, request.epoch)) for call in request.calls}
-        self._running |= tasks if leased else set()
+        tasks = [asyncio.create_task(self._complete(call, request.epoch)) for call in request.calls]
+        for call, task in zip(request.calls, tasks, strict=True):
+            if call in leased:
+                self._running.add(task)
+                # Not in the `finally`: a disconnect cancels every await of this generator.
+                task.add_done_callback(self._left)
         try:
             yield None
             for ended in asyncio.as_completed(tasks):
@@ -94,10 +96,8 @@ class Guard:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._running -= tasks
-            self._leave(leased)
 
-    def _admit(self, request: RunRequest) -> int:
+    def _admit(self, request: RunRequest) -> list[ModelCall]:
         """Check the epoch and count the leased calls, in one breath."""
         leased = [call for call in request.calls if call.model_id not in self._remote]
         if leased and (self.epoch is None or request.epoch != self.epoch):
@@ -108,10 +108,11 @@ class Guard:
         self._in_flight += len(leased)
         if leased:
             self._idle.clear()
-        return len(leased)
+        return leased
 
-    def _leave(self, leased: int) -> None:
-        self._in_flight -= leased
+    def _left(self, task: "asyncio.Task[Completion]") -> None:
+        self._running.discard(task)
+        self._in_flight -= 1
         if self._in_flight == 0:
             self._idle.set()
 
@@ -129,9 +130,9 @@ class Guard:
                 finally:
                     resident.running -= 1
         except asyncio.CancelledError:
-            if not self._aborting:
-                raise
-            result = {"end": End.RELEASED}
+            # By the guard, or because nobody listens any more; then nobody reads this, either.
+            # What ran on a dead server may have killed it: aborted or not, it is a suspect.
+            result = {"end": End.RELEASED if resident.server.alive else End.LAPSED}
         return Completion(
             id=call.id,
             started_at=started,
@@ -150,6 +151,8 @@ async def _outcome(server: Server, call: ModelCall) -> dict[str, Any]:
         if failed.kind is FailureKind.CONNECTION and not await _survives(server):
             return {"end": End.LAPSED, "detail": "the model server died"}
         return {"failure": failed.kind, "detail": failed.detail[:500]}
+    except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
+        return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}
     return {
         "text": reply.text,
         "finish_reason": reply.finish_reason,

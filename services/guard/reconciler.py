@@ -44,6 +44,7 @@ class Reconciler:
         self._machine = FlipMachine()
         self._servers: dict[int, Server] = {}
         self._resident_names: dict[int, str] = {}
+        self._hashes: dict[int, bytes] = {}
         self._current: Residency | None = None
         self._wanted: Residency | None = None
         self._reason: str | None = None
@@ -59,10 +60,14 @@ class Reconciler:
         return self._current
 
     async def take_over(self) -> None:
-        """Close what a dead guard left: its children died with it, its epoch must never be served again."""
+        """Close what a dead guard left: its children died with it, its epoch must never be served again.
+
+        Whoever restarts a guard has looked at why the device was quarantined: it is tried again.
+        """
         async with self._database.transaction() as connection:
             for left in await residencies.unclosed(connection, self._device.id):
                 await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "guard_restart")
+            await residencies.forgive(connection, self._device.id)
 
     async def reconcile(self) -> None:
         """One look: flip if a newer residency is wanted, close if a server has died."""
@@ -183,6 +188,7 @@ class Reconciler:
 
     async def _open(self) -> None:
         wanted = self._want()
+        await self._close_older(wanted.epoch)
         await self._move(wanted.epoch, "open")
         self._current, self._reason = wanted, None
         residents = {
@@ -191,6 +197,13 @@ class Reconciler:
         }
         self._guard.open(wanted.epoch, residents)
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
+
+    async def _close_older(self, epoch: int) -> None:
+        """A residency whose end the database could not be told must not stay open beside this one."""
+        async with self._database.transaction() as connection:
+            for left in await residencies.unclosed(connection, self._device.id):
+                if left.epoch < epoch:
+                    await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "interrupted")
 
     async def _quarantine(self) -> None:
         wanted = self._want()

@@ -29,7 +29,7 @@ LOOK_S = 0.2
 WORK = text("""
     SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
     FROM (SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane) q
-    JOIN models m ON m.id = q.model_id""")
+    JOIN models m ON m.id = q.model_id AND m.served""")
 LIVE = text("SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN ('preparing', 'running', 'cancelling'))")
 FAILURES = text("""
     SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
@@ -142,6 +142,9 @@ class Scheduler:
 
     async def _flip(self, previous: int, target: Target) -> None:
         """Want a residency; only the decision that was first flips the lease."""
+        if not await self._lease.reachable():
+            _log.warning("no flip to %s while Redis is away", target.models)
+            return
         device = self._settings.device.id
         async with self._database.transaction() as connection:
             epoch = await residencies.want(connection, device, previous, target.models, target.cause)

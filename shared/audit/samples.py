@@ -4,7 +4,6 @@ from sqlalchemy import text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.pipelines import registry
-from shared.runtime.states import TERMINAL_JOBS
 
 OWED = """
     SELECT i.ordinal, r FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
@@ -21,7 +20,7 @@ NOT_ASKED_FOR = text(f"""
 MISCOUNTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job AND (
         j.total <> j.repeats * (SELECT count(*) FROM items i WHERE i.dataset_id = j.dataset_id)
-        OR (j.state IN ('running', 'finalizing', 'completed')) AND j.running_at IS NULL)""")
+        OR (j.state IN ('running', 'completed')) AND j.running_at IS NULL)""")
 UNPREPARED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job
     AND (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare') <> :prepares""")
@@ -67,7 +66,7 @@ CHANGED_AFTER = text("""
     SELECT 'samples ' || s.id FROM jobs j JOIN samples s ON s.job_id = j.id
     WHERE j.id = :job AND s.ended_at > j.ended_at ORDER BY s.id""")
 
-TERMINAL = list(TERMINAL_JOBS)
+TERMINAL = ["completed", "failed", "cancelled"]
 
 
 async def all_expanded(audit: Audit) -> list[Violation]:

@@ -95,11 +95,20 @@ INFRASTRUCTURE = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, Failure
 """Kinds that are retried; the last one frees the call's key for the next asker."""
 
 
-class CallFailed(Exception):
-    """Raised by `require()`; uncaught in a pipeline, it ends the sample with that failure's kind."""
+class SampleFailed(Exception):
+    """Raised in a pipeline to end its sample in words; any other exception is a defect and ends it with a traceback."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
+
+
+class CallFailed(SampleFailed):
+    """Raised by `require()`: the sample ends with the call's failure."""
 
     def __init__(self, failure: "Failure") -> None:
-        super().__init__(f"{failure.kind}: {failure.detail}")
+        super().__init__(failure.kind.value, failure.detail)
         self.failure = failure
 
 

@@ -38,7 +38,7 @@ class Effect(StrEnum):
 
     DRAIN = "drain"
     CANCEL = "cancel"
-    """Abort the calls in flight; they go back uncharged."""
+    """Abort the calls in flight; those of living servers go back uncharged."""
     UNLOAD = "unload"
     VERIFY_FREE = "verify_free"
     LOAD = "load"
@@ -53,7 +53,7 @@ TRANSITIONS: dict[tuple[FlipState, Event], tuple[FlipState, tuple[Effect, ...]]]
     (S.CLOSED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
     (S.QUARANTINED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
     (S.OPEN, E.WANTED): (S.DRAINING, (F.DRAIN,)),
-    (S.OPEN, E.SERVER_EXIT): (S.CLOSED, (F.CLOSE, F.UNLOAD)),
+    (S.OPEN, E.SERVER_EXIT): (S.CLOSED, (F.CANCEL, F.CLOSE, F.UNLOAD)),
     (S.DRAINING, E.DRAINED): (S.UNLOADING, (F.CLOSE, F.UNLOAD)),
     (S.DRAINING, E.DRAIN_TIMEOUT): (S.UNLOADING, (F.CANCEL, F.CLOSE, F.UNLOAD)),
     (S.UNLOADING, E.UNLOADED): (S.VERIFY_FREE, (F.VERIFY_FREE,)),
@@ -61,7 +61,7 @@ TRANSITIONS: dict[tuple[FlipState, Event], tuple[FlipState, tuple[Effect, ...]]]
     (S.LOADING, E.LOADED): (S.VERIFY_RESIDENT, (F.VERIFY_RESIDENT,)),
     (S.VERIFY_RESIDENT, E.RESIDENT): (S.OPEN, (F.OPEN,)),
 }
-STEPS = (S.DRAINING, S.UNLOADING, S.VERIFY_FREE, S.LOADING, S.VERIFY_RESIDENT)
+STEPS = (S.OPEN, S.DRAINING, S.UNLOADING, S.VERIFY_FREE, S.LOADING, S.VERIFY_RESIDENT)
 
 
 class FlipMachine:

@@ -15,6 +15,10 @@ class NotGranted(Exception):
     """The guard took no byte of the chunk: another epoch, a drain, or no guard at all. The calls go back uncharged."""
 
 
+class Rejected(Exception):
+    """The guard cannot run the chunk at all: not a matter of epochs, so the calls are charged."""
+
+
 class Broken(Exception):
     """The guard went away while the chunk ran: what it has not answered is suspect."""
 
@@ -32,6 +36,7 @@ class GuardClient:
 
         Raises:
             NotGranted: the guard refused the chunk or cannot be reached.
+            Rejected: the guard answered with an error.
             Broken: the stream ended early.
         """
         body = _ENCODER.encode(RunRequest(epoch=epoch, calls=tuple(calls)))
@@ -39,7 +44,8 @@ class GuardClient:
         try:
             async with self._client.stream("POST", "/run", content=body) as response:
                 if response.status_code != 200:
-                    raise NotGranted(f"HTTP {response.status_code}: {(await response.aread()).decode()[:300]}")
+                    said = f"HTTP {response.status_code}: {(await response.aread()).decode()[:300]}"
+                    raise NotGranted(said) if response.status_code == 409 else Rejected(said)
                 async for line in response.aiter_lines():
                     if line:
                         answered += 1

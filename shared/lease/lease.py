@@ -13,11 +13,12 @@ from redis.exceptions import RedisError
 TTL_S = 15
 RENEW_S = 5
 
-# The epoch only grows: a late writer of an older residency changes nothing.
+# The epoch only grows, and within an epoch the phase: a late writer changes nothing.
 PUBLISH = """
-local stored = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
-if tonumber(ARGV[1]) < stored then return 0 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'phase', ARGV[2], 'models', ARGV[3])
+local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
+local step = tonumber(redis.call('HGET', KEYS[1], 'step') or '0')
+if tonumber(ARGV[1]) < epoch or (tonumber(ARGV[1]) == epoch and tonumber(ARGV[5]) < step) then return 0 end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'phase', ARGV[2], 'models', ARGV[3], 'step', ARGV[5])
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 return 1
 """
@@ -30,6 +31,10 @@ class Phase(StrEnum):
     LOADING = "loading"
     OPEN = "open"
     QUARANTINED = "quarantined"
+
+
+STEPS = tuple(Phase)
+"""The order of the phases within an epoch."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,13 +58,20 @@ class RedisLease:
         self._publish = redis.register_script(PUBLISH)
 
     async def publish(self, epoch: int, phase: Phase, models: Sequence[int] = ()) -> bool:
-        """Write the lease for another TTL; False if a later epoch is there.
+        """Write the lease for another TTL; False if a later epoch or phase is there.
 
         Raises:
             RedisError: Redis does not answer.
         """
-        values = [epoch, phase.value, ",".join(map(str, models)), TTL_S]
+        values = [epoch, phase.value, ",".join(map(str, models)), TTL_S, STEPS.index(phase)]
         return bool(await self._publish(keys=[self._key], args=values))
+
+    async def reachable(self) -> bool:
+        """Whether Redis answers: without it no flip is begun."""
+        try:
+            return bool(await self._redis.ping())
+        except RedisError:
+            return False
 
     async def read(self) -> Lease | None:
         """The lease, or None if there is none or Redis does not answer: then nobody claims leased calls."""

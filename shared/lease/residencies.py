@@ -25,6 +25,7 @@ MOVE = text("""
     WHERE epoch = :epoch AND state NOT IN ('closed', 'quarantined')""")
 STARTED = text("UPDATE residencies SET servers = servers || CAST(:server AS jsonb) WHERE epoch = :epoch")
 MEASURED = text("UPDATE residencies SET measured = measured || CAST(:measured AS jsonb) WHERE epoch = :epoch")
+FORGIVE = text("UPDATE residencies SET state = 'closed' WHERE device = :device AND state = 'quarantined'")
 UNCLOSED = text(f"""
     SELECT {COLUMNS} FROM residencies WHERE device = :device AND state NOT IN ('closed', 'quarantined', 'wanted')
     ORDER BY epoch""")  # noqa: S608
@@ -56,6 +57,11 @@ async def unclosed(connection: AsyncConnection, device: str) -> list[Residency]:
     """Residencies that a guard began and never closed: what a guard finds that comes after a dead one."""
     rows = await connection.execute(UNCLOSED, {"device": device})
     return [_residency(row) for row in rows.mappings()]
+
+
+async def forgive(connection: AsyncConnection, device: str) -> None:
+    """Count quarantined residencies as closed; their reasons stay."""
+    await connection.execute(FORGIVE, {"device": device})
 
 
 async def want(

@@ -19,8 +19,16 @@ from shared.models.chat import ChatFailed, ChatReply
 _declared: set[str] = set()
 
 
+SIGNS_OF_LENGTH = ("exceed_context_size", "max_new_tokens", "must have less than", "maximum context length")
+"""How llama.cpp, TGI (twice) and vLLM say that a prompt does not fit."""
+
+
 class ForeignHost(RuntimeError):
     """A request was about to leave for a host that no operator declared."""
+
+
+UNREADABLE = (ForeignHost, ValueError, AttributeError, TypeError, KeyError, httpx2.HTTPError)
+"""What the client library lets through for an answer that is none."""
 
 
 async def _only_declared(request: httpx2.Request) -> None:
@@ -43,6 +51,7 @@ class OpenAICompatible:
         set_async_client_factory(_client)
         self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout_s)
         self._model = model
+        self._key = api_key
 
     async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
         """Answer one user message.
@@ -61,9 +70,11 @@ class OpenAICompatible:
         except InferenceTimeoutError as error:
             raise ChatFailed(FailureKind.TIMEOUT, str(error)) from error
         except HfHubHTTPError as error:
-            raise _refused(error) from error
+            raise _refused(error, self._key) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
+        except UNREADABLE as error:
+            raise ChatFailed(FailureKind.BACKEND_ERROR, repr(error)) from error
         return _reply(reply)
 
     async def close(self) -> None:
@@ -72,9 +83,11 @@ class OpenAICompatible:
 
 
 def _reply(reply: Any) -> ChatReply:
-    if not reply.choices:
-        raise ChatFailed(FailureKind.BACKEND_ERROR, "the reply holds no choice")
-    choice, usage = reply.choices[0], reply.usage
+    try:
+        choice, usage = reply.choices[0], reply.usage
+        choice.message.content  # noqa: B018 - a choice without a message is no reply
+    except (AttributeError, IndexError, TypeError) as error:
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the reply holds no message: {error}") from error
     return ChatReply(
         text=choice.message.content or "",
         finish_reason=choice.finish_reason or "",
@@ -83,19 +96,20 @@ def _reply(reply: Any) -> ChatReply:
     )
 
 
-def _refused(error: HfHubHTTPError) -> ChatFailed:
-    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server."""
-    body = error.response.text[:500]
+def _refused(error: HfHubHTTPError, key: str | None) -> ChatFailed:
+    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
+
+    A server that echoes the key must not bring it into the database.
+    """
+    body = (error.response.text.replace(key, "***") if key else error.response.text)[:500]
     if error.response.status_code in (400, 413, 422) and _exceeds_context(body):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
     return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {error.response.status_code}: {body}")
 
 
 def _exceeds_context(body: str) -> bool:
-    """llama.cpp says `exceed_context_size_error`, TGI "`inputs` tokens + `max_new_tokens` must be", vLLM "maximum
-    context length"."""
     try:
         text = json.dumps(json.loads(body)).lower()
     except ValueError:
         text = body.lower()
-    return any(sign in text for sign in ("exceed_context_size", "max_new_tokens", "maximum context length"))
+    return any(sign in text for sign in SIGNS_OF_LENGTH)

@@ -7,6 +7,7 @@ the judge does. Everything the decision rests on is returned with it, so that it
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shared.contracts.calls import SampleFailed
 from shared.contracts.samples import GateDecision, GateParams, Strategy
 
 FEWEST_FOR_RHO = 4
@@ -15,8 +16,11 @@ SAME_SCORE = 1e-9
 """Scores within this range of each other are one constant: rounding noise must not make a correlation."""
 
 
-class JudgeUnusable(Exception):
+class JudgeUnusable(SampleFailed):
     """The judge's replies hold no rating too often: ranking by them would be ranking by nothing."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("judge_unusable", detail)
 
 
 class _Correlation(NamedTuple):

@@ -4,6 +4,7 @@ Any process may do it. One short transaction per batch; the row locks are the cl
 Lock order: samples (id), calls (key, by the unique index), queue (new rows only).
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -46,6 +47,7 @@ class Advanced(NamedTuple):
     """Jobs of which samples ended: look whether the job did, too."""
 
 
+_log = logging.getLogger(__name__)
 NOTHING = Advanced(0, frozenset(), frozenset())
 
 
@@ -59,11 +61,12 @@ class Advancer:
 
     async def advance(self, limit: int = 200) -> Advanced:
         """One batch of at most `limit` ready samples."""
-        try:
-            return await self._batch(limit)
-        except CallVanished:
-            # A call failed for good between two statements and left its key: the same batch finds the key free.
-            return await self._batch(limit)
+        while True:
+            try:
+                return await self._batch(limit)
+            except CallVanished:
+                # A call failed for good between two statements and left its key: the same batch finds the key free.
+                _log.info("a call failed while it was being attached to; the batch is done again")
 
     async def _batch(self, limit: int) -> Advanced:
         async with self._database.transaction() as connection:
@@ -75,7 +78,7 @@ class Advancer:
             known = await self._drive(connection, batch)
             written = await record(connection, batch, known)
             await ending.write(connection, [progress for progress in batch if not progress.waits])
-        if written.attached:
+        if written.attached or any(progress.waits and not progress.steps for progress in batch):
             # A reply to a call that was there before may have been committed while this batch was not yet.
             await look_at(self._database, [progress.sample_id for progress in batch if progress.waits])
             await revive(self._database, written.attached)

@@ -5,6 +5,7 @@ A request holds everything that determines the reply and nothing else: texts by 
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from typing import assert_never
 
 import msgspec
@@ -96,7 +97,7 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
     request = msgspec.structs.replace(request, model=pin.hash, nonce=nonce)
     body = canonical.encode(request)
     return Bound(
-        key=canonical.digest(request),
+        key=sha256(body).digest(),
         body=body,
         role=request.role,
         lane=LANES[request.role],

@@ -9,22 +9,17 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, NotFound
-from shared.runtime.claims import PARK
-from shared.runtime.look import revive
+from shared.runtime.parking import park_cancelled
 from shared.storage.database import Database
 
 CANCEL = text("""
     UPDATE jobs SET state = 'cancelling', version = version + 1
-    WHERE public_id = :job AND state IN ('preparing', 'running', 'finalizing') RETURNING id""")
+    WHERE public_id = :job AND state IN ('preparing', 'running') RETURNING id""")
 STATE = text("SELECT id, state FROM jobs WHERE public_id = :job")
 CANCEL_SAMPLES = text("""
     WITH live AS MATERIALIZED (
         SELECT id FROM samples WHERE job_id = :job AND state IN (0, 1) ORDER BY id FOR NO KEY UPDATE)
     UPDATE samples s SET state = 4, ended_at = clock_timestamp() FROM live WHERE s.id = live.id""")
-PENDING = text("""
-    SELECT q.call_id FROM queue q WHERE q.token IS NULL AND q.call_id IN (
-        SELECT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job AND s.state = 4)
-    ORDER BY q.call_id FOR UPDATE SKIP LOCKED""")
 
 
 async def cancel(database: Database, public_id: uuid.UUID) -> None:
@@ -39,7 +34,7 @@ async def cancel(database: Database, public_id: uuid.UUID) -> None:
         if job is None:
             job = await _cancelled_before(connection, public_id)
         await connection.execute(CANCEL_SAMPLES, {"job": job})
-    await park(database, job)
+    await park_cancelled(database)
 
 
 async def _cancelled_before(connection: AsyncConnection, public_id: uuid.UUID) -> int:
@@ -49,11 +44,3 @@ async def _cancelled_before(connection: AsyncConnection, public_id: uuid.UUID) -
     if row.state not in ("cancelling", "cancelled"):
         raise Conflict(f"job {public_id} has {row.state}; only a live job can be cancelled")
     return int(row.id)
-
-
-async def park(database: Database, job: int) -> None:
-    """Take those pending calls of a cancelled job out of the queue that no live sample waits for."""
-    async with database.transaction() as connection:
-        pending = list((await connection.execute(PENDING, {"job": job})).scalars())
-        parked = list((await connection.execute(PARK, {"calls": pending, "token": None})).scalars()) if pending else []
-    await revive(database, parked)

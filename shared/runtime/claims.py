@@ -14,6 +14,7 @@ from sqlalchemy import TextClause, text
 from shared.contracts import canonical
 from shared.contracts.calls import INFRASTRUCTURE, Failure, Lane, Reply
 from shared.runtime.look import look, revive
+from shared.runtime.parking import PARK
 from shared.storage.database import Database
 
 RETRIES = 3
@@ -52,15 +53,6 @@ CLAIM_SUSPECT = text("""
         UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM picked p
         WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq RETURNING q.call_id)
     SELECT c.id, c.key, c.role, c.model_id, c.request FROM claimed JOIN calls c ON c.id = claimed.call_id""")
-# OFFSET 0 keeps the planner on the indexes whatever its statistics say.
-PARK = text("""
-    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id) LEFT JOIN LATERAL (
-        SELECT true AS live FROM steps t,
-            LATERAL (SELECT s.job_id FROM samples s WHERE s.id = t.sample_id AND s.state = 1 OFFSET 0) s,
-            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
-        WHERE t.call_id = u.id LIMIT 1) l ON true
-    WHERE q.call_id = u.id AND q.token IS NOT DISTINCT FROM :token AND l.live IS NULL RETURNING q.call_id""")
-
 ACCEPT = text("""
     WITH locked AS MATERIALIZED (
         SELECT q.call_id FROM queue q WHERE q.call_id = ANY(:calls) AND q.token = :token
@@ -77,14 +69,14 @@ ACCEPT = text("""
         CAST(:completion_tokens AS integer[]), CAST(:finish_reasons AS text[]))
         u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
           completion_tokens, finish_reason) ON u.call_id = l.call_id
-    RETURNING call_id""")
+    ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
 
 LOCK = text(
     "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"
 )
 REJECT = text("""
-    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker)
-    VALUES (:call, :accepted, :token, :outcome, :reply, :worker)""")
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at)
+    VALUES (:call, :accepted, :token, :outcome, :reply, :worker, :device, :epoch, :started, :ended)""")
 RETRY = text("""
     UPDATE queue SET token = NULL, claim_until = NULL, tries = tries + 1,
         not_before = now() + make_interval(secs => :backoff) WHERE call_id = :call""")
@@ -175,10 +167,10 @@ class Claims:
         broken = [answer for answer in answers if _is_infrastructure(answer.reply)]
         whole = [answer for answer in answers if not _is_infrastructure(answer.reply)]
         done = await self._accept(token, whole) if whole else []
-        done += await self._retry(token, broken) if broken else []
-        if done:
-            await look(self._database, done)
-        return done
+        charged, failed = await self._retry(token, broken) if broken else ([], [])
+        if done or failed:
+            await look(self._database, done + failed)
+        return done + charged
 
     async def _accept(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
         answers = sorted(answers, key=lambda answer: answer.call_id)
@@ -186,31 +178,35 @@ class Claims:
         async with self._database.transaction() as connection:
             return list((await connection.execute(ACCEPT, values)).scalars())
 
-    async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
-        """Charge infrastructure failures; returns the calls that failed for good."""
+    async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> tuple[list[int], list[int]]:
+        """Charge infrastructure failures; returns the calls that were charged, and those that failed for good."""
         by_call = {answer.call_id: answer for answer in answers}
         failed = []
         async with self._database.transaction() as connection:
             rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
             for row in rows:
                 final = row.tries + 1 >= RETRIES
-                reply = by_call[row.call_id].reply
-                await connection.execute(REJECT, {**self._rejection(token, row.call_id, reply), "accepted": final})
+                await connection.execute(REJECT, self._rejection(token, by_call[row.call_id], final=final))
                 if final:
                     await connection.execute(GONE, {"call": row.call_id})
                     await connection.execute(FAILED, {"call": row.call_id})
                     failed.append(row.call_id)
                 else:
                     await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
-        return failed
+        return [row.call_id for row in rows], failed
 
-    def _rejection(self, token: uuid.UUID | None, call: int, reply: Reply) -> dict[str, object]:
+    def _rejection(self, token: uuid.UUID, answer: Answered, *, final: bool) -> dict[str, object]:
         return {
-            "call": call,
+            "call": answer.call_id,
+            "accepted": final,
             "token": token,
-            "outcome": outcome_of(reply),
-            "reply": canonical.encode(reply),
+            "outcome": outcome_of(answer.reply),
+            "reply": canonical.encode(answer.reply),
             "worker": self._worker,
+            "device": answer.receipt.device,
+            "epoch": answer.receipt.epoch,
+            "started": answer.receipt.started_at,
+            "ended": answer.receipt.ended_at,
         }
 
     async def release(self, token: uuid.UUID, calls: Sequence[int], pause_s: float = 0.2) -> None:

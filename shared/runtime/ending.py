@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import GateDecision, Outcome
+from shared.runtime.parking import park_cancelled
 from shared.runtime.progress import Progress
 from shared.storage.database import Database
 
@@ -21,7 +22,7 @@ END_SAMPLES = text("""
         ended_at = clock_timestamp()
     FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
         CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
-    WHERE s.id = u.id""")
+    WHERE s.id = u.id AND s.state = 0""")
 PREPARED = text("""
     SELECT j.id, s.state, s.failure, s.detail, o.outcome
     FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3)
@@ -41,13 +42,15 @@ COMPLETE = text("""
     UPDATE jobs j SET state = 'completed', ended_at = clock_timestamp(), version = version + 1
     WHERE j.state = 'running' AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
     RETURNING j.id""")
-# A cancelled job's calls at the guard may still end; once none is claimed for it alone, no new one can start.
+# A cancelled job's calls at the guard may still end. While one is in the queue for it alone, a claim that is not
+# committed yet may hold it, so a pending call counts, too, until it is parked.
 CANCELLED = text("""
     UPDATE jobs j SET state = 'cancelled', ended_at = clock_timestamp(), version = version + 1
     WHERE j.state = 'cancelling' AND NOT EXISTS (
         SELECT 1 FROM samples s JOIN steps t ON t.sample_id = s.id JOIN queue q ON q.call_id = t.call_id
-        WHERE s.job_id = j.id AND q.token IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM steps o JOIN samples w ON w.id = o.sample_id AND w.state = 1 WHERE o.call_id = q.call_id))
+        WHERE s.job_id = j.id AND NOT EXISTS (
+            SELECT 1 FROM steps o JOIN samples w ON w.id = o.sample_id AND w.state = 1 AND w.position = o.position + 1
+            WHERE o.call_id = q.call_id))
     RETURNING j.id""")
 
 
@@ -55,6 +58,8 @@ async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
     """Store the outcomes and end states of samples whose replay ended."""
     if not ended:
         return
+    for progress in ended:
+        _refuse_unstorable(progress)
     completed = [progress for progress in ended if progress.replay.failure is None]
     if completed:
         await connection.execute(INSERT_OUTCOMES, _columns(completed))
@@ -69,6 +74,17 @@ async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
             "details": [detail and detail[:4000].replace("\0", "") for _, detail in failures],
         },
     )
+
+
+def _refuse_unstorable(progress: Progress) -> None:
+    """An outcome that the database cannot hold fails its own sample, not the batch."""
+    result = progress.replay.result
+    try:
+        canonical.encode(result)
+    except (TypeError, ValueError) as error:
+        progress.replay.fail("pipeline_error", f"cannot store the outcome: {error}")
+    if isinstance(result, Outcome) and "\0" in (result.answer or ""):
+        progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
 
 
 def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
@@ -95,6 +111,7 @@ async def finish(database: Database) -> list[int]:
                 await connection.execute(FAIL, {"job": row.id, "reason": reason})
             else:
                 await run(connection, row.id, row.outcome)
+    await park_cancelled(database)
     async with database.transaction() as connection:
         completed = list((await connection.execute(COMPLETE)).scalars())
         return completed + list((await connection.execute(CANCELLED)).scalars())

@@ -16,6 +16,10 @@ from shared.storage.database import Database
 EXPIRED = text("""
     SELECT call_id, lapses, token FROM queue WHERE token IS NOT NULL AND claim_until < now()
     ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")
+# A revival that was overtaken by the reply can leave the row of an answered call: it is dropped, and nobody is charged.
+DROP_ANSWERED = text("""
+    DELETE FROM queue q WHERE q.call_id = ANY(:calls)
+        AND EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = q.call_id AND a.accepted) RETURNING q.call_id""")
 HELD = text("""
     SELECT call_id, lapses, token FROM queue WHERE call_id = ANY(:calls) AND token = :token
     ORDER BY call_id FOR UPDATE""")
@@ -50,8 +54,10 @@ async def lapse(database: Database, worker: str, token: uuid.UUID, calls: Sequen
 
 
 async def _charge(
-    connection: AsyncConnection, rows: Sequence[Row[tuple[int, int, uuid.UUID]]], worker: str
+    connection: AsyncConnection, locked: Sequence[Row[tuple[int, int, uuid.UUID]]], worker: str
 ) -> list[int]:
+    answered = set((await connection.execute(DROP_ANSWERED, {"calls": [row.call_id for row in locked]})).scalars())
+    rows = [row for row in locked if row.call_id not in answered]
     poisoned = [row.call_id for row in rows if row.lapses + 1 >= LAPSES]
     failure = Failure(kind=FailureKind.POISONED, detail=f"{LAPSES} claims of this call lapsed")
     await connection.execute(

@@ -24,8 +24,7 @@ class LibraryCache(Mapping[str, Document]):
     async def ensure(self, connection: AsyncConnection, hashes: Iterable[str]) -> None:
         """Have the documents with these hashes in memory; one statement for those that are not.
 
-        Raises:
-            KeyError: a document is not in the database.
+        A document that the database does not have is missing here, too: whoever reads it gets the KeyError.
         """
         wanted = set(hashes)
         missing = wanted - self._documents.keys()
@@ -33,7 +32,7 @@ class LibraryCache(Mapping[str, Document]):
             rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in sorted(missing)]})
             for row in rows:
                 self._documents[row.hash.hex()] = Document(problem=row.problem, text=row.body)
-        for hash_ in wanted:
+        for hash_ in wanted & self._documents.keys():
             self._documents.move_to_end(hash_)
         while len(self._documents) > max(self._capacity, len(wanted)):
             self._documents.popitem(last=False)

@@ -34,14 +34,15 @@ OVERLOOKED = text("""
 # counted from the attempts, so parking does not clear a poisonous call's record.
 REVIVE = text("""
     INSERT INTO queue (lane, model_id, rank, call_id, lapses)
-    SELECT c.lane, c.model_id, :rank, c.id,
+    SELECT c.lane, c.model_id, w.rank, c.id,
            (SELECT count(*) FROM attempts a WHERE a.call_id = c.id AND NOT a.accepted AND a.outcome = 'lapsed')
-    FROM calls c
-    WHERE c.id = ANY(:calls) AND NOT c.failed
+    FROM calls c, LATERAL (
+        SELECT min(j.rank) AS rank
+        FROM steps t JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1
+        JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') WHERE t.call_id = c.id) w
+    WHERE c.id = ANY(:calls) AND NOT c.failed AND w.rank IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = c.id AND a.accepted)
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
-      AND EXISTS (SELECT 1 FROM steps t JOIN samples s ON s.id = t.sample_id AND s.state = 1
-                  JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') WHERE t.call_id = c.id)
     ORDER BY c.id
     ON CONFLICT (call_id) DO NOTHING RETURNING call_id""")
 ORPHANS = text("""
@@ -74,12 +75,12 @@ async def look_everywhere(database: Database) -> list[int]:
     return await look_at(database, overlooked) if overlooked else []
 
 
-async def revive(database: Database, calls: Sequence[int], rank: int = 100) -> list[int]:
-    """Queue again those of `calls` that are parked although a live sample waits for them."""
+async def revive(database: Database, calls: Sequence[int]) -> list[int]:
+    """Queue again those of `calls` that are parked although a live sample waits for them, as its job ranks."""
     if not calls:
         return []
     async with database.transaction() as connection:
-        return list((await connection.execute(REVIVE, {"calls": sorted(calls), "rank": rank})).scalars())
+        return list((await connection.execute(REVIVE, {"calls": sorted(calls)})).scalars())
 
 
 async def revive_everywhere(database: Database) -> list[int]:

@@ -15,9 +15,10 @@ REGISTER = text("""
     INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib)
     VALUES (:name, :backend, :digest, :version, CAST(:options AS jsonb), :hash, :device, :needs_lease, :footprint_mib)
     ON CONFLICT (hash) DO UPDATE SET registered_at = clock_timestamp(), device = EXCLUDED.device,
-        footprint_mib = EXCLUDED.footprint_mib, needs_lease = EXCLUDED.needs_lease
+        footprint_mib = EXCLUDED.footprint_mib, served = true
     RETURNING id""")
-LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name ORDER BY registered_at DESC LIMIT 1")
+LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
+RETIRE = text("UPDATE models SET served = false WHERE device = :device AND served")
 OF_INDEX = text("""
     SELECT i.kind, m.id, m.hash FROM corpora c
     JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
@@ -39,8 +40,8 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 over name, backend, digest, version and options."""
-        return canonical.digest([self.name, self.backend, self.digest, self.version, self.options])
+        """SHA-256 over name, backend, digest, version, options, and whether it needs the lease."""
+        return canonical.digest([self.name, self.backend, self.digest, self.version, self.options, self.needs_lease])
 
 
 GRADER = ModelIdentity(
@@ -56,6 +57,11 @@ async def register(connection: AsyncConnection, identity: ModelIdentity) -> int:
     return int((await connection.execute(REGISTER, values)).scalar_one())
 
 
+async def retire(connection: AsyncConnection, device: str) -> None:
+    """Mark all models of a device as no longer served; its guard registers those that it serves."""
+    await connection.execute(RETIRE, {"device": device})
+
+
 async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
     """The newest row of the model called `name`.
 
@@ -64,7 +70,7 @@ async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
     """
     row = (await connection.execute(LATEST, {"name": name})).first()
     if row is None:
-        raise Invalid(f"`models.{role}`: no model {name!r} is registered", hint="see GET /v1/models; is the guard up?")
+        raise Invalid(f"`models.{role}`: no guard serves a model {name!r}", hint="see GET /v1/models; is the guard up?")
     return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 
 

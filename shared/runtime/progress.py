@@ -78,9 +78,9 @@ class Progress:
     def _bind(self) -> None:
         try:
             self.bound = tuple(bind(call, self.job.binding, self._repeat) for call in self.replay.calls)
-        except (KeyError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a pipeline yields must end its own sample only
             self.bound = ()
-            self.replay.fail("pipeline_error", f"cannot bind a call: {error}")
+            self.replay.fail("pipeline_error", f"cannot bind a call: {error!r}")
         where = self.replay.position
         if where >= self._recorded:
             self.steps.extend(NewStep(where, slot, bound) for slot, bound in enumerate(self.bound))

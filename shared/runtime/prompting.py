@@ -53,7 +53,7 @@ class Prompting:
                 yield Lapse(call.id) if completion.end is End.LAPSED else Release(call.id)
 
     async def _prompts(self, calls: Sequence[Claimed]) -> tuple[dict[int, ModelCall], list[Answered]]:
-        """Model calls by id, and the failures of those whose template is no longer installed."""
+        """Model calls by id, and the failures of those whose template or document is not there."""
         requests = {call.id: _REQUEST.decode(call.request) for call in calls}
         async with self._database.transaction() as connection:
             references = {ref.doc for request in requests.values() for ref in _references(request)}
@@ -62,8 +62,8 @@ class Prompting:
         for call in calls:
             try:
                 prompts[call.id] = self._model_call(call, requests[call.id])
-            except TemplateChanged as error:
-                refused.append(_refused(call, str(error)))
+            except (TemplateChanged, KeyError) as error:
+                refused.append(_refused(call, repr(error)))
         return prompts, refused
 
     def _model_call(self, call: Claimed, request: Request) -> ModelCall:

@@ -21,14 +21,18 @@ ENQUEUE = text("""
     SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:ranks AS smallint[]),
                          CAST(:calls AS bigint[]))""")
 EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
-QUEUED = text("SELECT call_id FROM queue WHERE call_id = ANY(:calls)")
+PARKED = text("""
+    SELECT u.id FROM unnest(CAST(:calls AS bigint[])) u(id)
+    WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = u.id)
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = u.id AND a.accepted)""")
 INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
                          CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
 WAIT = text("""
     UPDATE samples s SET state = 1, position = u.position
-    FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position) WHERE s.id = u.id""")
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
+    WHERE s.id = u.id AND s.state = 0""")
 
 
 class CallVanished(Exception):
@@ -62,7 +66,7 @@ async def record(connection: AsyncConnection, batch: Sequence[Progress], known: 
     if waiting:
         positions = [progress.replay.position + 1 for progress in waiting]
         await connection.execute(WAIT, {"samples": [p.sample_id for p in waiting], "positions": positions})
-    return Written(frozenset(wanted[key][1].lane for key in created), attached)
+    return Written(frozenset(bound.lane for key, (_, bound) in wanted.items() if ids[key] in fresh), attached)
 
 
 async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
@@ -107,7 +111,7 @@ async def _parked(connection: AsyncConnection, attached: Sequence[int]) -> set[i
     """Those of `attached` that nobody has queued: this batch brings them back, so they count as its own."""
     if not attached:
         return set()
-    return set(attached) - set((await connection.execute(QUEUED, {"calls": attached})).scalars())
+    return set((await connection.execute(PARKED, {"calls": attached})).scalars())
 
 
 async def _insert_steps(

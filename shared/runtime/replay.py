@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Call, CallFailed, Failure, Grade, Graded, Reply, Yielded
+from shared.contracts.calls import Call, Failure, Grade, Graded, Reply, SampleFailed, Yielded
 from shared.contracts.samples import Item, Outcome, Steps
 
 T = TypeVar("T")
@@ -47,8 +47,8 @@ class Replay(Generic[T]):
                 value = []  # a pipeline that yields no calls waits for nothing
         except StopIteration as stop:
             self.result = stop.value
-        except CallFailed as failed:
-            self.failure = (failed.failure.kind.value, failed.failure.detail)
+        except SampleFailed as failed:
+            self.failure = (failed.kind, failed.detail)
         except Exception:  # noqa: BLE001 - a defect in one pipeline must end this sample only, and say where
             self.failure = ("pipeline_error", traceback.format_exc(limit=-4))
 

@@ -9,9 +9,12 @@ from shared.runtime.look import look_everywhere, revive_everywhere
 from shared.storage.database import Database
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
+# A calibration that has ended is work, too: its job's samples are about to come.
 READY = text("""
     SELECT EXISTS (SELECT 1 FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
-                   WHERE s.state = 0)""")
+                   WHERE s.state = 0)
+        OR EXISTS (SELECT 1 FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3)
+                   WHERE j.state = 'preparing')""")
 
 
 async def sweep(database: Database, worker: str) -> set[Lane]:

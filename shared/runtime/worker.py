@@ -5,16 +5,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from sqlalchemy import text
 
-from shared.contracts.calls import Lane
+from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.lease.guard_client import Broken, NotGranted
 from shared.lease.lease import RedisLease
 from shared.queue import Ticker
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import Answered, Claim, Claims
+from shared.runtime.claims import Answered, Claim, Claims, Receipt
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.lapses import lapse
 from shared.runtime.windows import windows
@@ -27,7 +28,7 @@ POLL_S = 0.25
 # Models that need no lease first: what they answer gives the leased ones work.
 SOURCES = text("""
     SELECT m.id, m.needs_lease FROM models m
-    WHERE EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
+    WHERE m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
     ORDER BY m.needs_lease, m.id""")
 
 _log = logging.getLogger(__name__)
@@ -146,6 +147,9 @@ class Worker:
         except Broken as broken:
             _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
             await lapse(self._database, self._name, claim.token, sorted(open_calls))
+        except Exception as error:  # noqa: BLE001 - a defect of an executor must not look like a dead worker
+            _log.exception("chunk of %d failed", len(open_calls))
+            await self._fail(claim, open_calls, repr(error))
         except asyncio.CancelledError:
             # Told to stop: the executor has aborted what it ran, nobody is to blame.
             await self._claims.release(claim.token, sorted(open_calls))
@@ -160,6 +164,13 @@ class Worker:
         stale = {answer.call_id for answer in answers} - set(accepted)
         if stale:
             _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
+
+    async def _fail(self, claim: Claim, calls: set[int], detail: str) -> None:
+        """Charge calls that could not be executed; they are tried again, and fail in words."""
+        now = datetime.now(UTC)
+        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail[:500])
+        receipt = Receipt(started_at=now, ended_at=now)
+        await self._commit(claim, [Answered(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)])
 
     async def _give_back(self, claim: Claim, batch: list[Answered | Lapse | Release]) -> None:
         released = [each.call_id for each in batch if isinstance(each, Release)]

@@ -212,10 +212,6 @@ async def test_a_call_that_cannot_be_bound_ends_its_sample_only(
     assert await job_states(database) == ["completed"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Progress._bind catches KeyError and ValueError only: the exception rolls the whole batch back, for ever",
-)
 @pytest.mark.parametrize("yielded", [None, "a question", Generate(template="cot", question="?", context=5)])  # type: ignore[arg-type]
 async def test_a_pipeline_that_yields_nonsense_ends_its_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch, yielded: object
@@ -237,7 +233,6 @@ async def test_a_pipeline_that_yields_nonsense_ends_its_sample_only(
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="ending.write encodes the outcome outside any guard: the whole batch rolls back")
 async def test_an_outcome_that_cannot_be_stored_ends_its_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +289,6 @@ async def test_a_sample_that_is_ready_for_no_reason_goes_back_to_waiting(
     assert await sample_states(database) == [2]
 
 
-@pytest.mark.xfail(strict=True, reason="no look after the commit when the batch records no new step")
 async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

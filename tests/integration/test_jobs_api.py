@@ -42,7 +42,7 @@ async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
         ({"corpus": "none"}, 404, "no corpus 'none'"),
         ({"pipeline": "none"}, 422, "closed-book"),
         ({"pipeline": "dense", "corpus": None}, 422, "`corpus`"),
-        ({"models": {"judge": "none"}}, 422, "no model 'none'"),
+        ({"models": {"judge": "none"}}, 422, "no guard serves a model 'none'"),
         ({"models": {"cook": "a-judge"}}, 422, "no role 'cook'"),
     ],
 )

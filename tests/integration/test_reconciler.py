@@ -279,7 +279,6 @@ async def test_a_server_that_dies_closes_its_residency(rig: Rig) -> None:
     assert await rig.row(again) == ("open", "")
 
 
-@pytest.mark.xfail(strict=True, reason="the servers that live are stopped under their calls, which lapse as suspects")
 async def test_the_death_of_one_server_does_not_charge_the_calls_of_another(database: Database) -> None:
     """They killed nothing: they come back released."""
     rig = await Rig(database, Device(budget_mib=2 * MIB)).register()
@@ -355,10 +354,7 @@ class Outage:
         "closed",
         "unloading",
         "loading",
-        pytest.param(
-            "open",
-            marks=pytest.mark.xfail(strict=True, reason="a failure of the last step is lost: stuck in `loading`"),
-        ),
+        "open",
     ],
 )
 async def test_a_database_that_is_away_in_any_step_leads_to_quarantine(

@@ -225,9 +225,6 @@ async def test_lanes_with_work_are_those_with_pending_calls_or_ready_samples(dat
     assert await lanes_with_work(database) == set()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a queue row of an answered call is claimed and charged: attempts_accepted is violated"
-)
 async def test_a_queue_row_of_an_answered_call_does_not_stop_the_sweeper(database: Database) -> None:
     """A revival whose snapshot is older than the reply can leave one; it is dropped, and nothing is charged for it."""
     taken = await pending(database)

@@ -121,7 +121,6 @@ class BrokenBroker:
         self.sent.append(queue)
 
 
-@pytest.mark.xfail(strict=True, reason="the mark of a tick that was not sent stays and hides the next ones for 30 s")
 async def test_a_tick_that_could_not_be_sent_does_not_hide_the_next(redis: Redis) -> None:
     """Else the sweeper repeats it in vain."""
     broker = BrokenBroker()
@@ -183,7 +182,6 @@ def test_publishing_does_not_hang_on_a_dead_broker(app: Celery) -> None:
     assert app.conf.task_publish_retry_policy["max_retries"] <= 3
 
 
-@pytest.mark.xfail(strict=True, reason="not set: a SIGTERM waits for the running tick without a limit of its own")
-def test_a_soft_shutdown_lets_a_tick_end(app: Celery) -> None:
-    """Longer than a tick, so that stopping a worker repeats nothing."""
-    assert app.conf.worker_soft_shutdown_timeout > TICK_S
+def test_a_shutdown_lets_a_drain_give_its_calls_back(app: Celery) -> None:
+    """A drain that is told to stop needs no more than a second; more would only hold up the stop."""
+    assert 5 <= app.conf.worker_soft_shutdown_timeout <= 30

@@ -154,7 +154,6 @@ async def test_a_client_that_goes_away_cancels_its_calls_upstream() -> None:
     assert ends(await other) == [End.ANSWERED]
 
 
-@pytest.mark.xfail(strict=True, reason="a cancel scope interrupts the clean-up too, before the calls are counted out")
 async def test_a_client_that_goes_away_does_not_hold_the_device() -> None:
     """The web framework cancels by scopes, which cancel every `await` of the clean-up as well."""
     server = PuppetServer()
@@ -247,7 +246,6 @@ async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> 
     assert (second.failure, second.text) == (None, "re: 2")
 
 
-@pytest.mark.xfail(strict=True, reason="an exception that is no ChatFailed breaks the stream of the whole chunk")
 async def test_an_unforeseen_error_of_one_call_leaves_its_neighbours_alone() -> None:
     """A bug in an adapter is that call's failure, not the chunk's."""
     server = PuppetServer()

@@ -132,7 +132,7 @@ def test_a_call_that_cannot_be_bound_fails_the_sample() -> None:
     failed = progress(A, Judge(rubric="reasoning-quality", document="aa"))
     failed.consume([stored("one")])
     assert not failed.waits
-    assert failed.replay.failure == ("pipeline_error", "cannot bind a call: 'judge'")
+    assert failed.replay.failure == ("pipeline_error", "cannot bind a call: KeyError('judge')")
     assert [(step.position, step.slot) for step in failed.steps] == [(0, 0)]
 
 

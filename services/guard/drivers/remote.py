@@ -10,7 +10,7 @@ from shared.contracts.calls import Decoding
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.models import ModelIdentity
-from shared.settings import Model
+from shared.settings import Device, Model
 
 PROBE_S = 5.0
 
@@ -18,10 +18,11 @@ PROBE_S = 5.0
 class RemoteDriver:
     """An OpenAI-compatible or TGI server that the operator named."""
 
-    def __init__(self, name: str, model: Model) -> None:
+    def __init__(self, name: str, model: Model, device: Device) -> None:
         if model.url is None:
             raise DriverError(f"model {name!r}: driver `remote` needs a `url`")
         self._name = name
+        self._device = device
         self._url = model.url
         self._key = os.environ.get(model.api_key_env) if model.api_key_env else None
 
@@ -34,6 +35,7 @@ class RemoteDriver:
             digest=info.get("model_sha"),
             version=str(info.get("version", "")),
             options={"url": self._url},
+            device=self._device.id,
         )
 
     async def start(self) -> "RemoteServer":

@@ -1,0 +1,30 @@
+"""Parking: calls that no live sample waits for leave the queue; a new waiter revives them (`look.revive`)."""
+
+from sqlalchemy import text
+
+from shared.runtime.look import revive
+from shared.storage.database import Database
+
+# OFFSET 0 keeps the planner on the indexes whatever its statistics say.
+PARK = text("""
+    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id) LEFT JOIN LATERAL (
+        SELECT true AS live FROM steps t,
+            LATERAL (SELECT s.job_id FROM samples s
+                     WHERE s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1 OFFSET 0) s,
+            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
+        WHERE t.call_id = u.id LIMIT 1) l ON true
+    WHERE q.call_id = u.id AND q.token IS NOT DISTINCT FROM :token AND l.live IS NULL RETURNING q.call_id""")
+PENDING = text("""
+    SELECT q.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 4
+    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
+    JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
+    WHERE j.state = 'cancelling' ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
+
+
+async def park_cancelled(database: Database) -> None:
+    """Take the pending calls of cancelling jobs out of the queue, those excepted that a live sample waits for."""
+    async with database.transaction() as connection:
+        pending = list((await connection.execute(PENDING)).scalars())
+        parked = list((await connection.execute(PARK, {"calls": pending, "token": None})).scalars()) if pending else []
+    # A waiter may have come while the calls were being parked: look after the commit.
+    await revive(database, parked)
