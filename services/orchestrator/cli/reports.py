@@ -36,6 +36,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "model calls", found["model_calls"]
     yield "calls made", counted(found["calls_made"]) or "none"
     yield "calls reused", counted(found["calls_reused"]) or "none"
+    yield "calls lapsed", found["calls_lapsed"] and f"{found['calls_lapsed']}, which may have run twice"
     yield "seconds", timing(found["stages"])
 
 

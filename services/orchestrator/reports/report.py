@@ -73,6 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     model_calls: int
     calls_made: dict[str, int]
     calls_reused: dict[str, int]
+    calls_lapsed: int
     stages: dict[str, Stage]
     residencies: tuple[Residency, ...]
     by_level: dict[str, Accuracy]
@@ -148,5 +149,5 @@ EXAMPLE: dict[str, Any] = {
     "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
     "extraction": {"ok": 497, "missing": 3}, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
-    "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "parse_failures": 4,
+    "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0, "parse_failures": 4,
 }  # fmt: skip

@@ -19,6 +19,8 @@ STAGES = text(f"""{MINE}
     SELECT c.role, count(*) FILTER (WHERE mine.made) AS made, count(*) FILTER (WHERE NOT mine.made) AS reused,
         count(a.id) FILTER (WHERE mine.made) AS executed,
         count(*) FILTER (WHERE a.outcome IN ('unparsed', 'truncated')) AS unparsed,
+        count(*) FILTER (WHERE mine.made AND EXISTS (
+            SELECT 1 FROM attempts l WHERE l.call_id = c.id AND NOT l.accepted AND l.outcome = 'lapsed')) AS lapsed,
         min(a.started_at) FILTER (WHERE mine.made) AS first, max(a.ended_at) FILTER (WHERE mine.made) AS last
     FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
     GROUP BY c.role""")  # noqa: S608 - constants
@@ -53,6 +55,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Executed judge, rerank and generate calls made by this job."""
     calls_made: dict[str, int]
     calls_reused: dict[str, int]
+    calls_lapsed: int
+    """Calls made by this job whose worker, guard or model server went away at least once: they may have run twice."""
     parse_failures: int
     """Judge replies without a rating, among all that the job refers to."""
     stages: dict[str, Stage]
@@ -69,6 +73,7 @@ async def work(connection: AsyncConnection, job: int) -> Work:
         model_calls=sum(stages[role].executed for role in MODEL_ROLES if role in stages),
         calls_made={role: stage.made for role, stage in stages.items()},
         calls_reused={role: stage.reused for role, stage in stages.items()},
+        calls_lapsed=sum(row.lapsed for row in rows.values()),
         parse_failures=rows["judge"].unparsed if "judge" in rows else 0,
         stages=stages,
         residencies=await residencies(connection, sorted({row.epoch for row in loads})),
