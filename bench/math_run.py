@@ -35,14 +35,14 @@ def main() -> None:
         upload(api, "datasets", "math-dev-3-changed", b"".join(changed(lines)))
         upload(api, "datasets", "math-slice", b"".join(lines[:SLICE]))
         print(HEADER)
-        job(api, "the main job", "math-dev")
-        job(api, "the same job again", "math-dev")
-        job(api, "three items changed", "math-dev-3-changed")
-        job(api, "one anchor changed", "math-dev", params={"anchors": {"negative": ANCHOR}})
+        job(api, "the-main-job", "math-dev")
+        job(api, "the-same-job-again", "math-dev")
+        job(api, "three-items-changed", "math-dev-3-changed")
+        job(api, "one-anchor-changed", "math-dev", params={"anchors": {"negative": ANCHOR}})
         shorter = {"max_tokens": 256}
-        job(api, f"{SLICE} items, greedy, 5 repeats", "math-slice", repeats=5, params={"generate": shorter})
+        job(api, f"{SLICE}-items-greedy-5-repeats", "math-slice", repeats=5, params={"generate": shorter})
         warm = {"generate": {**shorter, "temperature": 0.7}}
-        job(api, f"{SLICE} items, temperature 0.7, 5 repeats", "math-slice", repeats=5, params=warm)
+        job(api, f"{SLICE}-items-temperature-0.7-5-repeats", "math-slice", repeats=5, params=warm)
 
 
 COLUMNS = (

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from services.orchestrator.stack import passwords, ports
+from services.orchestrator.stack import passwords
 from services.orchestrator.stack import postgres as pg
 from services.orchestrator.stack import redis as rd
 
@@ -52,19 +52,23 @@ class RunningStack:
 
     def kill(self, name: str) -> None:
         """SIGKILL one of the services with all its children."""
-        pid = next(child["pid"] for child in self.status()["stack"]["children"] if child["name"] == name)
+        pid = self._child(name)["pid"]
         for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
             process.kill()
 
     def redis_url(self) -> str:
         """Its Redis."""
-        port = ports.remembered(self.data_dir, ("redis",))["redis"]
-        return rd.Redis(self.data_dir / "redis", port=port, passwords=passwords.remembered(self.data_dir)).url()
+        secret = passwords.remembered(self.data_dir)
+        return rd.Redis(self.data_dir / "redis", port=self._child("redis")["port"], passwords=secret).url()
 
     def database_url(self) -> str:
         """Its database, as the application's role."""
-        port = ports.remembered(self.data_dir, ("postgres",))["postgres"]
-        return pg.Postgres(self.data_dir / "postgres", port=port, passwords=passwords.remembered(self.data_dir)).url()
+        secret = passwords.remembered(self.data_dir)
+        return pg.Postgres(self.data_dir / "postgres", port=self._child("postgres")["port"], passwords=secret).url()
+
+    def _child(self, name: str) -> Document:
+        found: Document = next(each for each in self.status()["stack"]["children"] if each["name"] == name)
+        return found
 
     def furnish(self, folder: Path, *, items: int) -> None:
         """A corpus and a dataset of the problem world, both called "world"."""

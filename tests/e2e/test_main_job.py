@@ -17,7 +17,7 @@ from tests.running import RunningStack, ended, mathrag, running_stack
 @pytest.fixture(scope="session")
 def gate_job(stack: RunningStack) -> str:
     """The paper's pipeline, run to its end."""
-    job = stack.submit("the main job")
+    job = stack.submit("the-main-job")
     assert stack.wait(job, ended)["state"] == "completed"
     return job
 
@@ -56,7 +56,7 @@ def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: s
 def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack: RunningStack, gate_job: str) -> None:
     """Repeats draw anew only where there is something to draw."""
     params = {"generate": {"temperature": 0.7}}
-    job = stack.submit("five repeats", repeats=5, params=params)
+    job = stack.submit("five-repeats", repeats=5, params=params)
     stack.wait(job, ended)
     made = stack.get(f"/v1/jobs/{job}/report")["calls_made"]
     assert made["generate"] == 5 * 60

@@ -67,7 +67,8 @@ def test_a_report_in_words_names_every_figure() -> None:
         "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
         "strict": figure, "disagreements": 1, "extraction": {"ok": 2}, "truncated": 1, "failures": {"timeout": 1},
         "grading_failures": {}, "parse_failures": 3, "unscored": 0, "duplicates_dropped": 2, "gate": None,
-        "model_loads": 2, "model_calls": 4, "calls_made": {"judge": 2}, "calls_reused": {}, "calls_lapsed": 0, "stages": {"judge": stage},
+        "model_loads": 2, "model_calls": 4, "calls_made": {"judge": 2}, "calls_reused": {},
+        "calls_lapsed": 0, "stages": {"judge": stage},
         "by_level": {"5": figure}, "by_subject": {},
     }  # fmt: skip
     said = dict(lines(report))
