@@ -134,7 +134,7 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True, tag="rated"):
 
     @property
     def quality(self) -> float:
-        """(rating - 1) / 4, in [0, 1] (seed document 000, section 3.2.2)."""
+        """(rating - 1) / 4, in [0, 1] (the MathRAG-Gate paper, section 3.2.2)."""
         return (self.rating - 1) / 4
 
 

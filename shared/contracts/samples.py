@@ -59,7 +59,7 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibration of the gate. tau: seed document 000, section 3.3."""
+    """Calibration of the gate. tau: the MathRAG-Gate paper, section 3.3."""
 
     tau: float = 0.45
     items: int = 50

@@ -1,4 +1,4 @@
-"""dense: the best documents by vector search, as they come (seed document 000, section 3.1)."""
+"""dense: the best documents by vector search, as they come (the MathRAG-Gate paper, section 3.1)."""
 
 from shared.contracts.calls import Generate, require
 from shared.contracts.samples import Library, Params, Sample, Steps

@@ -1,4 +1,4 @@
-"""hybrid: dense and sparse lists fused by reciprocal rank (seed document 000, section 3.1)."""
+"""hybrid: dense and sparse lists fused by reciprocal rank (the MathRAG-Gate paper, section 3.1)."""
 
 from shared.contracts.calls import Generate, require
 from shared.contracts.samples import Library, Params, Sample, Steps

@@ -1,4 +1,4 @@
-"""sparse: the best documents by BM25, as they come (seed document 000, section 3.1)."""
+"""sparse: the best documents by BM25, as they come (the MathRAG-Gate paper, section 3.1)."""
 
 from shared.contracts.calls import Generate, require
 from shared.contracts.samples import Library, Params, Sample, Steps

@@ -1,4 +1,4 @@
-"""The confidence gate: may rules stand in for the judge on this corpus? (seed document 000, section 3.3)
+"""The confidence gate: may rules stand in for the judge on this corpus? (the MathRAG-Gate paper, section 3.3)
 
 Both score the same calibration documents. rho > tau: they agree, the cheap rules do. rho <= tau, or no rho at all:
 the judge does. Everything the decision rests on is returned with it, so that it can be recomputed bit for bit.

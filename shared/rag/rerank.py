@@ -1,4 +1,4 @@
-"""Reranking by reasoning quality and, a little, by retrieval rank (seed document 000, section 5.3: 0.9 and 0.1)."""
+"""Reranking by reasoning quality and, a little, by retrieval rank (the MathRAG-Gate paper, 5.3: 0.9 and 0.1)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-r"""Rule-RQP: how well a text is reasoned, judged by its form alone (seed document 000, section 3.2.1).
+r"""Rule-RQP: how well a text is reasoned, judged by its form alone (the MathRAG-Gate paper, section 3.2.1).
 
 S_rule = length * (0.3 logic + 0.3 structure + 0.25 math + 0.15 box), every part in [0, 1]. The weights are the
 paper's. The paper names a normalisation and a length penalty without giving them; these are ours:

@@ -2,12 +2,15 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
 import pytest
 from redis.asyncio import Redis
 
+from shared.lease import residencies
+from shared.runtime import models
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -136,9 +139,9 @@ async def test_the_catalogue_names_what_a_job_may_ask_for(api: Api) -> None:
     assert pipelines["mathrag-gate"]["calibrated"]
     assert not pipelines["dense"]["calibrated"]
     assert all(pipeline["summary"] for pipeline in pipelines.values())
-    models = {model["name"]: model for model in await api.get("/v1/models")}
-    assert not models["world-judge"]["registered"]
-    assert not {"url", "api_key_env", "path"} & models["world-judge"].keys()
+    known = {model["name"]: model for model in await api.get("/v1/models")}
+    assert not known["world-judge"]["registered"]
+    assert not {"url", "api_key_env", "path"} & known["world-judge"].keys()
 
 
 async def test_readiness_names_what_is_missing_and_the_fix(api: Api, redis_url: str) -> None:
@@ -156,6 +159,25 @@ async def test_readiness_names_what_is_missing_and_the_fix(api: Api, redis_url: 
             "ready": True,
             "checks": (await api.http.get("/readyz")).json()["checks"],
         }
+
+
+async def test_a_quarantined_device_is_not_ready_and_says_why(api: Api, database: Database) -> None:
+    """Nobody should have to read the guard's log to learn why nothing moves."""
+    async with database.transaction() as connection:
+        epoch = await residencies.want(connection, "cpu:0", 0, [1], "first")
+        assert epoch is not None
+        await residencies.move(connection, epoch, "quarantined", datetime.now(UTC), "load: no file")
+    checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
+    assert checks["device"]["detail"] == "cpu:0 is quarantined: load: no file"
+    assert "restarted" in checks["device"]["fix"]
+
+
+async def _serve_models(database: Database) -> None:
+    async with database.transaction() as connection:
+        for name in ("world-judge", "world-generator"):
+            await models.register(
+                connection, ModelIdentity(name=name, backend="scripted", digest="1", needs_lease=True)
+            )
 
 
 async def test_health_asks_nobody(api: Api) -> None:

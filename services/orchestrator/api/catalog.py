@@ -13,7 +13,8 @@ from shared.settings import Settings
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
 REGISTERED = text("""
-    SELECT DISTINCT ON (name) name, digest FROM models WHERE name = ANY(:names) ORDER BY name, registered_at DESC""")
+    SELECT DISTINCT ON (name) name, digest FROM models WHERE served AND name = ANY(:names)
+    ORDER BY name, registered_at DESC""")
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):

