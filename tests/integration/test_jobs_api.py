@@ -172,12 +172,17 @@ async def test_a_quarantined_device_is_not_ready_and_says_why(api: Api, database
     assert "restarted" in checks["device"]["fix"]
 
 
-async def _serve_models(database: Database) -> None:
+async def test_a_model_that_no_guard_serves_any_more_is_missed_before_a_job_asks_for_it(
+    api: Api, database: Database
+) -> None:
+    """Readiness names it, and a job that would wait for it for ever is refused."""
     async with database.transaction() as connection:
-        for name in ("world-judge", "world-generator"):
-            await models.register(
-                connection, ModelIdentity(name=name, backend="scripted", digest="1", needs_lease=True)
-            )
+        await models.retire(connection, "cpu:0")
+    checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
+    assert checks["models"]["detail"] == "no guard serves a-generator, a-judge"
+    refused = await api.http.post("/v1/jobs", json={"name": "j", "dataset": "items", "pipeline": "closed-book"})
+    assert refused.status_code == 422
+    assert "no guard serves a model" in refused.json()["detail"]
 
 
 async def test_health_asks_nobody(api: Api) -> None:
