@@ -20,5 +20,5 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """One stack for all faults: that it survives them all is the point."""
     folder = tmp_path_factory.mktemp("faults")
     with running_stack(folder / "data") as running:
-        running.furnish(folder / "world", items=300)
+        running.furnish(folder / "world", items=600)
         yield running

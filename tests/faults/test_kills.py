@@ -42,8 +42,9 @@ def test_a_killed_process_costs_at_most_what_was_in_flight(
     """The job completes without help, nothing is lost or doubled, and few calls ran twice."""
     job = stack.submit(f"{stage}-{percent}-{victim}", **JOB)
     goal = calls_by_stage[stage] * percent // 100
-    stack.wait(job, lambda document: _done(document, stage) >= goal)
+    document = stack.wait(job, lambda document: _done(document, stage) >= goal)
     stack.kill(victim)
+    cost("killed after", f"{_done(document, stage)} of {calls_by_stage[stage]} {stage} calls")
     _assert_whole(stack, job, cost)
 
 
