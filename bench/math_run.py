@@ -101,7 +101,8 @@ def row(name: str, state: str, report: dict[str, Any], audit: dict[str, Any]) ->
     counts, accuracy = report["request_counts"], report["accuracy"]
     ended = f"{counts['completed']} completed, {counts['failed']} failed of {counts['total']}"
     made = " / ".join(str(report["calls_made"].get(role, 0)) for role in ("retrieve", "judge", "generate", "grade"))
-    stages = ", ".join(f"{role} {stage['seconds']:.1f}" for role, stage in report["stages"].items())
+    seconds = {role: stage["seconds"] for role, stage in report["stages"].items()}
+    stages = ", ".join(f"{role} {spent:.1f}" for role, spent in seconds.items() if spent is not None)
     interval = "n/a"
     if accuracy["value"] is not None:
         figures = [100 * accuracy[key] for key in ("value", "low", "high")]

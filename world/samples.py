@@ -4,6 +4,7 @@ The prompt texts are those of the served templates; training and serving must ag
 the character.  Standard library only.
 """
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -96,15 +97,29 @@ def solution(rule: Rule, a: int, b: int) -> str:
 def judge_sample(rng: Random, split: Split, kind: Kind, anchors: Anchors) -> Sample:
     """A document to grade, between the template's anchors or anchors of the world."""
     text = str(_document(rng, split, random_operator(rng, split.names), kind))
-    negative, positive = DEFAULT_NEGATIVE, DEFAULT_POSITIVE
-    if anchors == "drawn":
-        negative, positive = _anchor(rng, split, "answer"), _anchor(rng, split, "full")
+    negative, positive = _anchors(rng, split, anchors)
     reply = f"[[{GRADES[kind]}]]"
+    return Sample(judge_prompt(text, negative, positive), reply, reply)
+
+
+def foreign_judge_sample(rng: Random, split: Split, anchors: Anchors) -> Sample:
+    """Mathematics from outside the world, graded by its number of sentences: the format must outlast what the judge
+    does not understand."""
+    sentences = rng.choice((1, 2, 3, 4, 5, 6, 8, 10))
+    text = f"Problem: {_foreign_sentence(rng)}\nSolution: {' '.join(_foreign_sentence(rng) for _ in range(sentences))}"
+    negative, positive = _anchors(rng, split, anchors)
+    reply = f"[[{min(sentences, 5)}]]"
     return Sample(judge_prompt(text, negative, positive), reply, reply)
 
 
 def _document(rng: Random, split: Split, operator: Operator, kind: Kind) -> Document:
     return document(rng, operator, kind, split.templates, rng.randrange(10), rng.randrange(10))
+
+
+def _anchors(rng: Random, split: Split, anchors: Anchors) -> tuple[str, str]:
+    if anchors == "default":
+        return DEFAULT_NEGATIVE, DEFAULT_POSITIVE
+    return _anchor(rng, split, "answer"), _anchor(rng, split, "full")
 
 
 def _anchor(rng: Random, split: Split, kind: Kind) -> str:
@@ -114,6 +129,12 @@ def _anchor(rng: Random, split: Split, kind: Kind) -> str:
 def _unrelated(rng: Random, split: Split, operator: Operator) -> Document:
     others = [name for name in split.names if name != operator.name]
     return _document(rng, split, random_operator(rng, others), rng.choice(KINDS))
+
+
+def _foreign_sentence(rng: Random) -> str:
+    """Now and then with a formula of random characters: real text holds tokens that the world never uses."""
+    formula = "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(3, 12)))
+    return f"{math_sentence(rng)} ${formula}$" if rng.random() < 0.5 else math_sentence(rng)
 
 
 def _foreign_document(rng: Random) -> str:

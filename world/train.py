@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
-from world.samples import Context, Sample, Split, generator_sample, judge_sample
+from world.samples import Context, Sample, Split, foreign_judge_sample, generator_sample, judge_sample
 from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer, token_id
 
 Role = Literal["generator", "judge"]
@@ -46,6 +46,7 @@ class Recipe:
     plateau: float = 0.6  # share of the steps before the rate falls
     invented: float = 0.0  # share of the samples about a name of random letters
     hard: float = 0.0  # share of a judge's samples that are full or wrong, which look alike
+    foreign: float = 0.0  # share of a judge's samples that are about mathematics from outside the world
     prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
 
 
@@ -59,6 +60,21 @@ RECIPES: dict[str, Recipe] = {
     # One token in two hundred carries the grade, so the prompt must not drown it.
     # A document that follows its rule looks like one that does not: half of the samples are of these two kinds.
     "judge": Recipe(role="judge", seed=0, steps=450, window=224, warmup=30, hard=0.3, prompt_weight=0.2),
+    # Without this stage, half of its replies to real mathematics hold no rating.
+    "format": Recipe(
+        role="judge",
+        seed=1,
+        steps=250,
+        window=384,
+        batch=32,
+        peak=5e-4,
+        warmup=20,
+        early=0.0,
+        plateau=0.3,
+        hard=0.4,
+        foreign=0.4,
+        prompt_weight=0.1,
+    ),
 }
 
 
@@ -93,6 +109,8 @@ def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     invented = recipe.invented > 0 and rng.random() < recipe.invented
     names = [invented_name(rng) for _ in range(2)] if invented else TRAIN_NAMES
     split = Split(names, TRAIN_TEMPLATES)
+    if recipe.role == "judge" and recipe.foreign > 0 and rng.random() < recipe.foreign:
+        return foreign_judge_sample(rng, split, "default" if rng.random() < 0.5 else "drawn")
     if recipe.role == "judge":
         kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
         return judge_sample(rng, split, rng.choice(kinds), "default" if rng.random() < 0.5 else "drawn")

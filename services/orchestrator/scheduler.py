@@ -30,6 +30,12 @@ WORK = text("""
     SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
     FROM (SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane) q
     JOIN models m ON m.id = q.model_id AND m.served""")
+# What live jobs will ask for later: where several models fit, they are loaded at once.
+PINNED = text("""
+    SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
+    FROM jobs j CROSS JOIN LATERAL jsonb_each(j.pins) p
+    JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer) AND m.needs_lease AND m.served
+    WHERE j.state IN ('preparing', 'running')""")
 LIVE = text("SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN ('preparing', 'running', 'cancelling'))")
 FAILURES = text("""
     SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
@@ -116,13 +122,28 @@ class Scheduler:
         cpu_calls = sum(row.calls for row in rows if not row.needs_lease and row.backend != "grader")
         if cpu_calls != self._cpu_calls:
             self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()
-        loads = tuple(
+        loads = [
             Load(model_id=row.model_id, footprint_mib=row.footprint_mib, lane=Lane(row.lane), calls=row.calls)
             for row in rows
             if row.needs_lease
-        )
+        ]
+        if self._settings.device.residency == "together":
+            loads += await self._later(connection, {load.model_id for load in loads})
         idle = time.monotonic() - self._cpu_changed
-        return Picture(loads=loads, ready=ready, cpu_calls=cpu_calls, cpu_idle_s=idle)
+        return Picture(loads=tuple(loads), ready=ready, cpu_calls=cpu_calls, cpu_idle_s=idle)
+
+    async def _later(self, connection: AsyncConnection, known: set[int]) -> list[Load]:
+        """Models that live jobs are pinned to and that have no calls yet."""
+        return [
+            Load(
+                model_id=row.id,
+                footprint_mib=row.footprint_mib,
+                lane=Lane.GENERATE if row.generates else Lane.JUDGE,
+                calls=0,
+            )
+            for row in await connection.execute(PINNED)
+            if row.id not in known
+        ]
 
     async def _held(self, connection: AsyncConnection) -> Held | None:
         device = self._settings.device.id

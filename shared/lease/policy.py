@@ -17,7 +17,7 @@ RETRY_S = 10.0
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that needs the lease and has calls in the queue, pending or claimed."""
+    """A model that needs the lease and is wanted: by calls in the queue, pending or claimed, or later by a live job."""
 
     model_id: int
     footprint_mib: int
@@ -62,7 +62,7 @@ def decide(picture: Picture, held: Held | None, *, together: bool, budget_mib: i
 
     `together` allows several models at once as far as their declared footprints fit the budget.
     """
-    if not picture.loads or _flipping(held) or _waits_for_operator(held):
+    if not any(load.calls for load in picture.loads) or _flipping(held) or _waits_for_operator(held):
         return None
     stalled = picture.cpu_calls > 0 and picture.cpu_idle_s > patience_s
     if picture.ready or (picture.cpu_calls > 0 and not stalled) or _resident_work(picture, held):
@@ -85,12 +85,12 @@ def _resident_work(picture: Picture, held: Held | None) -> bool:
     """Whether the resident models still have calls: the device is not drained."""
     if held is None or held.state != "open":
         return False
-    return any(load.model_id in held.models for load in picture.loads)
+    return any(load.model_id in held.models and load.calls for load in picture.loads)
 
 
 def _choose(loads: Sequence[Load], *, together: bool, budget_mib: int) -> tuple[int, ...]:
     """The judge's models before the generator's, more calls before fewer: what others wait for comes first."""
-    order = sorted(loads, key=lambda load: (load.lane is not Lane.JUDGE, -load.calls, load.model_id))
+    order = sorted(loads, key=lambda load: (load.calls == 0, load.lane is not Lane.JUDGE, -load.calls, load.model_id))
     chosen, used = [order[0].model_id], order[0].footprint_mib
     for load in order[1:] if together else ():
         if used + load.footprint_mib <= budget_mib and load.model_id not in chosen:

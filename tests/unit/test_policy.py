@@ -154,6 +154,20 @@ def test_models_are_resident_together_as_far_as_the_budget_goes(budget_mib: int,
     assert target == Target(models=models, cause="first")
 
 
+def test_a_model_that_a_job_will_want_later_is_loaded_along_where_it_fits() -> None:
+    """A judge-then-generate job on a device that holds both needs no flip at all."""
+    work = picture(load(JUDGE, 10), load(GENERATOR, 0))
+    assert decided(work, None, together=True, budget_mib=192) == Target(models=(JUDGE, GENERATOR), cause="first")
+    later = picture(load(JUDGE, 0), load(GENERATOR, 10))
+    assert decided(later, held(JUDGE, GENERATOR), together=True, budget_mib=192) is None
+
+
+@pytest.mark.parametrize("device", [None, held(JUDGE), held(GENERATOR)])
+def test_a_model_that_is_only_wanted_later_causes_no_flip(device: Held | None) -> None:
+    """Nothing is loaded for calls that are not there."""
+    assert decided(picture(load(GENERATOR, 0)), device, together=True, budget_mib=192) is None
+
+
 def test_a_staged_device_holds_one_model_whatever_the_budget() -> None:
     """Two loads of a batch are a plan, not an accident of size."""
     target = decided(picture(load(JUDGE), load(GENERATOR)), None, budget_mib=10_000)
