@@ -4,12 +4,13 @@ import asyncio
 import uuid
 
 import pytest
+from sqlalchemy import text
 
 from shared.errors import Conflict, NotFound
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
-from shared.runtime.claims import Claim
+from shared.runtime.claims import CLAIM, Claim
 from shared.runtime.sweeper import lanes_with_work, sweep
 from shared.storage.database import Database
 from tests.integration.scene import (
@@ -161,6 +162,24 @@ async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(dat
     await answer(database, taken, calls=taken.calls[1:])
     await ending.finish(database)
     assert await job_states(database) == ["cancelled"]
+
+
+async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database: Database) -> None:
+    """The cancel cannot see it, but it sees that the calls are queued for this job alone."""
+    job = await running(database)
+    taking = {"lane": "generate", "model": await scalar(database, "SELECT max(model_id) FROM queue"), "n": 9}
+    async with database.transaction() as claiming:
+        await claiming.execute(CLAIM, {**taking, "token": uuid.uuid4(), "ttl": 60})
+        await cancel(database, job)
+        await ending.finish(database)
+        assert await job_states(database) == ["cancelling"]
+    await ending.finish(database)
+    assert await job_states(database) == ["cancelling"]
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE queue SET token = NULL, claim_until = NULL"))
+    await ending.finish(database)
+    assert await job_states(database) == ["cancelled"]
+    assert await scalar(database, "SELECT count(*) FROM queue") == 0
 
 
 async def test_claimed_calls_that_another_job_waits_for_do_not_hold_back_a_cancel(database: Database) -> None:
