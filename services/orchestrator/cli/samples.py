@@ -71,7 +71,7 @@ def print_sample(found: Any) -> None:
 def _step(step: Any) -> tuple[object, ...]:
     attempt = step["attempt"] or {}
     place = f"{step['position']}.{step['slot']}"
-    source = "this job" if step["created"] else "reused"
+    source = "this sample" if step["created"] else "shared"
     answered = (attempt.get("outcome", "open"), attempt.get("epoch"), _seconds(attempt))
     return place, step["role"], step["key"][:12], step["model"], *answered, source
 
