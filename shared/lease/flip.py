@@ -74,6 +74,6 @@ class FlipMachine:
         """The effects of `event`; a failure in any step quarantines, an event out of place does nothing."""
         if event is Event.FAILED and self.state in STEPS:
             self.state = FlipState.QUARANTINED
-            return (Effect.CANCEL, Effect.QUARANTINE, Effect.UNLOAD)
+            return (Effect.CANCEL, Effect.UNLOAD, Effect.QUARANTINE)
         self.state, effects = TRANSITIONS.get((self.state, event), (self.state, ()))
         return effects

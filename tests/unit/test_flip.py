@@ -50,7 +50,7 @@ def test_every_transition_of_the_design(
 def test_any_failure_in_a_flip_quarantines(state: FlipState) -> None:
     """Calls are aborted, the reason is published, and what was loaded is freed."""
     flip = machine(state)
-    assert flip.on(E.FAILED) == (F.CANCEL, F.QUARANTINE, F.UNLOAD)
+    assert flip.on(E.FAILED) == (F.CANCEL, F.UNLOAD, F.QUARANTINE)
     assert flip.state is S.QUARANTINED
 
 
