@@ -91,10 +91,7 @@ class Auditor:
         """Have the documents that the replies mention; a replay that reads one that is gone will say so."""
         read = (_read(0, reply) for reply in set(replies))
         hashes = mentioned(found.reply for found in read if found is not None and found.reply is not None)
-        try:
-            await self._library.ensure(self._audit.connection, hashes)
-        except KeyError:
-            return
+        await self._library.ensure(self._audit.connection, hashes)
 
 
 def _read(call: int, raw: bytes | None) -> Answer | None:
