@@ -1,6 +1,7 @@
 """The main job on the real stack: real servers, real models, every figure read back as a user would."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,14 @@ from shared.settings import REPOSITORY, Model, Settings
 from shared.storage.database import Database
 from tests.running import RunningStack, ended, mathrag, running_stack
 
+JUDGED = {"params": {"gate": {"tau": 1.0}}}
+"""Whatever rho is, the judge rates every candidate."""
+
 
 @pytest.fixture(scope="session")
 def gate_job(stack: RunningStack) -> str:
     """The paper's pipeline, run to its end."""
-    job = stack.submit("the-main-job")
+    job = stack.submit("the-main-job", **JUDGED)
     assert stack.wait(job, ended)["state"] == "completed"
     return job
 
@@ -41,12 +45,14 @@ def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_jo
     sample = stack.get(f"/v1/jobs/{gate_job}/samples/0")
     roles = {step["role"] for step in sample["steps"]}
     assert {"retrieve", "judge", "generate"} <= roles
-    assert all(step["accepted"]["epoch"] for step in sample["steps"] if step["role"] in ("judge", "generate"))
+    assert all(step["attempt"]["epoch"] for step in sample["steps"] if step["role"] in ("judge", "generate"))
+    assert all(step["digest"] for step in sample["steps"])
+    assert not any("question" in step["request"]["values"] for step in sample["steps"] if step["role"] == "judge")
 
 
 def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: str) -> None:
     """Everything is reused, and the report says so."""
-    again = stack.submit("again")
+    again = stack.submit("again", **JUDGED)
     stack.wait(again, ended)
     first, second = (stack.get(f"/v1/jobs/{job}/report") for job in (gate_job, again))
     assert (second["model_calls"], second["model_loads"]) == (0, 0)
@@ -101,7 +107,8 @@ def test_the_demo_ends_well_and_other_seeds_give_other_figures(tmp_path: Path) -
     outputs = [_demo(seed, tmp_path / str(seed)) for seed in (1, 2)]
     for output in outputs:
         assert all(name in output for name in ("closed-book", "dense", "sparse", "hybrid", "mathrag-gate"))
-    first, second = ([line for line in output.splitlines() if "accuracy" in line] for output in outputs)
+    first, second = (re.findall(r"^\S+: .* of 100$", output, re.MULTILINE) for output in outputs)
+    assert len(first) == len(second) == 5
     assert first != second
 
 
