@@ -36,7 +36,7 @@ def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         code, said = run("up", "--data-dir", str(tmp_path), "--port", str(port))
-    assert code == 1
+    assert code == 5
     assert f"error: port {port} is in use" in said
     assert f"mathrag up --port {port + 1}" in said
     assert list(tmp_path.iterdir()) == []
@@ -46,7 +46,7 @@ def test_second_up_is_refused(tmp_path: Path) -> None:
     """Where a stack runs, another one is refused with the command that stops the first."""
     with lock.hold(tmp_path):
         code, said = run("up", "--data-dir", str(tmp_path), "--port", "0")
-    assert code == 1
+    assert code == 5
     assert "runs already" in said
     assert f"mathrag down --data-dir {tmp_path}" in said
 

@@ -6,19 +6,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from services.orchestrator.cli.failures import reported
 from services.orchestrator.stack import lock, ports, state
 from services.orchestrator.stack.children import Stack
 from services.orchestrator.stack.children import stack as build
 from services.orchestrator.stack.supervisor import LOGS, Supervisor
-from shared.errors import Conflict, MathragError, Unavailable
+from shared.errors import Conflict, Unavailable
 from shared.settings import load
 
 DETACHED_S = 180.0
@@ -36,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the state as JSON.")
 
 def up(detach: Detach = False, data_dir: DataDir = None, port: Port = None) -> None:
     """Start PostgreSQL, Redis and all services, and keep them running."""
-    with _errors():
+    with reported(as_json=False):
         built = _build(data_dir, port)
         if detach:
             _detached(built)
@@ -184,14 +184,3 @@ def _child(child: state.ChildState) -> str:
 
 def _row(name: str, phase: str, pid: object, port: object, restarts: object) -> str:
     return f"  {name:<14}{phase:<14}{pid!s:>8}{port!s:>8}{restarts!s:>10}"
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except MathragError as error:
-        typer.echo(f"{ERROR}{error.message}", err=True)
-        if error.hint:
-            typer.echo(f"{FIX}{error.hint}", err=True)
-        raise typer.Exit(1) from None
