@@ -1,6 +1,20 @@
 """What all rings share."""
 
+from pathlib import Path
+
 import pytest
+
+RINGS = ("integration", "e2e", "faults")
+"""Folders whose tests carry the folder's name as their marker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test with its ring."""
+    here = Path(__file__).parent
+    for item in items:
+        ring = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if ring in RINGS:
+            item.add_marker(ring)
 
 
 @pytest.fixture(scope="session")

@@ -24,11 +24,6 @@ def digest(value: Any) -> bytes:
     return hashlib.sha256(encode(value)).digest()
 
 
-def text_hash(text: str) -> str:
-    """SHA-256 of a text in hex, after `normalise`."""
-    return hashlib.sha256(normalise(text).encode()).hexdigest()
-
-
 def normalise(text: str) -> str:
     """NFC with unified line ends and no outer blanks: what counts as the same text.
 

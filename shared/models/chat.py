@@ -1,10 +1,8 @@
-"""The port of a model that answers one prompt, and what can go wrong with it."""
-
-from typing import Protocol
+"""What a model says to one prompt, and what can go wrong with it."""
 
 import msgspec
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import FailureKind
 
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,19 +21,3 @@ class ChatFailed(Exception):
         super().__init__(f"{kind.value}: {detail}")
         self.kind = kind
         self.detail = detail
-
-
-class ChatModel(Protocol):
-    """A model behind whatever protocol."""
-
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
-        """Answer one user message.
-
-        Raises:
-            ChatFailed: with a typed kind.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Close connections."""
-        ...

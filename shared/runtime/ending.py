@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.samples import GateDecision, Outcome
+from shared.contracts.samples import Outcome
 from shared.runtime.parking import park_cancelled
 from shared.runtime.progress import Progress
 from shared.storage.database import Database
@@ -119,7 +118,5 @@ async def finish(database: Database) -> list[int]:
 
 async def run(connection: AsyncConnection, job: int, prepared: bytes | None) -> None:
     """Set a preparing job to running and insert its samples, once."""
-    if prepared is not None:
-        msgspec.json.decode(prepared, type=GateDecision)
     if (await connection.execute(RUN, {"job": job, "prepared": prepared})).first():
         await connection.execute(EXPAND, {"job": job})

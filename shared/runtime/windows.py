@@ -1,13 +1,13 @@
 """Group what a stream yields by time, so that a slow model commits each reply alone and a fast one in batches."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def windows(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> AsyncIterator[list[T]]:
+async def windows(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> AsyncGenerator[list[T], None]:
     """Batches of what arrives within `seconds` of the first; its error is raised after what came before."""
     arrived: asyncio.Queue[T | None] = asyncio.Queue()
 

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.lease.guard_client import Broken, NotGranted
@@ -136,11 +137,12 @@ class Worker:
         renewing = asyncio.create_task(self._renew(claim, open_calls))
         executor = self._executors[claim.calls[0].role]
         try:
-            async for batch in windows(executor.run(claim.calls, epoch), self._limits.window_ms / 1000):
-                await self._commit(claim, [each for each in batch if isinstance(each, Answered)])
-                await self._give_back(claim, batch)
-                open_calls -= {each.call_id for each in batch}
-                self._progress.set()
+            async with aclosing(windows(executor.run(claim.calls, epoch), self._limits.window_ms / 1000)) as batches:
+                async for batch in batches:
+                    await self._commit(claim, [each for each in batch if isinstance(each, Answered)])
+                    await self._give_back(claim, batch)
+                    open_calls -= {each.call_id for each in batch}
+                    self._progress.set()
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             await self._claims.release(claim.token, sorted(open_calls))
@@ -181,8 +183,13 @@ class Worker:
             await lapse(self._database, self._name, claim.token, lapsed)
 
     async def _renew(self, claim: Claim, open_calls: set[int]) -> None:
-        """Keep the claim while the chunk runs; on an event loop that only waits, this is never late."""
-        with suppress(asyncio.CancelledError):
-            while True:
-                await asyncio.sleep(self._limits.claim_ttl_s / 3)
+        """Keep the claim while the chunk runs; on an event loop that only waits, this is never late.
+
+        A database that is away for one renewal must not cost the claim: there are two more before it lapses.
+        """
+        while True:
+            await asyncio.sleep(self._limits.claim_ttl_s / 3)
+            try:
                 await self._claims.renew(claim.token, sorted(open_calls))
+            except (SQLAlchemyError, OSError) as error:
+                _log.warning("claim not renewed, trying again: %r", error)

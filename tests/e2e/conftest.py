@@ -1,18 +1,10 @@
 """The whole embedded stack, once."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.running import RunningStack, running_stack
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder starts the whole stack."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
 
 
 @pytest.fixture(scope="session")

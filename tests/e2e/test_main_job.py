@@ -69,10 +69,11 @@ def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack:
     assert made.get("judge", 0) == 0
 
 
-def test_both_models_together_are_refused_by_the_budget() -> None:
-    """The shipped settings cannot be fooled into co-residency: staged is what the device can do."""
+def test_the_shipped_budget_holds_either_shipped_model_and_not_both() -> None:
+    """So the two stages are what the device can do; the refusal itself is tested on a guard."""
     settings = Settings()
-    assert sum(model.footprint_mib for model in settings.models.values()) > settings.device.budget_mib
+    footprints = [model.footprint_mib for model in settings.models.values()]
+    assert max(footprints) <= settings.device.budget_mib < sum(footprints)
 
 
 def test_a_generator_in_the_judges_place_shows_as_parse_failures(tmp_path: Path) -> None:

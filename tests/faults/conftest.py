@@ -1,18 +1,10 @@
 """A real stack on the shipped models, whose processes the tests kill."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.running import RunningStack, running_stack
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder kills real processes."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.faults)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from signal import Signals
 
 import pytest
@@ -24,13 +23,6 @@ TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablen
 
 # Nothing here needs to survive a power cut.
 UNSAFE = {"fsync": "off", "full_page_writes": "off"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is the integration ring."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.integration)
 
 
 @contextmanager

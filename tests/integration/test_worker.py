@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from shared.contracts.calls import Lane
 from shared.lease.guard_client import Broken, NotGranted
@@ -263,6 +264,31 @@ async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatc
         await generator(database, Slow(), claim_ttl_s=0.03).drain()
     assert again.is_set()
     assert await sample_states(database) == [2] * 3
+
+
+async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that is away for a moment must not turn a living worker's calls into suspects."""
+    await pending(database, items=1)
+    tries: list[int] = []
+    again = asyncio.Event()
+
+    async def failing_once(self: Claims, token: object, calls: Sequence[int]) -> list[int]:
+        tries.append(len(calls))
+        if len(tries) == 1:
+            raise OperationalError("renew", {}, Exception("the database is starting up"))
+        again.set()
+        return list(calls)
+
+    class Slow(ScriptedExecutor):
+        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+            await again.wait()
+            for call in calls:
+                yield answered(call)
+
+    monkeypatch.setattr(Claims, "renew", failing_once)
+    async with asyncio.timeout(60):
+        await generator(database, Slow(), claim_ttl_s=0.03).drain()
+    assert await sample_states(database) == [2]
 
 
 async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) -> None:
