@@ -17,14 +17,13 @@ from services.retriever.ports import Backend, Index
 from services.retriever.searches import Search, answer
 from services.retriever.shelf import Problems, Shelf
 from services.retriever.sparse import Bm25
+from shared.contracts.calls import MAX_QUESTION
 from shared.errors import Invalid, MathragError, TooLarge
 from shared.models.static_embeddings import StaticEmbedder
 from shared.settings import Settings
 from shared.storage.database import Database
 
 MAX_SEARCHES = 256
-MAX_QUESTION = 32_768
-"""Characters."""
 MAX_K = 1_000
 MAX_BODY = 16 << 20
 """Bytes of a request."""

@@ -33,6 +33,10 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True):
         canonical.finite(self.temperature, "temperature")
 
 
+MAX_QUESTION = 32_768
+"""Characters of a question: refused at upload, so that no search of a whole chunk fails over one of them."""
+
+
 class Retrieve(msgspec.Struct, frozen=True, kw_only=True, tag="retrieve"):
     """Search one index; near-duplicates of the question are dropped by the retriever and counted."""
 

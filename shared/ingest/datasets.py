@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from shared.contracts.calls import MAX_QUESTION
 from shared.errors import InvalidLine
 from shared.ingest import lines
 from shared.ingest.corpora import SUBJECTS
@@ -72,6 +73,9 @@ def _question(fields: Fields, source: str, line: int) -> str:
     question = lines.text(fields, name, source, line).strip()
     if not question:
         raise EmptyText(source, line, f"`{name}` is empty; write the question or remove the line")
+    if len(question) > MAX_QUESTION:
+        said = f"`{name}` has {len(question)} characters, a question may have {MAX_QUESTION}; shorten it"
+        raise InvalidLine(source, line, said)
     return question
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.contracts.calls import MAX_QUESTION
 from shared.errors import Invalid, InvalidLine
 from shared.ingest.datasets import DatasetItem, read_dataset, read_dataset_line
 from shared.ingest.lines import EmptyText
@@ -113,6 +114,14 @@ def test_empty_question_is_told_apart() -> None:
     """As an empty document is."""
     with pytest.raises(EmptyText, match="`question` is empty"):
         read(question=" ")
+
+
+def test_a_question_that_no_search_would_take_is_refused_with_its_line() -> None:
+    """Found while it runs, it would fail the whole chunk of searches that it is in."""
+    longest = json.dumps({"question": "x" * MAX_QUESTION})
+    assert len(read_dataset_line(longest, "q.jsonl", 1).question) == MAX_QUESTION
+    with pytest.raises(InvalidLine, match=r"q.jsonl, line 7: `question` has 32769 characters"):
+        read_dataset_line(json.dumps({"question": "x" * (MAX_QUESTION + 1)}), "q.jsonl", 7)
 
 
 def test_repeated_id_names_both_lines() -> None:
