@@ -9,9 +9,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.contracts.calls import Judge
 from shared.contracts.samples import Item, Params
 from shared.errors import Invalid, NotFound
 from shared.pipelines import registry
+from shared.pipelines.mathrag_gate import RUBRIC
 from shared.runtime import ending, models
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
@@ -127,8 +129,10 @@ def _probe(submission: Submission, pins: dict[str, Pin]) -> None:
     item = Item(ordinal=0, question="?")
     prepare = registry.get(submission.pipeline).prepare
     replay = job.start(item, 0, {}) if prepare is None else job.prepare([item], {})
+    # The judge is asked later, but what is wrong with its anchors can be said now.
+    anchored = (Judge(rubric=RUBRIC, document=""),) if params.anchors else ()
     try:
-        for call in replay.calls:
+        for call in (*replay.calls, *anchored):
             bind(call, job.binding, 0)
     except KeyError as missing:
         raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
         ({"pipeline": "hybrid", "corpus": None}, Invalid, "`corpus`.*hybrid.*needs one"),
         ({"pipeline": "dense", "corpus": None}, Invalid, "`corpus`.*dense.*needs one"),
         ({"pipeline": "mathrag-gate", "corpus": None}, Invalid, "`corpus`.*mathrag-gate.*needs one"),
+        ({"params": {"anchors": {"no_such_slot": "?"}}}, Invalid, "`params`.*reasoning-quality.*no_such_slot"),
     ],
 )
 async def test_what_does_not_exist_is_refused_by_name(

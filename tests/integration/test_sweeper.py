@@ -173,9 +173,14 @@ async def test_a_mute_judge_may_be_passed_over_if_the_job_says_so(database: Data
 
 
 async def test_an_anchor_without_a_slot_fails_the_job_and_names_it(database: Database) -> None:
-    """The rubric cannot be bound: said once, for the job, and not a sample at a time."""
+    """Refused at submit; a slot that an upgrade took away is said once, for the job, and not a sample at a time."""
     await furnish(database, items=2)
-    await submit_job(database, params={"anchors": {"no_such_slot": "?"}})
+    await submit_job(database, params={"anchors": {"negative": "?"}})
+    await run_sql(
+        database,
+        "UPDATE jobs SET params = convert_to(replace(convert_from(params, 'UTF8'), '\"negative\"', '\"no_such_slot\"'),"
+        " 'UTF8')",
+    )
     await drain(database, ScriptedExecutor())
     assert await job_states(database) == ["failed"]
     assert "no_such_slot" in str(await scalar(database, "SELECT reason FROM jobs"))
