@@ -3,11 +3,18 @@
 One base carries the HTTP status; one handler turns it into a problem.
 
 MathragError
+├── BadRequest            400   (a header or cursor that is malformed)
+├── Unauthorized          401
+├── Forbidden             403
 ├── NotFound              404
 ├── Conflict              409
+├── PreconditionFailed    412
+├── TooLarge              413
 ├── Invalid               422   (field named)
 │   └── InvalidLine       422   (line named)
-├── TooLarge              413
+├── PreconditionRequired  428
+├── TooMany               429
+├── NotImplementedYet     501
 └── Unavailable           503
 """
 
@@ -22,6 +29,27 @@ class MathragError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+class BadRequest(MathragError):
+    """A header or cursor is malformed; the message names it."""
+
+    status = 400
+    kind = "bad_request"
+
+
+class Unauthorized(MathragError):
+    """No API key, or one that is not valid."""
+
+    status = 401
+    kind = "unauthorized"
+
+
+class Forbidden(MathragError):
+    """The API key lacks the scope that this needs."""
+
+    status = 403
+    kind = "forbidden"
 
 
 class NotFound(MathragError):
@@ -60,6 +88,34 @@ class TooLarge(MathragError):
 
     status = 413
     kind = "too_large"
+
+
+class PreconditionFailed(MathragError):
+    """It has changed since the caller looked."""
+
+    status = 412
+    kind = "precondition_failed"
+
+
+class PreconditionRequired(MathragError):
+    """The caller must say which version it means."""
+
+    status = 428
+    kind = "precondition_required"
+
+
+class TooMany(MathragError):
+    """More at once than the operator allows; later it may work."""
+
+    status = 429
+    kind = "too_many"
+
+
+class NotImplementedYet(MathragError):
+    """The name is reserved."""
+
+    status = 501
+    kind = "not_implemented"
 
 
 class Unavailable(MathragError):

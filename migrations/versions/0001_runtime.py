@@ -6,6 +6,8 @@ Revises:
 
 from alembic import op
 
+from migrations.scripts import run
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -236,22 +238,9 @@ GRANT SELECT ON alembic_version TO mathrag_app;
 """
 
 
-def _statements(sql: str) -> list[str]:
-    """asyncpg prepares one statement at a time: split at semicolons that end a line, outside $$ bodies."""
-    statements, body, quoted = [], "", False
-    for line in sql.strip().splitlines():
-        body += line + "\n"
-        quoted ^= line.count("$$") % 2 == 1
-        if line.endswith(";") and not quoted:
-            statements.append(body.strip())
-            body = ""
-    return statements
-
-
 def upgrade() -> None:
     for part in (CONTENT, RUNTIME, APPEND_ONLY):
-        for statement in _statements(part):
-            op.get_bind().exec_driver_sql(statement)
+        run(part)
 
 
 def downgrade() -> None:

@@ -50,6 +50,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish_reason: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_ms: float | None = None
+    completion_ms: float | None = None
+    """Time that the model server says it spent on the prompt, and on the completion."""
     failure: FailureKind | None = None
     detail: str = ""
     end: End = End.ANSWERED

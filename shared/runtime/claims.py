@@ -59,16 +59,19 @@ ACCEPT = text("""
         ORDER BY q.call_id FOR UPDATE),
     gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
-                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason)
+                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
+                          completion_ms, trace_id)
     SELECT l.call_id, true, :token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
-           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason
+           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
+           u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
         CAST(:calls AS bigint[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]), CAST(:devices AS text[]),
         CAST(:epochs AS bigint[]), CAST(:started AS timestamptz[]), CAST(:ended AS timestamptz[]),
         CAST(:concurrency AS smallint[]), CAST(:prompt_hashes AS bytea[]), CAST(:prompt_tokens AS integer[]),
-        CAST(:completion_tokens AS integer[]), CAST(:finish_reasons AS text[]))
+        CAST(:completion_tokens AS integer[]), CAST(:finish_reasons AS text[]), CAST(:prompt_ms AS real[]),
+        CAST(:completion_ms AS real[]), CAST(:trace_ids AS text[]))
         u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
-          completion_tokens, finish_reason) ON u.call_id = l.call_id
+          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
 
 LOCK = text(
@@ -120,6 +123,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     finish_reason: str | None = None
+    prompt_ms: float | None = None
+    completion_ms: float | None = None
+    trace_id: str | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,4 +251,7 @@ def _columns(answers: Sequence[Answered]) -> dict[str, object]:
         "prompt_tokens": [receipt.prompt_tokens for receipt in receipts],
         "completion_tokens": [receipt.completion_tokens for receipt in receipts],
         "finish_reasons": [receipt.finish_reason for receipt in receipts],
+        "prompt_ms": [receipt.prompt_ms for receipt in receipts],
+        "completion_ms": [receipt.completion_ms for receipt in receipts],
+        "trace_ids": [receipt.trace_id for receipt in receipts],
     }
