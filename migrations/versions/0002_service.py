@@ -105,7 +105,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
 END $$;
-COMMENT ON FUNCTION refuse_change() IS 'a purge deletes as the owner, who says so; the application may not delete at all';
+COMMENT ON FUNCTION refuse_change() IS 'a purge deletes as the owner, who says so; the application may not';
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON records FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON job_events FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON operations FOR EACH ROW EXECUTE FUNCTION refuse_change();
