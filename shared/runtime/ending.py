@@ -1,12 +1,13 @@
 """How samples and jobs end. Every statement is guarded by the state it leaves, so running it twice is harmless."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import Outcome
+from shared.runtime.finalising import empty_chain, finalise
 from shared.runtime.parking import park_cancelled
 from shared.runtime.progress import Progress
 from shared.storage.database import Database
@@ -22,10 +23,16 @@ END_SAMPLES = text("""
     FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
         CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
     WHERE s.id = u.id AND s.state = 0""")
+# What brings each live job nearer to its end now; one look at the few that are live.
+DUE = text("""
+    SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND CASE j.state
+        WHEN 'preparing' THEN EXISTS (
+            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3))
+        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+        ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id""")
 PREPARED = text("""
-    SELECT j.id, s.state, s.failure, s.detail, o.outcome
-    FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3)
-    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.state = 'preparing'""")
+    SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = :job AND s.kind = 'prepare' AND s.state IN (2, 3)""")
 RUN = text("""
     UPDATE jobs SET state = 'running', prepared = :prepared, running_at = clock_timestamp(), version = version + 1
     WHERE id = :job AND state = 'preparing' RETURNING id""")
@@ -35,22 +42,23 @@ EXPAND = text("""
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN generate_series(0, j.repeats - 1) r
     WHERE j.id = :job ORDER BY r, i.ordinal""")
 FAIL = text("""
-    UPDATE jobs SET state = 'failed', reason = :reason, ended_at = clock_timestamp(), version = version + 1
+    UPDATE jobs SET state = 'failed', reason = :reason, chain = :chain, ended_at = clock_timestamp(),
+        version = version + 1
     WHERE id = :job AND state = 'preparing'""")
-COMPLETE = text("""
-    UPDATE jobs j SET state = 'completed', ended_at = clock_timestamp(), version = version + 1
-    WHERE j.state = 'running' AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+FINALIZE = text("""
+    UPDATE jobs j SET state = 'finalizing', version = version + 1
+    WHERE j.id = :job AND j.state = 'running'
+        AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
     RETURNING j.id""")
 # A cancelled job's calls at the guard may still end. While one is in the queue for it alone, a claim that is not
 # committed yet may hold it, so a pending call counts, too, until it is parked.
-CANCELLED = text("""
-    UPDATE jobs j SET state = 'cancelled', ended_at = clock_timestamp(), version = version + 1
-    WHERE j.state = 'cancelling' AND NOT EXISTS (
+DRAINED = text("""
+    SELECT j.id FROM jobs j
+    WHERE j.id = :job AND j.state = 'cancelling' AND NOT EXISTS (
         SELECT 1 FROM samples s JOIN steps t ON t.sample_id = s.id JOIN queue q ON q.call_id = t.call_id
         WHERE s.job_id = j.id AND NOT EXISTS (
             SELECT 1 FROM steps o JOIN samples w ON w.id = o.sample_id AND w.state = 1 AND w.position = o.position + 1
-            WHERE o.call_id = q.call_id))
-    RETURNING j.id""")
+            WHERE o.call_id = q.call_id))""")
 
 
 async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
@@ -102,18 +110,47 @@ def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
 
 
 async def finish(database: Database) -> list[int]:
-    """End or expand every job that can be: prepared ones run, drained ones complete; returns the ended jobs."""
+    """Bring every job on that can be: prepared ones run or fail, drained ones are finalised; returns the ended ones.
+
+    Called after every batch that ended a sample: one statement while no job is due.
+    """
     async with database.transaction() as connection:
-        for row in (await connection.execute(PREPARED)).all():
-            if row.outcome is None:
-                reason = f"{row.failure}: {row.detail}"
-                await connection.execute(FAIL, {"job": row.id, "reason": reason})
-            else:
-                await run(connection, row.id, row.outcome)
-    await park_cancelled(database)
+        due = (await connection.execute(DUE)).all()
+    if any(row.state == "cancelling" for row in due):
+        await park_cancelled(database)
+    return [row.id for row in due if await _STEPS[row.state](database, row.id)]
+
+
+async def _prepared(database: Database, job: int) -> bool:
+    """Run the job with the outcome of its preparation, or let it fail; whether it ended."""
     async with database.transaction() as connection:
-        completed = list((await connection.execute(COMPLETE)).scalars())
-        return completed + list((await connection.execute(CANCELLED)).scalars())
+        row = (await connection.execute(PREPARED, {"job": job})).one()
+        if row.outcome is not None:
+            await run(connection, job, row.outcome)
+            return False
+        values = {"job": job, "reason": f"{row.failure}: {row.detail}", "chain": await empty_chain(connection, job)}
+        return (await connection.execute(FAIL, values)).rowcount > 0
+
+
+async def _finished(database: Database, job: int) -> bool:
+    return await _reached(database, FINALIZE, job) and await finalise(database, job)
+
+
+async def _cancelled(database: Database, job: int) -> bool:
+    return await _reached(database, DRAINED, job) and await finalise(database, job)
+
+
+async def _reached(database: Database, statement: TextClause, job: int) -> bool:
+    async with database.transaction() as connection:
+        return (await connection.execute(statement, {"job": job})).first() is not None
+
+
+_STEPS: Mapping[str, Callable[[Database, int], Awaitable[bool]]] = {
+    "preparing": _prepared,
+    "running": _finished,
+    "cancelling": _cancelled,
+    "finalizing": finalise,
+}
 
 
 async def run(connection: AsyncConnection, job: int, prepared: bytes | None) -> None:

@@ -1,0 +1,126 @@
+"""Records as they are read from a job's rows, and the links that were written of them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.provenance.record import CallRecord, Interruption, JobRecord, Link, Named, SampleRecord
+from shared.storage.samples import STATES
+
+JOB = text("""
+    SELECT j.public_id::text AS job, j.pipeline, encode(j.pipeline_hash, 'hex') AS pipeline_hash, j.params, j.pins,
+        j.repeats, j.reuse, j.total, j.code, j.created_at, encode(sha256(j.prepared), 'hex') AS prepared,
+        encode(o.record_hash, 'hex') AS preparation, d.name AS dataset, encode(d.hash, 'hex') AS dataset_hash,
+        k.name AS corpus, encode(k.hash, 'hex') AS corpus_hash
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare'
+    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = :job""")
+LAST = text("""
+    SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
+    WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
+# `consumed`: replies to positions before this one are a part of the sample. A cancelled sample has consumed none of
+# those that it waited for at its end, and some may come later still, for others.
+SAMPLES = text("""
+    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
+        encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
+        CASE s.state WHEN 4 THEN s.position - 1 ELSE s.position END AS consumed
+    FROM samples s JOIN jobs j ON j.id = s.job_id
+    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    LEFT JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = :job AND s.kind = 'item' AND s.state >= 2 AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
+    ORDER BY s.ordinal, s.repeat LIMIT :n""")
+_MINE = """
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
+    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id"""
+# Sample, then the fields of CallRecord in their order.
+CALLS = text(f"""
+    SELECT t.sample_id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
+        encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
+        a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
+        a.prompt_ms, a.completion_ms, a.trace_id
+    {_MINE} LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted AND t.position < u.consumed
+    ORDER BY t.sample_id, t.position, t.slot""")
+INTERRUPTIONS = text(f"""
+    SELECT t.sample_id, encode(c.key, 'hex'), a.outcome, a.worker, a.created_at
+    {_MINE} JOIN attempts a ON a.call_id = t.call_id AND NOT a.accepted AND t.position < u.consumed
+    ORDER BY t.sample_id, t.position, t.slot, a.id""")
+INSERT = text("""
+    INSERT INTO records (job_id, sample_id, seq, hash, previous)
+    SELECT :job, * FROM unnest(CAST(:samples AS bigint[]), CAST(:seqs AS integer[]), CAST(:hashes AS bytea[]),
+        CAST(:previous AS bytea[]))""")
+
+Key = tuple[int, int]
+"""Item and repeat: the order of a chain."""
+START: Key = (-1, -1)
+
+
+class Sealed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job's chain is written."""
+
+    sequence: int
+    """Of the next link."""
+    hash: bytes
+    after: Key
+    """The last sample that has its link."""
+
+
+async def job_record(connection: AsyncConnection, job: int) -> JobRecord:
+    """What the job's chain begins with."""
+    row = (await connection.execute(JOB, {"job": job})).mappings().one()
+    copied = ("job", "pipeline", "pipeline_hash", "pins", "repeats", "reuse", "total", "code", "created_at")
+    return JobRecord(
+        params=msgspec.Raw(row["params"]),
+        dataset=Named(name=row["dataset"], hash=row["dataset_hash"]),
+        corpus=Named(name=row["corpus"], hash=row["corpus_hash"]) if row["corpus"] else None,
+        prepared=row["prepared"],
+        preparation=row["preparation"],
+        **{field: row[field] for field in copied},
+    )
+
+
+async def sealed(connection: AsyncConnection, job: int) -> Sealed | None:
+    """How far the job's chain is written; None before its first link."""
+    row = (await connection.execute(LAST, {"job": job})).first()
+    return Sealed(sequence=row.seq + 1, hash=row.hash, after=(row.ordinal, row.repeat)) if row else None
+
+
+async def sample_records(
+    connection: AsyncConnection, job: int, after: Key, limit: int
+) -> list[tuple[int, SampleRecord]]:
+    """samples.id and record of the job's next `limit` ended samples, in the order of the chain."""
+    values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
+    rows = (await connection.execute(SAMPLES, values)).mappings().all()
+    consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}
+    calls: dict[int, list[CallRecord]] = {}
+    for sample, steps in groupby(await connection.execute(CALLS, consumed), key=lambda row: row[0]):
+        calls[sample] = [CallRecord(*row[1:]) for row in steps]
+    interruptions: dict[int, list[Interruption]] = defaultdict(list)
+    for row in await connection.execute(INTERRUPTIONS, consumed):
+        interruptions[row[0]].append(Interruption(*row[1:]))
+    return [(row["id"], _record(row, calls.get(row["id"], ()), interruptions[row["id"]])) for row in rows]
+
+
+def _record(row: RowMapping, calls: Sequence[CallRecord], interruptions: Sequence[Interruption]) -> SampleRecord:
+    return SampleRecord(
+        index=row["ordinal"],
+        state=STATES[row["state"]],
+        calls=tuple(calls),
+        interruptions=tuple(interruptions),
+        **{field: row[field] for field in ("repeat", "item", "custom_id", "failure", "detail", "ended_at", "outcome")},
+    )
+
+
+async def insert(connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[Link]) -> None:
+    """Write the links of these samples."""
+    values = {
+        "job": job,
+        "samples": samples,
+        "seqs": [link.sequence for link in links],
+        "hashes": [link.hash for link in links],
+        "previous": [link.previous for link in links],
+    }
+    await connection.execute(INSERT, values)
