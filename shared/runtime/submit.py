@@ -24,9 +24,9 @@ DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 INSERT = text("""
     INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse, rank, total,
-                      state)
+                      metadata, online, state)
     VALUES (:name, :pipeline, :pipeline_hash, :params, :dataset, :corpus, CAST(:pins AS jsonb), :repeats, :reuse,
-            :rank, :total, 'preparing') RETURNING id, public_id""")
+            :rank, :total, CAST(:metadata AS jsonb), :online, 'preparing') RETURNING id, public_id""")
 INSERT_PREPARE = text("INSERT INTO samples (job_id, kind, ordinal, repeat, state) VALUES (:job, 'prepare', 0, 0, 0)")
 
 
@@ -44,6 +44,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, str] = {}
     """Model names by role; the operator's defaults fill the rest."""
     rank: int = 100
+    metadata: Mapping[str, str] = {}
+    """What the submitter wants to find again; never read by the runtime."""
+    online: bool = False
+    """One question that somebody waits for: not in the list of jobs."""
 
 
 async def submit(database: Database, settings: Settings, submission: Submission) -> uuid.UUID:
@@ -71,6 +75,8 @@ async def submit(database: Database, settings: Settings, submission: Submission)
             "reuse": submission.reuse,
             "rank": submission.rank,
             "total": items * submission.repeats,
+            "metadata": canonical.encode(submission.metadata).decode(),
+            "online": submission.online,
         }
         row = (await connection.execute(INSERT, values)).one()
         if pipeline.prepare is None:

@@ -18,7 +18,7 @@ from shared.storage.names import checked
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
-LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
+LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
 INSERT = text("INSERT INTO datasets (name, hash, items) VALUES (:name, '', 0) RETURNING id")
 INSERT_ITEMS = text("""

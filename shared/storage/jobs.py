@@ -26,7 +26,7 @@ JOBS = """
             count(*) FILTER (WHERE s.state = 4) AS cancelled
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n"""
 ONE = text(f"{JOBS} WHERE j.id = :job")
-LIST = text(f"{JOBS} WHERE j.id < :before ORDER BY j.id DESC LIMIT :n")
+LIST = text(f"{JOBS} WHERE NOT j.online AND j.id < :before ORDER BY j.id DESC LIMIT :n")
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
 STAGES = text("""
