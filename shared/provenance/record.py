@@ -44,6 +44,14 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class Interruption(msgspec.Struct, frozen=True):
+    """An attempt that was not accepted: a lapse, or an infrastructure failure."""
+
+    outcome: str
+    worker: str | None
+    at: datetime
+
+
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step, its call and the accepted attempt; positional, because a job has hundreds of thousands."""
 
@@ -73,15 +81,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_ms: float | None = None
     completion_ms: float | None = None
     trace_id: str | None = None
-
-
-class Interruption(msgspec.Struct, frozen=True):
-    """An attempt that was not accepted: a lapse, or an infrastructure failure."""
-
-    key: str
-    outcome: str
-    worker: str | None
-    at: datetime
+    interruptions: tuple[Interruption, ...] = ()
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +99,6 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     outcome: str | None = None
     """SHA-256 of the outcome as it is stored."""
     calls: tuple[CallRecord, ...] = ()
-    interruptions: tuple[Interruption, ...] = ()
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

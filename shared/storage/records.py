@@ -33,21 +33,19 @@ SAMPLES = text("""
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.state >= 2 AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
     ORDER BY s.ordinal, s.repeat LIMIT :n""")
-_MINE = """
-    FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
-    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id"""
-# Sample, then the fields of CallRecord in their order.
-CALLS = text(f"""
-    SELECT t.sample_id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
+# Sample and call, then the fields of CallRecord in their order.
+CALLS = text("""
+    SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
         a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
         a.prompt_ms, a.completion_ms, a.trace_id
-    {_MINE} LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted AND t.position < u.consumed
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
+    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
+    LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted AND t.position < u.consumed
     ORDER BY t.sample_id, t.position, t.slot""")
-INTERRUPTIONS = text(f"""
-    SELECT t.sample_id, encode(c.key, 'hex'), a.outcome, a.worker, a.created_at
-    {_MINE} JOIN attempts a ON a.call_id = t.call_id AND NOT a.accepted AND t.position < u.consumed
-    ORDER BY t.sample_id, t.position, t.slot, a.id""")
+INTERRUPTIONS = text("""
+    SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY(:calls) AND NOT accepted
+    ORDER BY call_id, id""")
 INSERT = text("""
     INSERT INTO records (job_id, sample_id, seq, hash, previous)
     SELECT :job, * FROM unnest(CAST(:samples AS bigint[]), CAST(:seqs AS integer[]), CAST(:hashes AS bytea[]),
@@ -95,21 +93,28 @@ async def sample_records(
     values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
     rows = (await connection.execute(SAMPLES, values)).mappings().all()
     consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}
-    calls: dict[int, list[CallRecord]] = {}
-    for sample, steps in groupby(await connection.execute(CALLS, consumed), key=lambda row: row[0]):
-        calls[sample] = [CallRecord(*row[1:]) for row in steps]
-    interruptions: dict[int, list[Interruption]] = defaultdict(list)
-    for row in await connection.execute(INTERRUPTIONS, consumed):
-        interruptions[row[0]].append(Interruption(*row[1:]))
-    return [(row["id"], _record(row, calls.get(row["id"], ()), interruptions[row["id"]])) for row in rows]
+    calls = await _calls(connection, consumed)
+    return [(row["id"], _record(row, calls.get(row["id"], ()))) for row in rows]
 
 
-def _record(row: RowMapping, calls: Sequence[CallRecord], interruptions: Sequence[Interruption]) -> SampleRecord:
+async def _calls(connection: AsyncConnection, consumed: dict[str, list[int]]) -> dict[int, tuple[CallRecord, ...]]:
+    """By sample, in the order of its steps."""
+    rows = (await connection.execute(CALLS, consumed)).all()
+    answered = sorted({row[1] for row in rows if row.outcome is not None})
+    interrupted: dict[int, tuple[Interruption, ...]] = defaultdict(tuple)
+    for row in await connection.execute(INTERRUPTIONS, {"calls": answered}):
+        interrupted[row[0]] += (Interruption(*row[1:]),)
+    steps = groupby(rows, key=lambda row: row[0])
+    return {
+        sample: tuple(CallRecord(*row[2:], interruptions=interrupted[row[1]]) for row in mine) for sample, mine in steps
+    }
+
+
+def _record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
     return SampleRecord(
         index=row["ordinal"],
         state=STATES[row["state"]],
-        calls=tuple(calls),
-        interruptions=tuple(interruptions),
+        calls=calls,
         **{field: row[field] for field in ("repeat", "item", "custom_id", "failure", "detail", "ended_at", "outcome")},
     )
 
