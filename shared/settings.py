@@ -1,13 +1,24 @@
-"""One tree of settings for all services: environment (`MATHRAG_...`) over `mathrag.yaml` over the defaults."""
+"""One tree of settings for all services: environment (`MATHRAG_...`), secret files, `mathrag.yaml`, defaults."""
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SecretsSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+from shared.errors import Unavailable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" if value else "")]
+"""A string that nothing prints: neither `repr` nor a dump of the settings shows it."""
 
 
 class Model(BaseModel):
@@ -71,21 +82,75 @@ class Workers(BaseModel):
     grade_deadline_s: float = Field(default=5.0, gt=0)
 
 
+class Telemetry(BaseModel):
+    """What processes say about themselves."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    otlp_endpoint: str = ""
+    """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces."""
+    content: bool = False
+    """Whether questions, prompts and answers may stand in spans: they are what users wrote."""
+    metrics: bool = True
+    """Whether the orchestrator answers `GET /metrics`."""
+    log_format: Literal["auto", "text", "json"] = "auto"
+    """`auto`: JSON in a container, text elsewhere."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Access(BaseModel):
+    """Who may call the API."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keys: Literal["auto", "required", "off"] = "auto"
+    """`auto`: required as soon as `host` is no loopback address."""
+    hosts: tuple[str, ...] = ()
+    """Names besides `host` and the loopback ones under which the API is called; others are refused without keys."""
+
+
+class Limits(BaseModel):
+    """How much one user may ask for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    body_bytes: int = Field(default=1 << 20, gt=0)
+    """Of a request that is no upload."""
+    upload_bytes: int = Field(default=256 << 20, gt=0)
+    upload_rows: int = Field(default=1_000_000, gt=0)
+    """Documents or items of one upload."""
+    uploads: int = Field(default=4, gt=0)
+    """Uploads at once."""
+    live_jobs: int = Field(default=200, gt=0)
+    """Jobs that have not ended."""
+    samples: int = Field(default=1_000_000, gt=0)
+    """Items times repeats of one job."""
+    event_streams: int = Field(default=100, gt=0)
+    """Open streams of job events."""
+
+
 class Settings(BaseSettings):
     """Everything an operator may set."""
 
     model_config = SettingsConfigDict(
-        env_prefix="MATHRAG_", env_nested_delimiter="__", extra="forbid", yaml_file="mathrag.yaml"
+        env_prefix="MATHRAG_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        yaml_file="mathrag.yaml",
+        # What is wrong may be a secret in the wrong place.
+        hide_input_in_errors=True,
     )
 
     data_dir: Path = Path(".mathrag")
-    database_url: str = ""
+    database_url: Secret = ""
     """postgresql+asyncpg://... of the application's role."""
-    owner_url: str = ""
+    owner_url: Secret = ""
     """The same database as its owner, for migrations and purges."""
-    redis_url: str = ""
+    redis_url: Secret = ""
     retriever_url: str = ""
     guard_url: str = ""
+    service_key: Secret = ""
+    """Shared by all services; guard and retriever ask for it, and need it where they listen beyond loopback."""
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
     models: dict[str, Model] = Field(default_factory=_shipped)
@@ -94,6 +159,9 @@ class Settings(BaseSettings):
     embeddings: Path = REPOSITORY / "models" / "static-embeddings"
     device: Device = Device()
     workers: Workers = Workers()
+    access: Access = Access()
+    limits: Limits = Limits()
+    telemetry: Telemetry = Telemetry()
     sweep_s: float = Field(default=5.0, gt=0)
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""
@@ -107,8 +175,16 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order: arguments, environment, YAML."""
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls)
+        """Order: arguments, environment, secret files, YAML."""
+        secrets = SecretsSettingsSource(settings_cls, secrets_dir=_secrets_dir())
+        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls)
+
+
+def _secrets_dir() -> Path | None:
+    given = os.environ.get("MATHRAG_SECRETS_DIR")
+    if given and not Path(given).is_dir():
+        raise Unavailable(f"MATHRAG_SECRETS_DIR: `{given}` is no folder", hint="mount it, or take the variable away")
+    return Path(given) if given else None
 
 
 def load() -> Settings:

@@ -1,0 +1,38 @@
+"""Names in spans, pinned here alone: OpenTelemetry's GenAI conventions and OpenInference, which viewers understand.
+
+Written out rather than imported: the packages that hold them are needed only where spans are made, and change often.
+"""
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+"""OpenTelemetry's semantic conventions; the GenAI part is still in development there."""
+
+ERROR_TYPE = "error.type"
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+REQUEST_TEMPERATURE = "gen_ai.request.temperature"
+REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
+REQUEST_SEED = "gen_ai.request.seed"
+RESPONSE_FINISH_REASONS = "gen_ai.response.finish_reasons"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+MESSAGING_SYSTEM = "messaging.system"
+MESSAGING_OPERATION = "messaging.operation.type"
+MESSAGING_DESTINATION = "messaging.destination.name"
+
+SPAN_KIND = "openinference.span.kind"
+CHAIN, LLM, RETRIEVER, RERANKER, EVALUATOR = "CHAIN", "LLM", "RETRIEVER", "RERANKER", "EVALUATOR"
+KINDS_OF_ROLE = {"retrieve": RETRIEVER, "rerank": RERANKER, "grade": EVALUATOR}
+"""OpenInference's kind of a call that no model server answers, by its role."""
+MODEL_NAME = "llm.model_name"
+PROMPT_TOKENS = "llm.token_count.prompt"
+COMPLETION_TOKENS = "llm.token_count.completion"
+INPUT = "input.value"
+OUTPUT = "output.value"
+
+
+def document(rank: int, what: str) -> str:
+    """OpenInference's name for a retrieved document's `id` or `score`; `rank` counts from 0."""
+    return f"retrieval.documents.{rank}.document.{what}"
