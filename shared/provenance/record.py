@@ -55,6 +55,8 @@ class Interruption(msgspec.Struct, frozen=True):
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step, its call and the accepted attempt; positional, because a job has hundreds of thousands."""
 
+    interruptions: tuple[Interruption, ...]
+    """Before the accepted attempt."""
     position: int
     slot: int
     created: bool
@@ -81,7 +83,6 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_ms: float | None = None
     completion_ms: float | None = None
     trace_id: str | None = None
-    interruptions: tuple[Interruption, ...] = ()
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -105,9 +105,7 @@ async def _calls(connection: AsyncConnection, consumed: dict[str, list[int]]) ->
     for row in await connection.execute(INTERRUPTIONS, {"calls": answered}):
         interrupted[row[0]] += (Interruption(*row[1:]),)
     steps = groupby(rows, key=lambda row: row[0])
-    return {
-        sample: tuple(CallRecord(*row[2:], interruptions=interrupted[row[1]]) for row in mine) for sample, mine in steps
-    }
+    return {sample: tuple(CallRecord(interrupted[row[1]], *row[2:]) for row in mine) for sample, mine in steps}
 
 
 def _record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
