@@ -18,7 +18,7 @@ from services.orchestrator.cli.main import app
 from shared.contracts.samples import Params
 from shared.pipelines import registry
 from shared.rag.prompts import template
-from shared.settings import REPOSITORY, Device, Model, Settings, Telemetry, Workers
+from shared.settings import REPOSITORY, Access, Device, Limits, Model, Settings, Telemetry, Workers
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -48,7 +48,8 @@ def anchors(text: str) -> set[str]:
 def settings_keys() -> Iterator[tuple[str, object]]:
     """(key as it is documented, its default)."""
     groups: tuple[tuple[str, type[BaseModel]], ...] = (
-        ("", Settings), ("device.", Device), ("workers.", Workers), ("telemetry.", Telemetry), ("", Model)
+        ("", Settings), ("device.", Device), ("workers.", Workers), ("access.", Access), ("limits.", Limits),
+        ("telemetry.", Telemetry), ("", Model),
     )  # fmt: skip
     for prefix, group in groups:
         for name, field in group.model_fields.items():
@@ -72,7 +73,7 @@ def test_every_setting_is_documented(key: str, default: object) -> None:
     if isinstance(default, bool):
         assert found.split("|")[2].strip() == str(default).lower()
     elif isinstance(default, int | float):
-        assert found.split("|")[2].strip() == f"{default:g}"
+        assert found.split("|")[2].strip() == f"{default:.12g}"
     elif isinstance(default, str) and default:
         assert found.split("|")[2].strip() == f"`{default}`"
 

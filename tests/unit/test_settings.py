@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from shared.errors import Unavailable
 from shared.settings import Settings, Workers, load
 
 
@@ -105,3 +106,38 @@ def test_values_that_cannot_work_are_refused(text: str) -> None:
     written(text)
     with pytest.raises(ValidationError):
         load()
+
+
+def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As containers hand it over: the environment wins over it, it wins over the settings file."""
+    (tmp_path / "mathrag_service_key").write_text("from-a-file\n")
+    (tmp_path / "mathrag_redis_url").write_text("redis://from-a-file")
+    monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("MATHRAG_REDIS_URL", "redis://from-the-environment")
+    written("service_key: from-the-settings\n")
+    settings = load()
+    assert (settings.service_key, settings.redis_url) == ("from-a-file", "redis://from-the-environment")
+
+
+def test_a_folder_of_secrets_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A service without its secrets must not start as if it needed none."""
+    monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(Unavailable, match=r"MATHRAG_SECRETS_DIR.*nowhere"):
+        load()
+
+
+def test_secrets_are_not_printed() -> None:
+    """Neither by `repr` nor by a dump; whoever needs one reads the field."""
+    secrets = {name: f"hush-{name}" for name in ("database_url", "owner_url", "redis_url", "service_key")}
+    settings = Settings.model_validate(secrets)
+    assert "hush" not in repr(settings) + str(settings) + settings.model_dump_json() + repr(settings.model_dump())
+    assert settings.service_key == "hush-service_key"
+
+
+def test_an_error_does_not_repeat_what_was_given() -> None:
+    """It may be a secret in the wrong place."""
+    written("port: s3cret\nservice_kye: s3cret\n")
+    with pytest.raises(ValidationError) as raised:
+        load()
+    assert "s3cret" not in str(raised.value)
+    assert "service_kye" in str(raised.value)
