@@ -7,6 +7,7 @@ claim lapsed changes nothing when it wakes. Queue rows are always locked in call
 import uuid
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import TextClause, text
@@ -128,6 +129,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
 
 
+class Committed(NamedTuple):
+    """What became of answers."""
+
+    calls: list[int]
+    """Those whose claim was still ours."""
+    ready: int
+    """Samples that lack no reply now."""
+
+
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """A call's reply as a worker hands it in."""
 
@@ -168,20 +178,19 @@ class Claims:
         kept = tuple(Claimed(**row) for row in rows if row["id"] not in parked)
         return Claim(token=token, calls=kept) if kept else await self._claim(statement, lock, lane, model_id, limit)
 
-    async def answer(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
-        """Commit replies, then look whom they wake; returns the calls whose claim was still ours."""
+    async def answer(self, token: uuid.UUID, answers: Sequence[Answered]) -> Committed:
+        """Commit replies, then look whom they wake."""
         broken = [answer for answer in answers if _is_infrastructure(answer.reply)]
         whole = [answer for answer in answers if not _is_infrastructure(answer.reply)]
         done = await self._accept(token, whole) if whole else []
         charged, failed = await self._retry(token, broken) if broken else ([], [])
-        if done or failed:
-            await look(self._database, done + failed)
-        return done + charged
+        ready = await look(self._database, done + failed) if done or failed else []
+        return Committed(done + charged, len(ready))
 
     async def _accept(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
         answers = sorted(answers, key=lambda answer: answer.call_id)
         values = {"token": token, "worker": self._worker, **_columns(answers)}
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             return list((await connection.execute(ACCEPT, values)).scalars())
 
     async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> tuple[list[int], list[int]]:
@@ -217,12 +226,12 @@ class Claims:
 
     async def release(self, token: uuid.UUID, calls: Sequence[int], pause_s: float = 0.2) -> None:
         """Give calls back uncharged: nothing of them was sent."""
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             await connection.execute(RELEASE, {"calls": sorted(calls), "token": token, "pause": pause_s})
 
     async def renew(self, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
         """Keep a claim for another time to live; returns the calls that are still ours."""
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             values = {"calls": sorted(calls), "token": token, "ttl": self._ttl}
             return list((await connection.execute(RENEW, values)).scalars())
 

@@ -55,7 +55,7 @@ class Prompting:
     async def _prompts(self, calls: Sequence[Claimed]) -> tuple[dict[int, ModelCall], list[Answered]]:
         """Model calls by id, and the failures of those whose template or document is not there."""
         requests = {call.id: _REQUEST.decode(call.request) for call in calls}
-        async with self._database.transaction() as connection:
+        async with self._database.statement() as connection:
             references = {ref.doc for request in requests.values() for ref in _references(request)}
             await self._library.ensure(connection, references)
         prompts, refused = {}, []

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -25,6 +26,11 @@ from shared.storage.database import Database
 
 POLL_S = 0.25
 """A worker with calls in flight looks for new ones this often; without any it ends and waits for a tick."""
+ADVANCE_S = 0.2
+"""Samples that become ready while calls can be claimed are advanced together, this often: a batch costs little more
+than one. Where nothing can be claimed they are advanced at once."""
+TRUSTED_S = 0.05
+"""So long a look at lease and queue is believed where it leads to a claim."""
 
 # Models that need no lease first: what they answer gives the leased ones work.
 SOURCES = text("""
@@ -33,6 +39,13 @@ SOURCES = text("""
     ORDER BY m.needs_lease, m.id""")
 
 _log = logging.getLogger(__name__)
+
+
+class Sources(NamedTuple):
+    """Models that had pending calls at a moment, and the epoch that they may be sent under."""
+
+    models: tuple[tuple[int, int | None], ...]
+    seen_at: float
 
 
 class Worker:
@@ -61,6 +74,10 @@ class Worker:
         self._claims = Claims(database, name, limits.claim_ttl_s)
         self._advancer = Advancer(database)
         self._progress = asyncio.Event()
+        self._sources = Sources((), 0.0)
+        self._ready = 0
+        """Samples that our replies made ready since the last advance."""
+        self._advanced_at = 0.0
 
     async def drain(self) -> None:
         """Work until nothing is left that may run now, or the tick's time is up; when told to stop, give back."""
@@ -70,15 +87,16 @@ class Worker:
         helped = False
         try:
             while not self._stopping():
-                advanced = await self._advance()
                 late = time.monotonic() >= deadline
                 started = await self._fill(running) if not late else False
                 if started and not helped:  # other workers of this lane, if there are any
                     helped = True
                     await self._ticker.tick(self._lane)
-                if not running and (late or not advanced):
+                advanced = await self._advance() if self._is_due(running) else False
+                if not running and (late or not (started or advanced)):
                     break
-                running = await self._wait(running)
+                if not advanced:
+                    running = await self._wait(running)
         finally:
             for task in running:
                 task.cancel()
@@ -94,9 +112,15 @@ class Worker:
             started = True
         return started
 
+    def _is_due(self, running: set[asyncio.Task[None]]) -> bool:
+        """Whether to advance now: idle, or with samples of ours ready and nothing to claim or long enough ago."""
+        waited = time.monotonic() - self._advanced_at >= ADVANCE_S
+        return not running or (self._ready > 0 and (waited or len(running) < self._limits.streams))
+
     async def _advance(self) -> bool:
         """Advance everything that is ready; wake the other lanes that got work."""
         any_advanced = False
+        self._ready, self._advanced_at = 0, time.monotonic()
         while (advanced := await self._advancer.advance()).samples:
             any_advanced = True
             for lane in advanced.lanes - {self._lane}:
@@ -107,17 +131,28 @@ class Worker:
 
     async def _start(self) -> asyncio.Task[None] | None:
         """Claim one chunk of whatever may run now and start on it."""
-        lease = await self._lease.read()
-        async with self._database.transaction() as connection:
-            sources = (await connection.execute(SOURCES, {"lane": self._lane.value})).all()
-        for model_id, needs_lease in sources:
-            if needs_lease and not (lease and lease.grants(model_id)):
-                continue
+        trusted = self._sources if time.monotonic() - self._sources.seen_at < TRUSTED_S else Sources((), 0.0)
+        return await self._claim(trusted) or await self._claim(await self._look())
+
+    async def _claim(self, sources: Sources) -> asyncio.Task[None] | None:
+        for model_id, epoch in sources.models:
             claim = await self._claims.claim(self._lane, model_id, self._limits.chunk)
             if claim:
-                epoch = lease.epoch if needs_lease and lease else None
                 return asyncio.create_task(self._run(claim, epoch))
         return None
+
+    async def _look(self) -> Sources:
+        """Models with pending calls that may be sent now, those without a lease first."""
+        lease = await self._lease.read()
+        async with self._database.statement() as connection:
+            found = (await connection.execute(SOURCES, {"lane": self._lane.value})).all()
+        granted = (
+            (row.id, lease.epoch if row.needs_lease and lease else None)
+            for row in found
+            if not row.needs_lease or (lease and lease.grants(row.id))
+        )
+        self._sources = Sources(tuple(granted), time.monotonic())
+        return self._sources
 
     async def _wait(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
         """Until a chunk has ended, a reply is committed, or it is time to look again."""
@@ -145,6 +180,7 @@ class Worker:
                     self._progress.set()
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
+            self._sources = Sources((), 0.0)
             await self._claims.release(claim.token, sorted(open_calls))
         except Broken as broken:
             _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
@@ -162,8 +198,9 @@ class Worker:
     async def _commit(self, claim: Claim, answers: list[Answered]) -> None:
         if not answers:
             return
-        accepted = await self._claims.answer(claim.token, answers)
-        stale = {answer.call_id for answer in answers} - set(accepted)
+        committed = await self._claims.answer(claim.token, answers)
+        self._ready += committed.ready
+        stale = {answer.call_id for answer in answers} - set(committed.calls)
         if stale:
             _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
 

@@ -1,12 +1,17 @@
 """The database: one engine per process, short transactions, two sets of planner settings.
 
+Round trips are what the hot path pays for: a transaction costs three, a single statement one.
+
 SQL is written as SQL, in the module that needs it, with named parameters (`sqlalchemy.text`).
 """
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 PINNED_PLANS = {
@@ -21,6 +26,8 @@ PINNED_PLANS = {
 scans; with these settings every statement walks the index it was written for (measured: batch 1 three times faster)."""
 
 REPORTING = {"jit": "off"}
+TRUSTED_S = 1.0
+"""A connection that was used so recently is not asked whether it still lives."""
 
 
 class Database:
@@ -34,14 +41,21 @@ class Database:
             **(PINNED_PLANS if pinned else REPORTING),
         }
         self.engine: AsyncEngine = create_async_engine(
-            url, pool_size=size, max_overflow=size, pool_pre_ping=True, connect_args={"server_settings": settings}
+            url, pool_size=size, max_overflow=size, connect_args={"server_settings": settings}
         )
+        _ping_idle(self.engine)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One READ COMMITTED transaction; commits at the end, rolls back on an exception."""
         async with self.engine.begin() as connection:
             yield connection
+
+    @asynccontextmanager
+    async def statement(self) -> AsyncIterator[AsyncConnection]:
+        """For single statements: each commits by itself, in one round trip."""
+        async with self.engine.connect() as connection:
+            yield await connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
@@ -54,3 +68,22 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await self.engine.dispose()
+
+
+def _ping_idle(engine: AsyncEngine) -> None:
+    """Ask a connection that was idle whether it lives; `pool_pre_ping` would ask before every transaction."""
+
+    @event.listens_for(engine.sync_engine, "checkin")
+    def stamp(_connection: Any, record: Any) -> None:
+        record.info["used"] = time.monotonic()
+
+    @event.listens_for(engine.sync_engine, "checkout")
+    def ping(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get("used", time.monotonic()) > TRUSTED_S and not _lives(connection):
+            raise InvalidatePoolError
+
+    def _lives(connection: Any) -> bool:
+        try:
+            return bool(engine.dialect.do_ping(connection))
+        except engine.dialect.loaded_dbapi.Error:
+            return False

@@ -234,6 +234,9 @@ class HeldDatabase(Database):
                 self.reached.set()
                 await self.go.wait()
 
+    statement = transaction
+    """As if the commit that belongs to a single statement took long."""
+
 
 async def somebody_waits(database: Database, backends: int = 1) -> None:
     """Until so many connections wait for a lock that another one holds."""
@@ -280,7 +283,8 @@ async def answer(
 ) -> list[int]:
     """Answer all calls of a claim, or some."""
     chosen = taken.calls if calls is None else calls
-    return await Claims(database, "worker-1", 60.0).answer(taken.token, [answered(call, reply) for call in chosen])
+    answers = [answered(call, reply) for call in chosen]
+    return (await Claims(database, "worker-1", 60.0).answer(taken.token, answers)).calls
 
 
 async def let_claims_expire(database: Database) -> None:
