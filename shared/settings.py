@@ -162,6 +162,10 @@ class Settings(BaseSettings):
     access: Access = Access()
     limits: Limits = Limits()
     telemetry: Telemetry = Telemetry()
+    commit: str = ""
+    """Git commit of the code where it runs outside a clone; kept with every job."""
+    image_digest: str = ""
+    """Digest of the container image; kept with every job."""
     sweep_s: float = Field(default=5.0, gt=0)
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""

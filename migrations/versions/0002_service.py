@@ -24,7 +24,7 @@ ALTER TABLE datasets ADD COLUMN online boolean NOT NULL DEFAULT false;
 CREATE INDEX jobs_live ON jobs (id) WHERE ended_at IS NULL;
 COMMENT ON COLUMN jobs.metadata IS 'what the submitter wants to find again: at most 16 pairs of strings';
 COMMENT ON COLUMN jobs.online IS 'one question that somebody waits for; not in the list of jobs';
-COMMENT ON COLUMN jobs.code IS 'commit, version, schema and configuration that accepted it';
+COMMENT ON COLUMN jobs.code IS 'commit, version, schema and configuration that accepted it, and the indexes then';
 COMMENT ON COLUMN jobs.chain IS 'hash of its last record: covers every sample, in sample order';
 CREATE TABLE job_events (
     job_id bigint NOT NULL REFERENCES jobs ON DELETE CASCADE,

@@ -14,6 +14,7 @@ from shared.contracts.samples import Item, Params
 from shared.errors import Invalid, NotFound
 from shared.pipelines import registry
 from shared.pipelines.mathrag_gate import RUBRIC
+from shared.provenance.code import accepting
 from shared.runtime import ending, models
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
@@ -24,9 +25,10 @@ DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 INSERT = text("""
     INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse, rank, total,
-                      metadata, online, state)
+                      metadata, online, code, state)
     VALUES (:name, :pipeline, :pipeline_hash, :params, :dataset, :corpus, CAST(:pins AS jsonb), :repeats, :reuse,
-            :rank, :total, CAST(:metadata AS jsonb), :online, 'preparing') RETURNING id, public_id""")
+            :rank, :total, CAST(:metadata AS jsonb), :online, CAST(:code AS jsonb),
+            'preparing') RETURNING id, public_id""")
 INSERT_PREPARE = text("INSERT INTO samples (job_id, kind, ordinal, repeat, state) VALUES (:job, 'prepare', 0, 0, 0)")
 
 
@@ -77,6 +79,7 @@ async def submit(database: Database, settings: Settings, submission: Submission)
             "total": items * submission.repeats,
             "metadata": canonical.encode(submission.metadata).decode(),
             "online": submission.online,
+            "code": canonical.encode(await accepting(connection, settings, corpus)).decode(),
         }
         row = (await connection.execute(INSERT, values)).one()
         if pipeline.prepare is None:

@@ -1,0 +1,60 @@
+"""With what a job was accepted: commit, version, image, schema, configuration, and the indexes as they were then."""
+
+import asyncio
+import shutil
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.settings import REPOSITORY, Settings
+
+SCHEMA = text("SELECT version_num FROM alembic_version")
+INDEXES = text("""
+    SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
+        i.params
+    FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
+DECIDING = {"models", "roles", "embeddings", "device", "workers", "patience_s"}
+"""Settings that decide what is computed and how. Named one by one: a secret of tomorrow is not among them."""
+
+
+async def accepting(connection: AsyncConnection, settings: Settings, corpus: int | None) -> dict[str, Any]:
+    """What is kept in `jobs.code`: nothing of it changes after the job was accepted."""
+    commit, dirty = await asyncio.to_thread(checkout)
+    indexes = (await connection.execute(INDEXES, {"corpus": corpus})).mappings()
+    return {
+        "commit": settings.commit or commit,
+        "dirty": None if settings.commit else dirty,
+        "version": version("mathrag-gate"),
+        "image": settings.image_digest or None,
+        "schema": (await connection.execute(SCHEMA)).scalar(),
+        "configuration": configuration_hash(settings),
+        "indexes": {row["kind"]: {name: row[name] for name in row if name != "kind"} for row in indexes},
+    }
+
+
+def configuration_hash(settings: Settings) -> str:
+    """SHA-256 over the settings that decide what is computed; addresses and passwords are none of them."""
+    return canonical.digest(settings.model_dump(mode="json", include=DECIDING)).hex()
+
+
+@cache
+def checkout() -> tuple[str | None, bool | None]:
+    """Commit of this clone, and whether files differ from it; None where there is no clone. Asked once a process."""
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    return commit, None if changed is None else bool(changed)
+
+
+def _git(*arguments: str) -> str | None:
+    git = shutil.which("git")
+    if git is None or not (REPOSITORY / ".git").exists():
+        return None
+    # Without optional locks: who works in this clone meanwhile must not find its index locked.
+    command = [git, "--no-optional-locks", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)  # noqa: S603
+    return done.stdout.strip() if done.returncode == 0 else None
