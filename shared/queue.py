@@ -9,12 +9,15 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.contracts.calls import Lane
+from shared.telemetry import conventions as names
+from shared.telemetry import traces
 
 DRAIN = "mathrag.drain"
 VISIBILITY_S = 600
 COALESCE_S = 30
 
 _log = logging.getLogger(__name__)
+_MESSAGE = {names.MESSAGING_SYSTEM: "redis", names.MESSAGING_OPERATION: "send", names.MESSAGING_DESTINATION: DRAIN}
 
 
 def celery_app(redis_url: str, tick_s: float) -> Celery:
@@ -81,11 +84,12 @@ class Ticker:
 
     async def _send(self, lane: Lane) -> None:
         """Publish, off the event loop: a dead broker blocks. A tick that was not sent must not hide the next one."""
-        try:
-            await asyncio.to_thread(self._app.send_task, DRAIN, queue=lane.value)
-        except OperationalError:
-            await self.begun(lane)
-            raise
+        with traces.span(f"tick {lane.value}", _MESSAGE, kind=traces.Kind.PRODUCER):
+            try:
+                await asyncio.to_thread(self._app.send_task, DRAIN, queue=lane.value, headers=traces.headers())
+            except OperationalError:
+                await self.begun(lane)
+                raise
 
     async def begun(self, lane: Lane) -> None:
         """A tick has left the queue: the next one may be queued."""

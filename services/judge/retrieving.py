@@ -11,6 +11,7 @@ from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.runtime.binding import Request
 from shared.runtime.claims import Answered, Claimed, Receipt
 from shared.storage.database import Database
+from shared.telemetry import traces
 
 INDEX = text("SELECT id FROM indexes WHERE model_id = :model AND state = 'ready' LIMIT 1")
 TIMEOUT_S = 60.0
@@ -24,7 +25,7 @@ class Retrieving:
 
     def __init__(self, database: Database, url: str) -> None:
         self._database = database
-        self._client = httpx2.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False)
+        self._client = httpx2.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False, event_hooks=traces.hooks())
         self._indexes: dict[int, int] = {}
 
     async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease

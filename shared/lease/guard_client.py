@@ -6,6 +6,7 @@ import httpx2
 import msgspec
 
 from shared.contracts.guard import Completion, ModelCall, RunRequest
+from shared.telemetry import traces
 
 _LINE = msgspec.json.Decoder(Completion)
 _ENCODER = msgspec.json.Encoder()
@@ -29,7 +30,9 @@ class GuardClient:
     def __init__(self, url: str) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
         timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard has the deadlines
-        self._client = httpx2.AsyncClient(base_url=url, limits=limits, timeout=timeout, trust_env=False)
+        self._client = httpx2.AsyncClient(
+            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks=traces.hooks()
+        )
 
     async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
         """Completions as they come.

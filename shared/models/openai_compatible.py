@@ -15,6 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
 
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed, ChatReply
+from shared.telemetry import traces
 
 _declared: set[str] = set()
 
@@ -40,7 +41,8 @@ async def _only_declared(request: httpx2.Request) -> None:
 def _client() -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     # trust_env off: a proxy of the environment must not see prompts.
-    return httpx2.AsyncClient(event_hooks={"request": [_only_declared]}, limits=limits, trust_env=False)
+    hooks = [_only_declared, *traces.hooks()["request"]]
+    return httpx2.AsyncClient(event_hooks={"request": hooks}, limits=limits, trust_env=False)
 
 
 class OpenAICompatible:

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from celery import Celery, signals
 from redis import Redis as SyncRedis
@@ -23,6 +24,8 @@ from shared.runtime.execution import Executor
 from shared.runtime.worker import Worker
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.telemetry import chunks, logs, references, traces
+from shared.telemetry.references import SpanRef
 
 HEARTBEAT_S = 5
 HEARTBEAT_TTL_S = 15
@@ -56,9 +59,10 @@ class Child:
         self._loop = asyncio.new_event_loop()
         self._worker: Worker | None = None
 
-    def drain(self) -> None:
-        """One tick."""
-        self._loop.run_until_complete(self._drain())
+    def drain(self, tick: SpanRef | None) -> None:
+        """One tick; `tick` is the span of who sent it."""
+        with traces.span(f"drain {self._lane.value}", kind=traces.Kind.CONSUMER, links=[tick], root=True):
+            self._loop.run_until_complete(self._drain())
 
     async def _drain(self) -> None:
         if self._worker is None:
@@ -73,7 +77,7 @@ class Child:
         return Worker(
             self._lane,
             database,
-            await self._executors(tools),
+            chunks.traced(await self._executors(tools), database),
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
             lease=RedisLease(redis, settings.device.id),
             ticker=Ticker(self._app, redis),
@@ -84,21 +88,30 @@ class Child:
 
 def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     """Run the lane's Celery worker until it is told to stop."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.configure(settings.telemetry, lane.value)
     app = celery_app(settings.redis_url, settings.workers.tick_s)
     child: list[Child] = []
     main = os.getpid()
     stopping = mmap.mmap(-1, 1)  # one byte that the fork shares: the main process hears the signal, the child works
 
-    @app.task(name=DRAIN)  # type: ignore[untyped-decorator]
-    def drain() -> None:
+    @app.task(name=DRAIN, bind=True)  # type: ignore[untyped-decorator]
+    def drain(task: Any) -> None:
         if not child:
             child.append(Child(lane, settings, app, executors, lambda: stopping[0] != 0))
-        child[0].drain()
+        child[0].drain(references.of_header((task.request.headers or {}).get("traceparent")))
+
+    @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
+    def keep_logging(**_: object) -> None:
+        """Somebody listens, so Celery leaves the loggers as they are."""
 
     @signals.worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
     def forked(**_: object) -> None:
         die_with(main)
+        traces.start(settings.telemetry, lane.value)  # here: an exporter's thread does not survive a fork
+
+    @signals.worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
+    def end_traces(**_: object) -> None:
+        traces.stop()
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:

@@ -139,9 +139,9 @@ def headers() -> dict[str, str]:
     return _tracing.headers() if _tracing is not None else {}
 
 
-def request_hooks() -> list[Callable[[httpx2.Request], Awaitable[None]]]:
-    """What an HTTP client wants as its request hooks: nothing, or one that adds `headers()`."""
-    return [_carry] if _tracing is not None else []
+def hooks() -> dict[str, list[Callable[[httpx2.Request], Awaitable[None]]]]:
+    """What `httpx2.AsyncClient(event_hooks=...)` wants, so that requests carry `headers()`."""
+    return {"request": [_carry] if _tracing is not None else []}
 
 
 async def _carry(request: httpx2.Request) -> None:
