@@ -48,7 +48,7 @@ lint: $(STAMP) ## Style, types, and who may import whom
 
 lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) --upgrade --output-file requirements/base.txt
-	$(COMPILE) --upgrade --group dev --constraint requirements/base.txt --output-file requirements/dev.txt
+	$(COMPILE) --upgrade --group dev --extra embedded --constraint requirements/base.txt --output-file requirements/dev.txt
 
 $(UV):
 	@$(PYTHON) -m venv $(VENV)/lock
