@@ -22,13 +22,14 @@ from services.guard.drivers.scripted import ScriptedDriver
 from services.guard.guard import Guard, Resident, StaleEpoch
 from services.guard.reconciler import Reconciler
 from shared.contracts.calls import Lane
-from shared.contracts.guard import RunRequest
+from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.queue import Ticker, celery_app
 from shared.runtime import models
 from shared.settings import Model, Settings
 from shared.storage.database import Database
+from shared.telemetry import traces
 
 LOOK_S = 0.1
 
@@ -71,7 +72,8 @@ class Service:
             async with self.database.transaction() as connection:
                 model_id = await models.register(connection, identity)
             if not identity.needs_lease:
-                self.guard.serve_remote(model_id, Resident(await self.drivers[name].start(), model.parallel))
+                server = await self.drivers[name].start()
+                self.guard.serve_remote(model_id, Resident(server, model.parallel, name=name, driver=model.driver))
         await self.reconciler.take_over()
 
     async def reconcile_for_ever(self) -> None:
@@ -163,7 +165,7 @@ def create_app(settings: Settings) -> FastAPI:
             await service.end(loops)
             await service.stop()
 
-    app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None)
+    app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -194,7 +196,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-async def _lines(stream: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+async def _lines(stream: AsyncIterator[list[Completion]]) -> AsyncIterator[bytes]:
     yield b"\n"  # headers and a first byte at once, so that a client that goes away is noticed
-    async for completion in stream:
-        yield _ENCODER.encode(completion) + b"\n"
+    async for completions in stream:
+        yield _ENCODER.encode_lines(completions)

@@ -14,6 +14,7 @@ from shared.contracts.calls import FailureKind
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.errors import Conflict
 from shared.models.chat import ChatFailed, ChatReply
+from shared.telemetry import model_calls, traces
 
 
 class StaleEpoch(Conflict):
@@ -23,10 +24,12 @@ class StaleEpoch(Conflict):
 
 
 class Resident:
-    """A model server with its slots."""
+    """A model server with its slots; `name` and `driver` are the operator's words for it."""
 
-    def __init__(self, server: Server, parallel: int) -> None:
+    def __init__(self, server: Server, parallel: int, *, name: str = "", driver: str = "") -> None:
         self.server = server
+        self.name = name
+        self.driver = driver
         self.slots = asyncio.Semaphore(parallel)
         self.running = 0
 
@@ -75,8 +78,9 @@ class Guard:
             task.cancel()
         await self.idle()
 
-    async def run(self, request: RunRequest) -> AsyncIterator[Completion | None]:
-        """Yield None once the chunk is admitted, then its completions as they end. Closing it aborts the rest.
+    async def run(self, request: RunRequest) -> AsyncIterator[list[Completion]]:
+        """Yield an empty list once the chunk is admitted, then its completions as they end, together those that end
+        together. Closing it aborts the rest.
 
         Raises:
             StaleEpoch: nothing of the chunk was sent.
@@ -89,9 +93,11 @@ class Guard:
                 # Not in the `finally`: a disconnect cancels every await of this generator.
                 task.add_done_callback(self._left)
         try:
-            yield None
-            for ended in asyncio.as_completed(tasks):
-                yield await ended
+            yield []
+            pending = set(tasks)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                yield [task.result() for task in done]
         finally:
             for task in tasks:
                 task.cancel()
@@ -126,7 +132,7 @@ class Guard:
                 resident.running += 1
                 started, concurrency = self.clock.now(), resident.running
                 try:
-                    result = await _outcome(resident.server, call)
+                    result = await _traced(resident, call)
                 finally:
                     resident.running -= 1
         except asyncio.CancelledError:
@@ -144,6 +150,15 @@ class Guard:
         )
 
 
+async def _traced(resident: Resident, call: ModelCall) -> dict[str, Any]:
+    if not traces.on():
+        return await _outcome(resident.server, call)
+    with model_calls.noted(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as noted:
+        result = await _outcome(resident.server, call)
+        noted.ended(result)
+        return result
+
+
 async def _outcome(server: Server, call: ModelCall) -> dict[str, Any]:
     try:
         reply: ChatReply = await server.complete(call.prompt, call.decoding, call.seed)
@@ -158,6 +173,8 @@ async def _outcome(server: Server, call: ModelCall) -> dict[str, Any]:
         "finish_reason": reply.finish_reason,
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,
+        "prompt_ms": reply.prompt_ms,
+        "completion_ms": reply.completion_ms,
     }
 
 

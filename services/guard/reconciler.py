@@ -14,6 +14,7 @@ from shared.lease.lease import Phase
 from shared.lease.residencies import Residency
 from shared.settings import Device, Model
 from shared.storage.database import Database
+from shared.telemetry import logs, traces
 
 _log = logging.getLogger(__name__)
 
@@ -75,13 +76,13 @@ class Reconciler:
         if self._machine.state is FlipState.OPEN and dead:
             _log.error("model servers died: %s", {server.pid: server.exit_status for server in dead})
             self._reason = "server_exit"
-            await self._run(Event.SERVER_EXIT)
+            await self._flip(Event.SERVER_EXIT, self._current)
         async with self._database.transaction() as connection:
             newest = await residencies.newest(connection, self._device.id)
         if newest is not None and newest.state == "wanted":
             self._wanted = newest
             self._reason = None
-            await self._run(Event.WANTED)
+            await self._flip(Event.WANTED, newest)
         elif newest is not None and newest.state in UNFINISHED and self._machine.state in ENDED:
             # The flip ended while the database could not be told.
             await self._move(newest.epoch, "quarantined", self._reason or "the flip was interrupted")
@@ -94,6 +95,22 @@ class Reconciler:
             await self._close_row()
         await self._unload()
 
+    async def _flip(self, event: Event, residency: Residency | None) -> None:
+        """Run the machine, as a trace of its own: a span a step, each with its time."""
+        fields = {"device": self._device.id, "epoch": residency.epoch if residency else None}
+        cause = residency.cause if residency and event is Event.WANTED else self._reason
+        with (
+            logs.bound(**fields),
+            traces.span(
+                f"flip {event.value}",
+                {"mathrag.cause": cause, **{f"mathrag.{name}": value for name, value in fields.items()}},
+                root=True,
+            ) as span,
+        ):
+            await self._run(event)
+            if self._machine.state is FlipState.QUARANTINED:
+                span.fail("quarantined")
+
     async def _run(self, event: Event) -> None:
         """Feed the machine until it has no more effects."""
         pending: Event | None = event
@@ -101,7 +118,8 @@ class Reconciler:
             effects, pending = self._machine.on(pending), None
             for effect in effects:
                 try:
-                    pending = await self._effect(effect) or pending
+                    with traces.span(effect.value):
+                        pending = await self._effect(effect) or pending
                 except Exception as error:  # noqa: BLE001 - whatever fails in a step, the device ends in quarantine and says why
                     _log.exception("%s failed", effect.value)
                     self._reason = f"{effect.value}: {error}"
@@ -165,7 +183,8 @@ class Reconciler:
         await self._move(wanted.epoch, "loading")
         for model_id, name in self._resident_names.items():
             began = self._guard.clock.now()
-            server = await self._drivers[name].start()
+            with traces.span(f"load {name}", {"mathrag.model_id": model_id}):
+                server = await self._drivers[name].start()
             self._servers[model_id] = server
             seconds = (self._guard.clock.now() - began).total_seconds()
             async with self._database.transaction() as connection:
@@ -191,12 +210,14 @@ class Reconciler:
         await self._close_older(wanted.epoch)
         await self._move(wanted.epoch, "open")
         self._current, self._reason = wanted, None
-        residents = {
-            model_id: Resident(server, self._models[self._resident_names[model_id]].parallel)
-            for model_id, server in self._servers.items()
-        }
+        residents = {model_id: self._resident(model_id, server) for model_id, server in self._servers.items()}
         self._guard.open(wanted.epoch, residents)
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
+
+    def _resident(self, model_id: int, server: Server) -> Resident:
+        name = self._resident_names[model_id]
+        model = self._models[name]
+        return Resident(server, model.parallel, name=name, driver=model.driver)
 
     async def _close_older(self, epoch: int) -> None:
         """A residency whose end the database could not be told must not stay open beside this one."""

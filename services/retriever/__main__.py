@@ -5,7 +5,7 @@ import argparse
 import uvicorn
 
 from services.retriever.app import create_app
-from shared import settings
+from shared import settings, telemetry
 
 
 def main() -> None:
@@ -14,7 +14,9 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     arguments = parser.parse_args()
-    uvicorn.run(create_app(settings.load()), host=arguments.host, port=arguments.port, log_level="warning")
+    loaded = settings.load()
+    telemetry.start("retriever", loaded)
+    uvicorn.run(create_app(loaded), host=arguments.host, port=arguments.port, log_level="warning", log_config=None)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from shared.errors import Invalid, MathragError, TooLarge
 from shared.models.static_embeddings import StaticEmbedder
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.telemetry import traces
 
 MAX_SEARCHES = 256
 MAX_K = 1_000
@@ -78,7 +79,7 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         await database.close()
 
-    app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan)
+    app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan, telemetry=traces.server())
     app.middleware("http")(_limit)
     app.add_exception_handler(MathragError, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -1,5 +1,6 @@
 """The side of traces that knows OpenTelemetry's SDK; imported only where a collector is named."""
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -95,7 +96,7 @@ class Tracing:
             opened = OpenSpan(span)
             try:
                 yield opened
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 opened.fail(type(error).__name__)
                 raise
 

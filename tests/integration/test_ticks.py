@@ -113,7 +113,7 @@ class BrokenBroker:
         self.sent: list[str] = []
         self.tries = 0
 
-    def send_task(self, name: str, queue: str) -> None:
+    def send_task(self, name: str, queue: str, headers: dict[str, str]) -> None:
         """Fail, then send."""
         self.tries += 1
         if self.tries == 1:
