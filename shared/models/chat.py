@@ -12,6 +12,9 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_ms: float | None = None
+    completion_ms: float | None = None
+    """Time that the server says it spent on the prompt, and on the completion; None where it does not say."""
 
 
 class ChatFailed(Exception):

@@ -22,6 +22,8 @@ _declared: set[str] = set()
 
 SIGNS_OF_LENGTH = ("exceed_context_size", "max_new_tokens", "must have less than", "maximum context length")
 """How llama.cpp, TGI (twice) and vLLM say that a prompt does not fit."""
+LONGEST_MS = 1e9
+"""A longer time than any call may take is no time that a server measured."""
 
 
 class ForeignHost(RuntimeError):
@@ -95,7 +97,16 @@ def _reply(reply: Any) -> ChatReply:
         finish_reason=choice.finish_reason or "",
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
+        prompt_ms=_milliseconds(reply, "prompt_ms"),
+        completion_ms=_milliseconds(reply, "predicted_ms"),
     )
+
+
+def _milliseconds(reply: Any, name: str) -> float | None:
+    """A figure of llama.cpp's `timings`; other servers have none."""
+    timings = getattr(reply, "timings", None)
+    figure = timings.get(name) if isinstance(timings, dict) else None
+    return float(figure) if isinstance(figure, int | float) and 0 <= figure < LONGEST_MS else None
 
 
 def _refused(error: HfHubHTTPError, key: str | None) -> ChatFailed:

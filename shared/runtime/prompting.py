@@ -132,4 +132,6 @@ def _receipt(completion: Completion, prompt: str) -> Receipt:
         prompt_tokens=completion.prompt_tokens,
         completion_tokens=completion.completion_tokens,
         finish_reason=completion.finish_reason or None,
+        prompt_ms=completion.prompt_ms,
+        completion_ms=completion.completion_ms,
     )

@@ -57,7 +57,10 @@ class PuppetServer:
     def answer(self, *prompts: str) -> None:
         """Answer these prompts, or all that run."""
         for prompt in prompts or tuple(self.running):
-            reply = ChatReply(text=f"re: {prompt}", finish_reason="stop", prompt_tokens=3, completion_tokens=2)
+            reply = ChatReply(
+                text=f"re: {prompt}", finish_reason="stop", prompt_tokens=3, completion_tokens=2, prompt_ms=1.5,
+                completion_ms=0.5,
+            )  # fmt: skip
             self.running[prompt].set_result(reply)
 
     def fail(self, prompt: str, error: Exception) -> None:

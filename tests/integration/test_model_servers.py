@@ -81,6 +81,8 @@ async def test_it_answers_with_text_reason_and_tokens(server: LlamaServer) -> No
     assert reply.completion_tokens == 1
     assert reply.prompt_tokens is not None
     assert reply.prompt_tokens > 3
+    assert reply.prompt_ms is not None
+    assert reply.completion_ms is not None
 
 
 async def test_a_greedy_answer_is_the_same_again_and_among_others(server: LlamaServer) -> None:

@@ -36,7 +36,7 @@ def guard_with(*servers: PuppetServer, parallel: int = 8) -> Guard:
 
 async def completions(guard: Guard, request: RunRequest) -> list[Completion]:
     """All of a chunk, by id."""
-    return sorted([each async for each in guard.run(request) if each is not None], key=lambda each: each.id)
+    return sorted([each async for ended in guard.run(request) for each in ended], key=lambda each: each.id)
 
 
 def sent(guard: Guard, request: RunRequest) -> "asyncio.Task[list[Completion]]":
@@ -292,6 +292,7 @@ async def test_a_completion_carries_the_whole_reply() -> None:
     (found,) = await running
     assert (found.id, found.text, found.finish_reason) == (9, "re: 9", "stop")
     assert (found.prompt_tokens, found.completion_tokens) == (3, 2)
+    assert (found.prompt_ms, found.completion_ms) == (1.5, 0.5)
 
 
 @pytest.mark.parametrize("parallel", [1, 3])

@@ -87,6 +87,25 @@ async def test_a_server_that_counts_no_tokens_is_believed_all_the_same(server: C
     assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("hi", None, None)
 
 
+@pytest.mark.parametrize(
+    ("timings", "expected"),
+    [
+        ({"prompt_ms": 12.5, "predicted_ms": 3}, (12.5, 3.0)),
+        ({"prompt_ms": -1, "predicted_ms": 1e300}, (None, None)),
+        ({"prompt_ms": "fast"}, (None, None)),
+        (["prompt_ms"], (None, None)),
+    ],
+)
+async def test_the_servers_own_times_are_kept_where_they_are_times(
+    server: ChatServer, timings: object, expected: tuple[float | None, float | None]
+) -> None:
+    """llama.cpp says how long prompt and completion took; nonsense is no figure and no error."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    server.respond = lambda _: as_json({"choices": [choice], "timings": timings})
+    reply = await ask(server)
+    assert (reply.prompt_ms, reply.completion_ms) == expected
+
+
 async def test_a_message_without_content_is_an_empty_text(server: ChatServer) -> None:
     """What that means is the role's business."""
     message = {"role": "assistant", "content": None}
