@@ -22,6 +22,7 @@ ALTER TABLE jobs ADD COLUMN chain bytea;
 ALTER TABLE jobs ADD COLUMN requeued_from bigint REFERENCES jobs ON DELETE SET NULL;
 ALTER TABLE datasets ADD COLUMN online boolean NOT NULL DEFAULT false;
 CREATE INDEX jobs_live ON jobs (id) WHERE ended_at IS NULL;
+CREATE INDEX jobs_ended ON jobs (ended_at) WHERE ended_at IS NOT NULL;
 COMMENT ON COLUMN jobs.metadata IS 'what the submitter wants to find again: at most 16 pairs of strings';
 COMMENT ON COLUMN jobs.online IS 'one question that somebody waits for; not in the list of jobs';
 COMMENT ON COLUMN jobs.code IS 'commit, version, schema and configuration that accepted it, and the indexes then';
@@ -96,6 +97,8 @@ COMMENT ON TABLE records IS 'one link per ended sample, in sample order: hash ov
 ALTER TABLE attempts ADD COLUMN trace_id text;
 ALTER TABLE attempts ADD COLUMN prompt_ms real;
 ALTER TABLE attempts ADD COLUMN completion_ms real;
+CREATE INDEX attempts_created ON attempts (created_at);
+CREATE INDEX samples_ended ON samples (ended_at) WHERE ended_at IS NOT NULL;
 """
 
 APPEND_ONLY = """
@@ -125,7 +128,7 @@ DROP TABLE job_events;
 DROP FUNCTION note_job_event();
 ALTER TABLE attempts DROP COLUMN trace_id, DROP COLUMN prompt_ms, DROP COLUMN completion_ms;
 ALTER TABLE datasets DROP COLUMN online;
-DROP INDEX jobs_live;
+DROP INDEX jobs_live, jobs_ended, samples_ended, attempts_created;
 ALTER TABLE jobs DROP COLUMN metadata, DROP COLUMN online, DROP COLUMN code, DROP COLUMN chain,
     DROP COLUMN requeued_from;
 UPDATE jobs SET state = CASE WHEN state = 'finalizing' OR running_at IS NOT NULL THEN 'running' ELSE 'preparing' END

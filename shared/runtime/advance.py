@@ -20,6 +20,7 @@ from shared.runtime.look import look_at, revive
 from shared.runtime.progress import Answer, Progress, answer
 from shared.runtime.recording import CallVanished, record
 from shared.storage.database import Database
+from shared.telemetry import endings, traces
 
 PICK = text("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id
@@ -78,6 +79,8 @@ class Advancer:
             known = await self._drive(connection, batch)
             written = await record(connection, batch, known)
             await ending.write(connection, [progress for progress in batch if not progress.waits])
+        if traces.on():
+            await endings.samples_ended(self._database, [each.sample_id for each in batch if not each.waits])
         if written.attached or any(progress.waits and not progress.steps for progress in batch):
             # A reply to a call that was there before may have been committed while this batch was not yet.
             await look_at(self._database, [progress.sample_id for progress in batch if progress.waits])

@@ -1,5 +1,6 @@
 """Submit a job: pin what it uses, insert it with its first samples, in one transaction. 202 means it is committed."""
 
+import logging
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.telemetry import references, traces
 
 DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
@@ -30,6 +32,8 @@ INSERT = text("""
             :rank, :total, CAST(:metadata AS jsonb), :online, CAST(:code AS jsonb),
             'preparing') RETURNING id, public_id""")
 INSERT_PREPARE = text("INSERT INTO samples (job_id, kind, ordinal, repeat, state) VALUES (:job, 'prepare', 0, 0, 0)")
+
+_log = logging.getLogger(__name__)
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +90,10 @@ async def submit(database: Database, settings: Settings, submission: Submission)
             await ending.run(connection, row.id, None)
         else:
             await connection.execute(INSERT_PREPARE, {"job": row.id})
-    return uuid.UUID(str(row.public_id))
+    public_id = uuid.UUID(str(row.public_id))
+    traces.link(references.job(public_id))
+    _log.info("job accepted", extra={"job_id": str(public_id), "pipeline": submission.pipeline})
+    return public_id
 
 
 def _pipeline(name: str) -> registry.Registered:

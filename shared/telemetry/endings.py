@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.storage.database import Database
 from shared.telemetry import conventions as names
 from shared.telemetry import references, traces
 
@@ -21,14 +22,17 @@ SAMPLES = text("""
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
     WHERE s.id = ANY(:samples) ORDER BY s.id""")
 JOB = text("""
-    SELECT id, public_id, name, pipeline, state, reason, total, reuse, created_at, ended_at
-    FROM jobs WHERE public_id = :job""")
+    SELECT id, public_id, name, pipeline, state, total, reuse, created_at, ended_at FROM jobs WHERE id = :job""")
 EVENTS = text("SELECT state, at FROM job_events WHERE job_id = :job ORDER BY version")
 
 
-async def samples_ended(connection: AsyncConnection, samples: Sequence[int]) -> None:
+async def samples_ended(database: Database, samples: Sequence[int]) -> None:
     """Make the spans of samples that have ended."""
-    for row in (await connection.execute(SAMPLES, {"samples": list(samples)})).all():
+    if not samples:
+        return
+    async with database.transaction() as connection:
+        rows = (await connection.execute(SAMPLES, {"samples": list(samples)})).all()
+    for row in rows:
         job = uuid.UUID(str(row.public_id))
         traces.past(
             f"sample {row.pipeline}" if row.kind == "item" else f"prepare {row.pipeline}",
@@ -41,9 +45,10 @@ async def samples_ended(connection: AsyncConnection, samples: Sequence[int]) -> 
         )
 
 
-async def job_ended(connection: AsyncConnection, public_id: uuid.UUID) -> None:
+async def job_ended(connection: AsyncConnection, job: int) -> None:
     """Make the span of a job that has ended; its changes of state are the span's events."""
-    row = (await connection.execute(JOB, {"job": public_id})).one()
+    row = (await connection.execute(JOB, {"job": job})).one()
+    public_id = uuid.UUID(str(row.public_id))
     events = [(event.state, event.at) for event in await connection.execute(EVENTS, {"job": row.id})]
     traces.past(
         f"job {row.pipeline}",

@@ -132,6 +132,10 @@ class Tracing:
             return Context() if ref else None
         return trace.set_span_in_context(NonRecordingSpan(_context(parent)), Context())
 
+    def link(self, ref: SpanRef) -> None:
+        """See `traces.link`."""
+        trace.get_current_span().add_link(_context(ref))
+
     def current(self) -> SpanRef | None:
         """See `traces.current`."""
         found = trace.get_current_span().get_span_context()

@@ -129,6 +129,12 @@ def past(
         _tracing.past(name, begun, ended, attributes, ref=ref, parent=parent, events=events, failure=failure)
 
 
+def link(ref: SpanRef) -> None:
+    """Link the current span to another, which may not be there yet."""
+    if _tracing is not None:
+        _tracing.link(ref)
+
+
 def current() -> SpanRef | None:
     """The span around the caller."""
     return _tracing.current() if _tracing is not None else None

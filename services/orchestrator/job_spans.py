@@ -1,0 +1,46 @@
+"""Makes a span of every job that ends, whoever ended it: the rows say so, and this looks at them."""
+
+import asyncio
+import logging
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from services.orchestrator.metrics.window import Window, horizon
+from shared.storage.database import Database
+from shared.telemetry import endings
+
+MOST = 100
+REMEMBERED_S = 3600
+
+_log = logging.getLogger(__name__)
+
+
+class JobSpans:
+    """Follows the jobs that end, from now on."""
+
+    def __init__(self, database: Database, redis: Redis) -> None:
+        self._database = database
+        self._redis = redis
+        self._window = Window("jobs", "ended_at", most=MOST)
+        self._ended = text(f"SELECT id, public_id FROM jobs WHERE {self._window.condition}")  # noqa: S608
+
+    async def follow(self, pause_s: float) -> None:
+        """Look every `pause_s` seconds, until cancelled; an outage is waited for."""
+        while True:
+            try:
+                await self.look()
+            except (SQLAlchemyError, RedisError, OSError) as error:
+                _log.warning("ended jobs not looked at, trying again: %r", error)
+            await asyncio.sleep(pause_s)
+
+    async def look(self) -> None:
+        """Make the spans of the jobs that have ended since the last look; of several orchestrators one does."""
+        async with self._database.transaction() as connection:
+            window = await self._window.advance(connection, await horizon(connection))
+            rows = (await connection.execute(self._ended, window)).all() if window else []
+            for row in rows:
+                if await self._redis.set(f"mathrag:span:{row.public_id}", "1", nx=True, ex=REMEMBERED_S):
+                    await endings.job_ended(connection, row.id)
