@@ -23,7 +23,8 @@ from shared.storage.database import Database
 from shared.telemetry import endings, traces
 
 PICK = text("""
-    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id
+    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id,
+        j.rank
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
     WHERE s.state = 0 ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED""")
@@ -94,7 +95,7 @@ class Advancer:
         specs = await self._jobs.load(connection, items, prepares)
         batch = []
         for row in rows:
-            job = specs[row["job_id"]]
+            job = specs[row["job_id"]].ranked(row["rank"])
             if row["kind"] == "prepare":
                 replay = job.prepare(await job.calibration(connection), self._library)
             else:

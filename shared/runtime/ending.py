@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.samples import Outcome
 from shared.runtime.finalising import empty_chain, finalise
-from shared.runtime.parking import park_cancelled
+from shared.runtime.parking import park_idle
 from shared.runtime.progress import Progress
 from shared.storage.database import Database
 
@@ -117,7 +117,7 @@ async def finish(database: Database) -> list[int]:
     async with database.transaction() as connection:
         due = (await connection.execute(DUE)).all()
     if any(row.state == "cancelling" for row in due):
-        await park_cancelled(database)
+        await park_idle(database)
     return [row.id for row in due if await _STEPS[row.state](database, row.id)]
 
 

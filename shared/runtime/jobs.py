@@ -32,6 +32,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     binding: Binding
     prepared: GateDecision | None
 
+    def ranked(self, rank: int) -> "JobSpec":
+        """The same job; its rank alone may change while it is kept."""
+        return self if rank == self.rank else msgspec.structs.replace(self, rank=rank)
+
     def start(self, item: Item, repeat: int, library: Library) -> Replay[Any]:
         """A fresh replay of one item's pipeline, graded."""
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared)

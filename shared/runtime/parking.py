@@ -14,15 +14,17 @@ PARK = text("""
             LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
         WHERE t.call_id = u.id LIMIT 1) l ON true
     WHERE q.call_id = u.id AND q.token IS NOT DISTINCT FROM :token AND l.live IS NULL RETURNING q.call_id""")
+# What samples of a cancelling job waited for, and what those of a paused one wait for.
 PENDING = text("""
-    SELECT q.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 4
+    SELECT q.call_id FROM jobs j
+    JOIN samples s ON s.job_id = j.id AND s.state = CASE j.state WHEN 'paused' THEN 1 ELSE 4 END
     JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
     JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
-    WHERE j.state = 'cancelling' ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
+    WHERE j.ended_at IS NULL AND j.state IN ('cancelling', 'paused') ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
 
 
-async def park_cancelled(database: Database) -> None:
-    """Take the pending calls of cancelling jobs out of the queue, those excepted that a live sample waits for."""
+async def park_idle(database: Database) -> None:
+    """Take the pending calls of paused and cancelling jobs out of the queue, but for those that a live sample wants."""
     async with database.transaction() as connection:
         pending = list((await connection.execute(PENDING)).scalars())
         parked = list((await connection.execute(PARK, {"calls": pending, "token": None})).scalars()) if pending else []

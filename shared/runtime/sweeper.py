@@ -6,6 +6,7 @@ from shared.contracts.calls import Lane
 from shared.runtime import ending
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.look import look_everywhere, revive_everywhere
+from shared.runtime.parking import park_idle
 from shared.storage.database import Database
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
@@ -18,12 +19,13 @@ READY = text("""
 
 
 async def sweep(database: Database, worker: str) -> set[Lane]:
-    """Lapse dead claims, look at every waiting sample, revive parked calls that are wanted, end finished jobs.
+    """Lapse dead claims, look at every waiting sample, park and revive calls as they are wanted, end finished jobs.
 
     Returns the lanes that want a tick.
     """
     await lapse_expired(database, worker)
     await look_everywhere(database)
+    await park_idle(database)
     await revive_everywhere(database)
     await ending.finish(database)
     return await lanes_with_work(database)

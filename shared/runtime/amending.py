@@ -1,0 +1,54 @@
+"""Change what may change about a job that has been accepted: its name, its rank, its metadata."""
+
+import uuid
+from collections.abc import Collection, Mapping
+
+import msgspec
+from sqlalchemy import text
+
+from shared.contracts import canonical
+from shared.runtime.control import locked
+from shared.storage.database import Database
+
+AMEND = text("""
+    UPDATE jobs SET name = COALESCE(:name, name), rank = COALESCE(:rank, rank),
+        metadata = COALESCE(CAST(:metadata AS jsonb), metadata), version = version + 1 WHERE id = :job""")
+# A call is as urgent as the most urgent job that waits for it. Rows that are being claimed need no rank any more.
+RERANK = text("""
+    WITH pending AS MATERIALIZED (
+        SELECT q.call_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
+        JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
+        WHERE s.job_id = :job AND s.state = 1 ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
+    UPDATE queue q SET rank = w.rank FROM (SELECT DISTINCT call_id FROM pending) p, LATERAL (
+        SELECT min(j.rank) AS rank FROM steps t
+        JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1
+        JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') WHERE t.call_id = p.call_id) w
+    WHERE q.call_id = p.call_id AND q.rank <> w.rank""")
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What shall change; None stays as it is."""
+
+    name: str | None = None
+    rank: int | None = None
+    """Of the calls in the queue, too."""
+    metadata: Mapping[str, str] | None = None
+    """Replaces all of it."""
+
+
+async def amend(
+    database: Database, public_id: uuid.UUID, change: Change, versions: Collection[int] | None = None
+) -> None:
+    """Change the job, whatever its state.
+
+    Raises:
+        NotFound: no such job.
+        PreconditionFailed: it is at none of `versions`.
+    """
+    metadata = None if change.metadata is None else canonical.encode(change.metadata).decode()
+    async with database.transaction() as connection:
+        job = await locked(connection, public_id, versions)
+        values = {"job": job.id, "name": change.name, "rank": change.rank, "metadata": metadata}
+        await connection.execute(AMEND, values)
+        if change.rank is not None:
+            await connection.execute(RERANK, {"job": job.id})
