@@ -7,7 +7,7 @@ STAMP := $(VENV)/installed
 UV := $(VENV)/lock/bin/uv
 
 # --no-header, no index: a lock file names packages and hashes, never where they came from.
-COMPILE := $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-header \
+COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
@@ -47,8 +47,10 @@ lint: $(STAMP) ## Style, types, and who may import whom
 	$(BIN)/lint-imports
 
 lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
-	$(COMPILE) --upgrade --output-file requirements/base.txt
-	$(COMPILE) --upgrade --group dev --extra embedded --constraint requirements/base.txt --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --upgrade --output-file requirements/base.txt
+	$(COMPILE) pyproject.toml --upgrade --group dev --extra embedded --constraint requirements/base.txt \
+		--output-file requirements/dev.txt
+	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
 
 $(UV):
 	@$(PYTHON) -m venv $(VENV)/lock

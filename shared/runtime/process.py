@@ -1,34 +1,29 @@
 """A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker."""
 
-import asyncio
 import logging
 import mmap
 import os
 import socket
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import uvloop
 from celery import Celery, signals
-from redis import Redis as SyncRedis
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from shared.contracts.calls import Lane
 from shared.lease.guard_client import GuardClient
 from shared.lease.lease import RedisLease
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
+from shared.runtime import heartbeats
 from shared.runtime.execution import Executor
 from shared.runtime.worker import Worker
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import chunks, logs, references, traces
 from shared.telemetry.references import SpanRef
-
-HEARTBEAT_S = 5
-HEARTBEAT_TTL_S = 15
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +51,7 @@ class Child:
         self._app = app
         self._executors = executors
         self._stopping = stopping
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._worker: Worker | None = None
 
     def drain(self, tick: SpanRef | None) -> None:
@@ -115,23 +110,10 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
-        threading.Thread(target=_beat, args=(lane, settings.redis_url), daemon=True).start()
+        heartbeats.start(lane, settings.redis_url)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
     def stop(**_: object) -> None:
         stopping[0] = 1
 
     app.worker_main(["worker", "--queues", lane.value, "--loglevel", "WARNING", "--without-gossip", "--without-mingle"])
-
-
-def _beat(lane: Lane, redis_url: str) -> None:
-    """Say that the worker is there, for readiness and `mathrag status`."""
-    key = f"mathrag:worker:{lane.value}:{os.getpid()}"
-    redis = SyncRedis.from_url(redis_url)
-    stop = threading.Event()
-    while not stop.wait(0):
-        try:
-            redis.set(key, socket.gethostname(), ex=HEARTBEAT_TTL_S)
-        except RedisError as error:
-            _log.warning("heartbeat not written: %s", error)
-        stop.wait(HEARTBEAT_S)

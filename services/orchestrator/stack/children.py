@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from signal import Signals
-from typing import Literal
 
 from services.orchestrator.stack import passwords, ports
 from services.orchestrator.stack import postgres as pg
@@ -15,6 +14,7 @@ from services.orchestrator.stack.keeper import Child
 from services.orchestrator.stack.migration import migrate
 from services.orchestrator.stack.readiness import Ready, answers, has_heartbeat
 from services.orchestrator.stack.supervisor import LOGS, Step
+from shared.contracts.calls import Lane
 from shared.settings import Settings
 
 
@@ -65,14 +65,14 @@ class Stack:
     def _services(self) -> Iterator[Child]:
         yield self._http("guard", self.ports["guard"])
         yield self._http("retriever", self.ports["retriever"])
-        yield self._worker("judge", "judge")
-        yield self._worker("generator", "generate")
+        yield self._worker("judge", Lane.JUDGE)
+        yield self._worker("generator", Lane.GENERATE)
         yield self._http("orchestrator", self.port, host=self._reachable_at)
 
     def _http(self, name: str, port: int, host: str = "127.0.0.1") -> Child:
         return self._service(name, answers(port, host), "--port", str(port), port=port)
 
-    def _worker(self, name: str, lane: Literal["judge", "generate"]) -> Child:
+    def _worker(self, name: str, lane: Lane) -> Child:
         return self._service(name, has_heartbeat(self.redis_url, lane))
 
     def _service(self, name: str, ready: Ready, *arguments: str, port: int | None = None) -> Child:

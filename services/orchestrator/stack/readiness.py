@@ -1,11 +1,13 @@
 """When a service counts as ready: it answers on its port, or its worker has shown a heartbeat in Redis."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
 import httpx2
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+
+from shared.contracts.calls import Lane
+from shared.runtime import heartbeats
 
 PATIENCE_S = 2.0
 
@@ -27,13 +29,13 @@ def answers(port: int, host: str = "127.0.0.1") -> Ready:
     return ready
 
 
-def has_heartbeat(redis_url: str, lane: Literal["judge", "generate"]) -> Ready:
+def has_heartbeat(redis_url: str, lane: Lane) -> Ready:
     """The worker with this process id has written its key."""
 
     async def ready(pid: int) -> bool:
         async with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
             try:
-                return bool(await client.exists(f"mathrag:worker:{lane}:{pid}"))
+                return bool(await client.exists(heartbeats.key(lane, pid)))
             except RedisError:
                 return False
 
