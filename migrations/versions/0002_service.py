@@ -59,7 +59,7 @@ CREATE INDEX idempotency_age ON idempotency (created_at);
 CREATE TABLE api_keys (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
-    prefix text NOT NULL,
+    prefix text NOT NULL UNIQUE,
     hash bytea NOT NULL UNIQUE,
     scopes text[] NOT NULL CHECK (scopes <@ ARRAY['read', 'submit', 'operate']),
     created_at timestamptz NOT NULL DEFAULT now(),
