@@ -1,6 +1,5 @@
 """A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker."""
 
-import logging
 import mmap
 import os
 import socket
@@ -24,9 +23,6 @@ from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import chunks, logs, references, traces
 from shared.telemetry.references import SpanRef
-
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Tools:
