@@ -8,10 +8,12 @@ MathragError
 ├── Forbidden             403
 ├── NotFound              404
 ├── Conflict              409
+│   └── InProgress        409   (the same again, in a second)
 ├── PreconditionFailed    412
 ├── TooLarge              413
 ├── Invalid               422   (field named)
 │   └── InvalidLine       422   (line named)
+├── IdempotencyMismatch   422
 ├── PreconditionRequired  428
 ├── TooMany               429
 ├── NotImplementedYet     501
@@ -66,6 +68,12 @@ class Conflict(MathragError):
     kind = "conflict"
 
 
+class InProgress(Conflict):
+    """The same request is being answered right now."""
+
+    kind = "in_progress"
+
+
 class Invalid(MathragError):
     """A field has a value that cannot be used; the message names the field."""
 
@@ -81,6 +89,13 @@ class InvalidLine(Invalid):
     def __init__(self, source: str, line: int, message: str) -> None:
         super().__init__(f"{source}, line {line}: {message}")
         self.line = line
+
+
+class IdempotencyMismatch(MathragError):
+    """The key was sent before, with another request."""
+
+    status = 422
+    kind = "idempotency_mismatch"
 
 
 class TooLarge(MathragError):

@@ -114,7 +114,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON records FOR EACH ROW EXECU
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON job_events FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON operations FOR EACH ROW EXECUTE FUNCTION refuse_change();
 GRANT SELECT, INSERT ON job_events, records, operations TO mathrag_app;
-GRANT SELECT, INSERT, DELETE ON idempotency TO mathrag_app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency TO mathrag_app;
 GRANT SELECT, INSERT ON api_keys TO mathrag_app;
 GRANT UPDATE (expires_at, revoked_at, used_at) ON api_keys TO mathrag_app;
 GRANT SELECT, INSERT, UPDATE ON devices TO mathrag_app;

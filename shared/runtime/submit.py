@@ -20,6 +20,7 @@ from shared.runtime import ending, models
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
 from shared.settings import Settings
+from shared.storage import idempotency
 from shared.storage.database import Database
 from shared.telemetry import references, traces
 
@@ -27,10 +28,10 @@ DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 INSERT = text("""
     INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse, rank, total,
-                      metadata, online, code, state)
+                      metadata, online, code, requeued_from, state)
     VALUES (:name, :pipeline, :pipeline_hash, :params, :dataset, :corpus, CAST(:pins AS jsonb), :repeats, :reuse,
             :rank, :total, CAST(:metadata AS jsonb), :online, CAST(:code AS jsonb),
-            'preparing') RETURNING id, public_id""")
+            (SELECT id FROM jobs WHERE public_id = :requeued_from), 'preparing') RETURNING id, public_id""")
 INSERT_PREPARE = text("INSERT INTO samples (job_id, kind, ordinal, repeat, state) VALUES (:job, 'prepare', 0, 0, 0)")
 
 _log = logging.getLogger(__name__)
@@ -54,46 +55,63 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """What the submitter wants to find again; never read by the runtime."""
     online: bool = False
     """One question that somebody waits for: not in the list of jobs."""
+    requeued_from: uuid.UUID | None = None
+    """The ended job that is done again."""
 
 
 async def submit(database: Database, settings: Settings, submission: Submission) -> uuid.UUID:
-    """Insert the job; the operator's default models fill the roles that it does not name.
+    """Insert the job, whatever was sent before."""
+    return (await submit_once(database, settings, submission, None)).job
+
+
+async def submit_once(
+    database: Database, settings: Settings, submission: Submission, keyed: idempotency.Keyed | None
+) -> idempotency.Accepted:
+    """Insert the job, or find the one that the same request made before.
 
     Raises:
         NotFound: no such dataset or corpus.
         Invalid: a field cannot be used; the message names it.
+        IdempotencyMismatch, InProgress: see `idempotency.once`.
     """
-    pipeline = _pipeline(submission.pipeline)
     async with database.transaction() as connection:
-        dataset, items = await _dataset(connection, submission.dataset)
-        corpus = await _corpus(connection, submission.corpus)
-        pins = await _pins(connection, submission, corpus, settings.roles)
-        _probe(submission, pins)
-        values = {
-            "name": submission.name,
-            "pipeline": submission.pipeline,
-            "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
-            "params": canonical.encode(submission.params),
-            "dataset": dataset,
-            "corpus": corpus,
-            "pins": canonical.encode(pins).decode(),
-            "repeats": submission.repeats,
-            "reuse": submission.reuse,
-            "rank": submission.rank,
-            "total": items * submission.repeats,
-            "metadata": canonical.encode(submission.metadata).decode(),
-            "online": submission.online,
-            "code": canonical.encode(await accepting(connection, settings, corpus)).decode(),
-        }
-        row = (await connection.execute(INSERT, values)).one()
-        if pipeline.prepare is None:
-            await ending.run(connection, row.id, None)
-        else:
-            await connection.execute(INSERT_PREPARE, {"job": row.id})
-    public_id = uuid.UUID(str(row.public_id))
-    traces.link(references.job(public_id))
-    _log.info("job accepted", extra={"job_id": str(public_id), "pipeline": submission.pipeline})
-    return public_id
+        accepted = await idempotency.once(connection, keyed, lambda: _insert(connection, settings, submission))
+    if not accepted.replayed:
+        traces.link(references.job(accepted.job))
+        _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
+    return accepted
+
+
+async def _insert(connection: AsyncConnection, settings: Settings, submission: Submission) -> uuid.UUID:
+    """The job and its first samples; the operator's default models fill the roles that it does not name."""
+    pipeline = _pipeline(submission.pipeline)
+    dataset, items = await _dataset(connection, submission.dataset)
+    corpus = await _corpus(connection, submission.corpus)
+    pins = await _pins(connection, submission, corpus, settings.roles)
+    _probe(submission, pins)
+    values = {
+        "name": submission.name,
+        "pipeline": submission.pipeline,
+        "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
+        "params": canonical.encode(submission.params),
+        "dataset": dataset,
+        "corpus": corpus,
+        "pins": canonical.encode(pins).decode(),
+        "repeats": submission.repeats,
+        "reuse": submission.reuse,
+        "rank": submission.rank,
+        "total": items * submission.repeats,
+        "metadata": canonical.encode(submission.metadata).decode(),
+        "online": submission.online,
+        "code": canonical.encode(await accepting(connection, settings, corpus)).decode(),
+        "requeued_from": submission.requeued_from,
+    }
+    row = (await connection.execute(INSERT, values)).one()
+    if pipeline.prepare is None:
+        await ending.run(connection, row.id, None)
+    else:
+        await connection.execute(INSERT_PREPARE, {"job": row.id})
+    return uuid.UUID(str(row.public_id))
 
 
 def _pipeline(name: str) -> registry.Registered:

@@ -12,7 +12,8 @@ from shared.errors import Invalid, InvalidLine, MathragError
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:mathrag:"
-KINDS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+RETRY_AFTER_S = {"in_progress": "1", "unavailable": "2"}
 _FIELD = re.compile(r"`([^`]+)`: ")
 
 
@@ -57,7 +58,8 @@ def problem_of(error: MathragError, instance: str) -> Problem:
 
 def respond(problem: Problem) -> Response:
     """`problem` as a response."""
-    headers = {"Retry-After": "2"} if problem.status == 503 else None
+    seconds = RETRY_AFTER_S.get(problem.type.removeprefix(PREFIX))
+    headers = {"Retry-After": seconds} if seconds else None
     return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)
 
 

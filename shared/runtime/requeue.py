@@ -1,0 +1,57 @@
+"""Requeue a job that has ended: the same is asked for again, as a new job.
+
+Ended states are final, so the old job stays what it is. Replies are shared: what failed for a passing reason is
+computed anew, and everything else is read. With `reuse: none` a job shares nothing, so all of it is computed anew.
+"""
+
+import re
+import uuid
+
+import msgspec
+from sqlalchemy import text
+
+from shared.contracts.samples import Params
+from shared.errors import Conflict, NotFound
+from shared.runtime.submit import Submission
+from shared.storage.database import Database
+
+SOURCE = text("""
+    SELECT j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank, j.metadata, j.online, j.state, j.ended_at,
+        d.name AS dataset, k.name AS corpus,
+        (SELECT jsonb_object_agg(p.key, m.name) FROM jsonb_each(j.pins) p
+         JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
+         WHERE p.key IN ('judge', 'generate')) AS models
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    WHERE j.public_id = :job""")
+LONGEST_NAME = 100
+_NUMBERED = re.compile(r"(?P<name>.+)-r(?P<number>[1-9]\d{0,5})", re.DOTALL)
+
+
+async def again(database: Database, public_id: uuid.UUID) -> Submission:
+    """What to submit so that an ended job is done again: the newest models of the same names.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: it has not ended.
+    """
+    async with database.transaction() as connection:
+        row = (await connection.execute(SOURCE, {"job": public_id})).mappings().first()
+    if row is None:
+        raise NotFound(f"no job {public_id}", hint="mathrag job list")
+    if row["ended_at"] is None:
+        raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
+    copied = ("dataset", "corpus", "pipeline", "repeats", "reuse", "rank", "metadata", "online", "models")
+    return Submission(
+        name=next_name(row["name"]),
+        params=msgspec.json.decode(row["params"], type=Params),
+        requeued_from=public_id,
+        **{field: row[field] for field in copied},
+    )
+
+
+def next_name(name: str) -> str:
+    """`first` → `first-r2` → `first-r3`: a name of its own, so that both jobs can be told apart by name."""
+    found = _NUMBERED.fullmatch(name)
+    base, number = (found["name"], int(found["number"])) if found else (name, 1)
+    suffix = f"-r{number + 1}"
+    return base[: LONGEST_NAME - len(suffix)] + suffix
