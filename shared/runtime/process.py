@@ -24,6 +24,7 @@ from shared.storage.database import Database
 from shared.telemetry import chunks, logs, references, traces
 from shared.telemetry.references import SpanRef
 
+
 @dataclass(frozen=True)
 class Tools:
     """What an executor may need, made in the child."""
