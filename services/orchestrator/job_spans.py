@@ -24,8 +24,8 @@ class JobSpans:
     def __init__(self, database: Database, redis: Redis) -> None:
         self._database = database
         self._redis = redis
-        self._window = Window("jobs", "ended_at", most=MOST)
-        self._ended = text(f"SELECT id, public_id FROM jobs WHERE {self._window.condition}")  # noqa: S608
+        self._window = Window("jobs j", "j.ended_at", most=MOST)
+        self._ended = text(f"SELECT j.id, j.public_id FROM jobs j WHERE {self._window.condition}")  # noqa: S608
 
     async def follow(self, pause_s: float) -> None:
         """Look every `pause_s` seconds, until cancelled; an outage is waited for."""

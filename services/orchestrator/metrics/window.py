@@ -13,7 +13,10 @@ HORIZON = text("""
 
 
 class Window:
-    """One table's rows from one look to the next, by a column that the database's own clock stamps."""
+    """One table's rows from one look to the next, by a column that the database's own clock stamps.
+
+    `table` has its alias ("samples s"), `column` too ("s.ended_at").
+    """
 
     def __init__(self, table: str, column: str, *, most: int) -> None:
         self.condition = f"{column} >= :since AND {column} < :until"
@@ -40,6 +43,6 @@ class Window:
 
 
 async def horizon(connection: AsyncConnection) -> datetime:
-    """Until when the rows are complete: asked by a statement before the one that reads them, whose snapshot is younger."""
+    """Until when the rows are complete, for statements after this one: their snapshots are younger."""
     found: datetime = (await connection.execute(HORIZON)).scalar_one()
     return found

@@ -1,0 +1,102 @@
+"""What is, at this moment: in the database, in Redis, at the other services, in the pool."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+from redis.exceptions import RedisError
+from sqlalchemy import QueuePool, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.api.resources import Resources
+from shared.contracts.calls import Lane
+
+MIB = 1 << 20
+PATIENCE_S = 0.5
+"""Longest wait for another service: a scrape must not hang with it."""
+MOST = 50_000
+
+Gauge = tuple[str, list[str], float]
+
+JOBS = text("SELECT state, count(*) AS n FROM jobs WHERE ended_at IS NULL GROUP BY state")
+QUEUE = text("""
+    SELECT l.lane, m.name, q.state, count(*) AS n
+    FROM models m CROSS JOIN (VALUES ('judge'), ('generate')) l(lane)
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN q.token IS NOT NULL THEN 'claimed' WHEN q.lapses > 0 THEN 'suspect'
+                    WHEN q.not_before > now() THEN 'delayed' ELSE 'pending' END AS state
+        FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id LIMIT :most) q
+    GROUP BY l.lane, m.name, q.state""")
+DEVICES = text("""
+    SELECT d.device, r.epoch, r.state, m.name, CAST(r.measured -> 'memory_mib' ->> CAST(m.id AS text) AS float) AS mib
+    FROM (SELECT DISTINCT device FROM models WHERE device IS NOT NULL AND needs_lease) d
+    CROSS JOIN LATERAL (
+        SELECT * FROM residencies r WHERE r.device = d.device ORDER BY r.epoch DESC LIMIT 1) r
+    LEFT JOIN models m ON m.id = ANY(r.models) AND r.state = 'open' ORDER BY d.device, m.id""")
+
+
+async def rows(connection: AsyncConnection) -> list[Gauge]:
+    """Jobs, queue and devices."""
+    return [gauge for part in (_jobs, _queue, _devices) async for gauge in part(connection)]
+
+
+async def _jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+    for row in await connection.execute(JOBS):
+        yield "mathrag_jobs", [row.state], row.n
+
+
+async def _queue(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+    for row in await connection.execute(QUEUE, {"most": MOST}):
+        yield "mathrag_queue_calls", [row.lane, row.name, row.state], row.n
+
+
+async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+    for row in await connection.execute(DEVICES):
+        yield "mathrag_device_state", [row.device, row.state], 1
+        yield "mathrag_device_epoch", [row.device], row.epoch
+        if row.name is not None:
+            yield "mathrag_resident_model_memory_bytes", [row.device, row.name], (row.mib or 0) * MIB
+
+
+def process(held: Resources) -> Iterator[Gauge]:
+    """The pool of this process, and the budget that it knows."""
+    device = held.settings.device
+    yield "mathrag_device_budget_bytes", [device.id], device.budget_mib * MIB
+    pool = held.database.engine.pool
+    if isinstance(pool, QueuePool):
+        yield "mathrag_database_connections", ["in_use"], pool.checkedout()
+        yield "mathrag_database_connections", ["idle"], pool.checkedin()
+
+
+async def services(held: Resources) -> list[Gauge]:
+    """Redis, with the workers' heartbeats in it, and the services that answer HTTP."""
+    guard, retriever, workers = await asyncio.gather(
+        _up(held, held.settings.guard_url), _up(held, held.settings.retriever_url), _workers(held)
+    )
+    return [
+        ("mathrag_service_up", ["guard"], guard),
+        ("mathrag_service_up", ["retriever"], retriever),
+        ("mathrag_service_up", ["redis"], workers is not None),
+        *(workers or ()),
+    ]
+
+
+async def _up(held: Resources, url: str) -> bool:
+    try:
+        reply = await held.http.get(f"{url}/healthz", timeout=PATIENCE_S)
+    except httpx2.HTTPError:
+        return False
+    return reply.status_code == httpx2.codes.OK
+
+
+async def _workers(held: Resources) -> list[Gauge] | None:
+    """Heartbeats by lane; None where Redis does not answer."""
+    found: list[Gauge] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            for lane in Lane:
+                keys = [key async for key in held.redis.scan_iter(match=f"mathrag:worker:{lane.value}:*", count=1000)]
+                found.append(("mathrag_workers", [lane.value], len(keys)))
+    except (RedisError, OSError, TimeoutError):
+        return None
+    return found
