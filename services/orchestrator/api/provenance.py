@@ -1,0 +1,33 @@
+"""`/v1/jobs/{job}/provenance`: all that a job's answers were made from, to keep and to verify elsewhere."""
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held
+from shared.provenance import export, lines, prov
+from shared.storage import jobs
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+WRITERS = {"jsonl": (lines.lines, "application/x-ndjson"), "prov": (prov.document, "application/json")}
+EXAMPLE: dict[str, Any] = {
+    "line": "sample", "sequence": 0, "hash": "5d0c…", "previous": "91be…",
+    "record": '{"index":0,"repeat":0,"item":"c0de…","state":"completed","outcome":"77aa…","calls":[…]}',
+    "texts": {"77aa…": '{"answer":"5",…}'},
+}  # fmt: skip
+
+
+@router.get(
+    "/{job}/provenance",
+    summary="Stream the provenance of a job",
+    responses=answers(lines.SampleLine, EXAMPLE, media="application/x-ndjson"),
+)
+async def provenance(job: str, held: Held, format: Literal["jsonl", "prov"] = "jsonl") -> Response:  # noqa: A002 - the API's word
+    """Of an ended job: a line per sample with its link of the chain, or one W3C PROV-JSON document. 409 before."""
+    async with held.database.transaction() as connection:
+        row = await jobs.resolve(connection, job)
+    exported = await export.job(held.database, row)
+    write, media = WRITERS[format]
+    return StreamingResponse(write(held.database, exported), media_type=media)

@@ -1,0 +1,99 @@
+"""A job's whole provenance, sample by sample: what both formats are written from.
+
+Read in short transactions, a batch of samples at a time: memory and locks stay small however slow the reader is.
+"""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.errors import Conflict
+from shared.provenance import texts
+from shared.provenance.record import JobRecord, Link, SampleRecord
+from shared.provenance.texts import Texts
+from shared.storage import records
+from shared.storage.database import Database
+from shared.storage.jobs import TERMINAL
+
+BATCH = 100
+JOB = text("""
+    SELECT id, state, chain, ended_at, (SELECT count(*) FROM records r WHERE r.job_id = j.id) AS records
+    FROM jobs j WHERE id = :job""")
+LINKS = text("SELECT sample_id, seq, hash, previous FROM records WHERE sample_id = ANY(:samples)")
+
+
+class JobExport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the chain begins and ends with."""
+
+    job: int
+    """jobs.id"""
+    ended_at: datetime
+    record: JobRecord
+    texts: Texts
+    chain: bytes
+    records: int
+    """Links of the chain."""
+
+
+class SampleExport(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample: its link as it was written, its record as its rows are now, and the texts that the record names."""
+
+    record: SampleRecord
+    link: Link
+    texts: Texts
+
+
+async def job(database: Database, job_id: int) -> JobExport:
+    """The job's own part.
+
+    Raises:
+        Conflict: it is live, or ended before records were kept.
+    """
+    async with database.snapshot() as connection:
+        row = (await connection.execute(JOB, {"job": job_id})).one()
+        if row.chain is None:
+            ended = row.state in TERMINAL
+            why = "it ended before records were kept" if ended else f"it is {row.state}: records are made at its end"
+            raise Conflict(f"this job has no records: {why}", hint="requeue it" if ended else "mathrag job wait JOB")
+        record = await records.job_record(connection, job_id)
+        named = await texts.of_job(connection, job_id)
+    return JobExport(
+        job=job_id, ended_at=row.ended_at, record=record, texts=named, chain=row.chain, records=row.records
+    )
+
+
+async def samples(database: Database, exported: JobExport) -> AsyncIterator[SampleExport]:
+    """Every sample that has a record, in the order of the chain.
+
+    Raises:
+        Conflict: the job was purged meanwhile.
+    """
+    after, written = records.START, 0
+    while written < exported.records:
+        async with database.transaction() as connection:
+            batch = await _batch(connection, exported.job, after)
+        if not batch:
+            raise Conflict("the job was purged while it was exported")
+        for sample in batch:
+            yield sample
+        after, written = (batch[-1].record.index, batch[-1].record.repeat), written + len(batch)
+
+
+async def _batch(connection: AsyncConnection, job_id: int, after: records.Key) -> list[SampleExport]:
+    found = await records.sample_records(connection, job_id, after, BATCH)
+    ids = [sample for sample, _ in found]
+    named = await texts.of_samples(connection, ids)
+    links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}
+    return [
+        SampleExport(record=record, link=_link(links[sample], record), texts=named[sample])
+        for sample, record in found
+        if sample in links
+    ]
+
+
+def _link(row: object, record: SampleRecord) -> Link:
+    return Link(sequence=row.seq, previous=row.previous, hash=row.hash, record=canonical.encode(record))  # type: ignore[attr-defined]

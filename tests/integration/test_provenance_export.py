@@ -1,0 +1,228 @@
+"""A job's provenance leaves the house: verified with SHA-256 alone, read back by W3C PROV's own library."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from prov.constants import PROV_BUNDLE
+from prov.model import (
+    ProvActivity,
+    ProvAgent,
+    ProvAssociation,
+    ProvDerivation,
+    ProvDocument,
+    ProvEntity,
+    ProvGeneration,
+    ProvUsage,
+)
+
+from shared.provenance import export
+from shared.runtime.advance import Advancer
+from shared.runtime.cancel import cancel
+from shared.runtime.ending import finish
+from shared.storage.database import Database
+from tests.integration import api
+from tests.integration.api import Api, finished
+from tests.integration.scene import furnish, run_sql, scalar
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The API over five items, two models and a corpus."""
+    await furnish(database, items=5)
+    async with api.serving(database, redis_url) as client:
+        yield client
+
+
+async def exported(served: Api, job: str = "a-job") -> list[dict[str, Any]]:
+    """The lines of a job's export."""
+    reply = await served.http.get(f"/v1/jobs/{job}/provenance")
+    assert reply.status_code == 200, reply.text
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+def verified(lines: list[dict[str, Any]]) -> bool:
+    """The recipe of docs/api.md: nothing but hashlib."""
+    head = None
+    for row in lines:
+        for name, text in row.get("texts", {}).items():
+            if hashlib.sha256(text.encode()).hexdigest() != name:
+                return False
+        if row["line"] == "end":
+            return bool(row["chain"] == head)
+        previous = bytes.fromhex(row.get("previous", ""))
+        if previous.hex() not in ("", head):
+            return False
+        head = hashlib.sha256(previous + row["record"].encode()).hexdigest()
+        if row["hash"] != head:
+            return False
+    return False
+
+
+async def completed(served: Api, database: Database, pipeline: str = "mathrag-gate", **fields: Any) -> None:
+    """A job that has run to its end."""
+    await served.job(pipeline, **fields)
+    await finished(database)
+    assert await scalar(database, "SELECT state FROM jobs") == "completed"
+
+
+async def test_an_export_is_verified_with_nothing_but_hashes(served: Api, database: Database) -> None:
+    """The job, its samples in dataset order, the end; every hash follows from what stands there."""
+    await completed(served, database, repeats=2)
+    lines = await exported(served)
+    assert [row["line"] for row in lines] == ["job", *["sample"] * 10, "end"]
+    records = [json.loads(row["record"]) for row in lines[1:-1]]
+    assert [(each["index"], each["repeat"]) for each in records] == [(i, r) for i in range(5) for r in range(2)]
+    assert [row["sequence"] for row in lines[1:-1]] == list(range(10))
+    assert verified(lines)
+    assert lines[-1]["records"] == 10
+    assert lines[-1]["chain"] == await scalar(database, "SELECT encode(chain, 'hex') FROM jobs")
+
+
+async def test_every_hash_of_a_record_has_its_text(served: Api, database: Database) -> None:
+    """Item, requests, replies, outcome, and the documents that prompts hold."""
+    uploaded = [{"problem": f"What is {n} minus {n}?", "answer": "0"} for n in range(3)]
+    assert (await served.upload("datasets", "uploaded", uploaded)).status_code == 201
+    await completed(served, database, dataset="uploaded")
+    lines = await exported(served)
+    assert len(lines) == 5
+    for row in lines[1:-1]:
+        record, texts = json.loads(row["record"]), row["texts"]
+        named = {record["item"], record["outcome"]}
+        named |= {hash_ for call in record["calls"] for hash_ in (call["key"], call["reply"])}
+        judged = [json.loads(texts[call["key"]]) for call in record["calls"]]
+        named |= {each["values"]["document"]["doc"] for each in judged if each["role"] == "judge"}
+        assert named <= texts.keys()
+
+
+async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, database: Database) -> None:
+    """Pipeline, parameters, dataset, code, and the identity of every model behind its hash."""
+    await completed(served, database)
+    head = (await exported(served))[0]
+    record = json.loads(head["record"])
+    assert record["pipeline"] == "mathrag-gate"
+    assert record["params"]["candidates"] == 10
+    assert record["dataset"]["name"] == "items"
+    assert record["code"]["schema"] == "0002"
+    assert len(record["code"]["configuration"]) == 64
+    assert set(record["code"]["indexes"]) == {"dense", "sparse"}
+    models = {role: json.loads(head["texts"][pin["hash"]])[0] for role, pin in record["pins"].items()}
+    assert models == {
+        "judge": "a-judge", "generate": "a-generator", "dense": "dense", "sparse": "sparse", "grade": "grader"
+    }  # fmt: skip
+    assert json.loads(head["texts"][record["prepared"]])["strategy"] in ("judge", "rules")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE samples SET ended_at = ended_at + interval '1 ms' WHERE kind = 'item' AND ordinal = 2",
+        "UPDATE items SET gold = '7', hash = sha256('7') WHERE ordinal = 4",
+        "UPDATE jobs SET params = convert_to('{}', 'UTF8')",
+        "UPDATE jobs SET code = '{}'",
+    ],
+)
+async def test_what_was_changed_afterwards_is_seen(served: Api, database: Database, change: str) -> None:
+    """Even where the application's role may change a row."""
+    await completed(served, database)
+    await run_sql(database, change)
+    assert not verified(await exported(served))
+
+
+async def test_names_and_ranks_may_change_without_breaking_the_chain(served: Api, database: Database) -> None:
+    """What an owner may edit later is in no record."""
+    await completed(served, database)
+    await run_sql(database, "UPDATE jobs SET name = 'another', rank = 1, metadata = '{\"a\": \"b\"}'")
+    assert verified(await exported(served, "another"))
+
+
+async def test_a_cancelled_job_is_exported_with_what_it_had_consumed(served: Api, database: Database) -> None:
+    """Every sample has its record; of what it still waited for only the request."""
+    job = await served.job("hybrid")
+    await Advancer(database).advance()
+    await cancel(database, job["id"])
+    await finish(database)
+    lines = await exported(served)
+    assert verified(lines)
+    records = [json.loads(row["record"]) for row in lines[1:-1]]
+    assert {each["state"] for each in records} == {"cancelled"}
+    assert all(len(each["calls"]) == 2 and "reply" not in call for each in records for call in each["calls"])
+
+
+async def test_a_live_job_has_no_records_yet(served: Api) -> None:
+    """409, and what to wait for."""
+    await served.job()
+    reply = await served.http.get("/v1/jobs/a-job/provenance")
+    assert reply.status_code == 409
+    assert "records are made at its end" in reply.json()["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/nobody/provenance", "/v1/jobs/a-job/provenance?format=xml"])
+async def test_what_cannot_be_exported_is_refused_in_words(served: Api, path: str) -> None:
+    """No such job, no such format."""
+    await served.job()
+    assert (await served.http.get(path)).status_code in (404, 422)
+
+
+async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(served: Api, database: Database) -> None:
+    """No end line is written, so nobody takes the part for the whole."""
+    await completed(served, database, "closed-book")
+    job = await export.job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
+    missing = export.JobExport(
+        job=job.job, ended_at=job.ended_at, record=job.record, texts={}, chain=job.chain, records=job.records + 1
+    )
+    with pytest.raises(Exception, match="purged"):
+        async for _ in export.samples(database, missing):
+            pass
+
+
+async def document(served: Api) -> ProvDocument:
+    """The job's PROV document, as the W3C's model reads it."""
+    reply = await served.http.get("/v1/jobs/a-job/provenance", params={"format": "prov"})
+    assert reply.status_code == 200, reply.text
+    return ProvDocument.deserialize(content=reply.text, format="json")
+
+
+async def test_the_whole_job_is_a_prov_document(served: Api, database: Database) -> None:
+    """The job used its dataset and corpus; pipeline, models and code were associated with it."""
+    await completed(served, database)
+    found = await document(served)
+    assert {each.prefix for each in found.namespaces} >= {"job", "sample", "call", "reply", "model", "mathrag"}
+    (job,) = found.get_records(ProvActivity)
+    assert job.get_startTime() < job.get_endTime()
+    assert {str(each.args[1]).split(":")[0] for each in found.get_records(ProvUsage)} == {"dataset", "corpus"}
+    agents = {str(each.identifier).split(":")[0] for each in found.get_records(ProvAgent)}
+    assert agents == {"pipeline", "model", "code"}
+    assert len(list(found.bundles)) == 5
+    hashes = await scalar(database, "SELECT array_agg(encode(hash, 'hex')) FROM records")
+    assert {str(each.identifier) for each in found.bundles} == {f"record:{hash_}" for hash_ in hashes}  # type: ignore[attr-defined]
+
+
+async def test_a_samples_bundle_tells_how_its_outcome_came_about(served: Api, database: Database) -> None:
+    """Calls by models generated replies, the sample used them, the outcome was derived from them and the documents."""
+    await completed(served, database)
+    for bundle in (await document(served)).bundles:
+        names = {str(each.identifier) for each in bundle.get_records((ProvEntity, ProvActivity, ProvAgent))}
+        relations = bundle.get_records((ProvUsage, ProvGeneration, ProvAssociation, ProvDerivation))
+        assert {str(arg) for each in relations for arg in each.args[:2]} <= names
+        generated = {str(each.args[0]).split(":")[0]: str(each.args[1]) for each in bundle.get_records(ProvGeneration)}
+        assert generated["reply"].startswith("call:")
+        assert generated["outcome"].startswith("sample:")
+        sources = {str(each.args[1]).split(":")[0] for each in bundle.get_records(ProvDerivation)}
+        assert sources == {"item", "reply", "document"}
+        calls = {name for name in names if name.startswith("call:")}
+        assert {str(each.args[0]) for each in bundle.get_records(ProvAssociation)} >= calls
+
+
+async def test_the_document_reads_back_as_it_was_written(served: Api, database: Database) -> None:
+    """Written again by the library, it says the same."""
+    await completed(served, database, "hybrid")
+    found = await document(served)
+    again = ProvDocument.deserialize(content=found.serialize(format="json"), format="json")
+    assert again == found
+    assert not [each for each in found.get_records() if each.get_type() == PROV_BUNDLE]
+    assert len(list(found.flattened().get_records(ProvActivity))) > 5
