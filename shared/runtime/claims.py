@@ -15,7 +15,8 @@ from sqlalchemy import TextClause, text
 from shared.contracts import canonical
 from shared.contracts.calls import INFRASTRUCTURE, Failure, Lane, Reply
 from shared.runtime.look import look, revive
-from shared.runtime.parking import PARK
+from shared.runtime.parking import WANTED
+from shared.runtime.together import Together
 from shared.storage.database import Database
 
 RETRIES = 3
@@ -30,39 +31,39 @@ SUSPECT_LOCK = 7331
 
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
-CLAIM = text("""
-    WITH picked AS MATERIALIZED (
-        SELECT q.lane, q.model_id, q.rank, q.seq FROM queue q
-        WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL AND q.lapses = 0
-          AND (q.not_before IS NULL OR q.not_before <= now())
+# Of the rows that were picked, those that nobody live waits for leave the queue instead of being claimed.
+TAKE = f"""
+    , seen AS MATERIALIZED (SELECT u.*, {WANTED} AS wanted FROM picked u),
+    claimed AS (
+        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM seen p
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND p.wanted),
+    parked AS (
+        DELETE FROM queue q USING seen p
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND NOT p.wanted)
+    SELECT c.id, c.key, c.role, c.model_id, c.request, p.wanted FROM seen p JOIN calls c ON c.id = p.id
+    ORDER BY c.id"""  # noqa: S608 - constants
+PICK = """
+    SELECT q.lane, q.model_id, q.rank, q.seq, q.call_id AS id FROM queue q
+    WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
+      AND (q.not_before IS NULL OR q.not_before <= now())"""
+CLAIM = text(f"""
+    WITH picked AS MATERIALIZED ({PICK} AND q.lapses = 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.lapses > 0
                           AND s.token IS NOT NULL)
-        ORDER BY q.rank, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED),
-    claimed AS (
-        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM picked p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq RETURNING q.call_id)
-    SELECT c.id, c.key, c.role, c.model_id, c.request FROM claimed JOIN calls c ON c.id = claimed.call_id
-    ORDER BY c.id""")
-CLAIM_SUSPECT = text("""
-    WITH picked AS MATERIALIZED (
-        SELECT q.lane, q.model_id, q.rank, q.seq FROM queue q
-        WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL AND q.lapses > 0
-          AND (q.not_before IS NULL OR q.not_before <= now())
+        ORDER BY q.rank, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
+CLAIM_SUSPECT = text(f"""
+    WITH picked AS MATERIALIZED ({PICK} AND q.lapses > 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.token IS NOT NULL)
-        ORDER BY q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED),
-    claimed AS (
-        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM picked p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq RETURNING q.call_id)
-    SELECT c.id, c.key, c.role, c.model_id, c.request FROM claimed JOIN calls c ON c.id = claimed.call_id""")
+        ORDER BY q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
 ACCEPT = text("""
     WITH locked AS MATERIALIZED (
-        SELECT q.call_id FROM queue q WHERE q.call_id = ANY(:calls) AND q.token = :token
-        ORDER BY q.call_id FOR UPDATE),
+        SELECT q.call_id, q.token FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
+        JOIN queue q ON q.call_id = u.call_id AND q.token = u.token ORDER BY q.call_id FOR UPDATE OF q),
     gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
                           concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
                           completion_ms, trace_id)
-    SELECT l.call_id, true, :token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
+    SELECT l.call_id, true, l.token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
            u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
            u.prompt_ms, u.completion_ms, u.trace_id
     FROM locked l JOIN unnest(
@@ -135,7 +136,7 @@ class Committed(NamedTuple):
     calls: list[int]
     """Those whose claim was still ours."""
     ready: int
-    """Samples that lack no reply now."""
+    """Samples that lack no reply now, for all that was committed together."""
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +147,13 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     receipt: Receipt
 
 
+class Handed(NamedTuple):
+    """Answers that wait for their commit."""
+
+    token: uuid.UUID
+    answers: Sequence[Answered]
+
+
 class Claims:
     """The queue, for one worker."""
 
@@ -153,6 +161,7 @@ class Claims:
         self._database = database
         self._worker = worker
         self._ttl = ttl_s
+        self._answers = Together(self._store)
 
     async def claim(self, lane: Lane, model_id: int, limit: int) -> Claim | None:
         """Up to `limit` calls of one model, or a single suspect when nothing else is pending or in flight."""
@@ -168,28 +177,42 @@ class Claims:
             await connection.execute(lock, {"class": SUSPECT_LOCK, "model": model_id})
             values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
             values |= {"n": limit} if statement is CLAIM else {}
-            rows = (await connection.execute(statement, values)).mappings().all()
-            if not rows:
-                return None
-            calls = sorted(row["id"] for row in rows)
-            parked = set((await connection.execute(PARK, {"calls": calls, "token": token})).scalars())
-        # A waiter may have come while the calls were being parked: look after the commit.
-        await revive(self._database, sorted(parked))
-        kept = tuple(Claimed(**row) for row in rows if row["id"] not in parked)
-        return Claim(token=token, calls=kept) if kept else await self._claim(statement, lock, lane, model_id, limit)
+            rows = (await connection.execute(statement, values)).all()
+        # A waiter may have come while calls were being parked: look after the commit.
+        await revive(self._database, [row.id for row in rows if not row.wanted])
+        kept = tuple(
+            Claimed(id=row.id, key=row.key, role=row.role, model_id=row.model_id, request=row.request)
+            for row in rows
+            if row.wanted
+        )
+        if kept or not rows:
+            return Claim(token=token, calls=kept) if kept else None
+        return await self._claim(statement, lock, lane, model_id, limit)
 
     async def answer(self, token: uuid.UUID, answers: Sequence[Answered]) -> Committed:
-        """Commit replies, then look whom they wake."""
-        broken = [answer for answer in answers if _is_infrastructure(answer.reply)]
-        whole = [answer for answer in answers if not _is_infrastructure(answer.reply)]
-        done = await self._accept(token, whole) if whole else []
-        charged, failed = await self._retry(token, broken) if broken else ([], [])
-        ready = await look(self._database, done + failed) if done or failed else []
-        return Committed(done + charged, len(ready))
+        """Commit replies, together with those that other chunks hand in meanwhile, then look whom they wake."""
+        return await self._answers.do(Handed(token, answers))
 
-    async def _accept(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
-        answers = sorted(answers, key=lambda answer: answer.call_id)
-        values = {"token": token, "worker": self._worker, **_columns(answers)}
+    async def _store(self, together: Sequence[Handed]) -> list[Committed]:
+        whole = [(each.token, reply) for each in together for reply in each.answers if not _is_infrastructure(reply)]
+        done = await self._accept(whole) if whole else []
+        charged: list[int] = []
+        failed: list[int] = []
+        for token, answers in together:
+            if broken := [answer for answer in answers if _is_infrastructure(answer)]:
+                mine, ended = await self._retry(token, broken)
+                charged, failed = charged + mine, failed + ended
+        ready = await look(self._database, done + failed) if done or failed else []
+        kept = {*done, *charged}
+        return [
+            Committed([answer.call_id for answer in answers if answer.call_id in kept], len(ready))
+            for _, answers in together
+        ]
+
+    async def _accept(self, answers: Sequence[tuple[uuid.UUID, Answered]]) -> list[int]:
+        answers = sorted(answers, key=lambda pair: pair[1].call_id)
+        tokens = [token for token, _ in answers]
+        values = {"tokens": tokens, "worker": self._worker, **_columns([answer for _, answer in answers])}
         async with self._database.statement() as connection:
             return list((await connection.execute(ACCEPT, values)).scalars())
 
@@ -241,8 +264,8 @@ def outcome_of(reply: Reply) -> str:
     return reply.kind.value if isinstance(reply, Failure) else "value"
 
 
-def _is_infrastructure(reply: Reply) -> bool:
-    return isinstance(reply, Failure) and reply.kind in INFRASTRUCTURE
+def _is_infrastructure(answer: Answered) -> bool:
+    return isinstance(answer.reply, Failure) and answer.reply.kind in INFRASTRUCTURE
 
 
 def _columns(answers: Sequence[Answered]) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Write, commit, then look: readiness is derived after the commit that may have caused it, never inside it.
 
 Every statement here is idempotent, so the sweeper runs the same ones without a filter. Each `look` is its own
-transaction: two writers that cannot see each other's uncommitted rows each look after their own commit, and at
-least one of them sees both.
+transaction: two writers that cannot see each other's uncommitted rows each look after their own commit, and the one
+that committed last sees both.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,22 @@ from sqlalchemy import text
 
 from shared.storage.database import Database
 
-LOCK_WAITERS = text(
-    "SELECT id FROM samples WHERE state = 1 AND id IN (SELECT sample_id FROM steps WHERE call_id = ANY(:calls))"
-    " ORDER BY id FOR NO KEY UPDATE"
-)
-LOCK_SAMPLES = text("SELECT id FROM samples WHERE state = 1 AND id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE")
-# A statement of its own: its snapshot is younger than the locks, so it sees every reply committed before them.
-MAKE_READY = text("""
-    UPDATE samples s SET state = 0
-    WHERE s.id = ANY(:ids) AND s.state = 1 AND NOT EXISTS (
-        SELECT 1 FROM steps t WHERE t.sample_id = s.id AND t.position = s.position - 1
-        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted))
-    RETURNING s.id""")
+# A sample is locked only if it is complete in a snapshot that is younger than the commit that caused the look, so the
+# last of several replies finds it, whatever the others saw. The position keeps a lock that had to be waited for from
+# deciding about a later wait of the same sample.
+READY = """
+    , ready AS MATERIALIZED (
+        SELECT s.id FROM waiting w JOIN samples s ON s.id = w.id AND s.position = w.position AND s.state = 1
+        WHERE NOT EXISTS (
+            SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted))
+        ORDER BY s.id FOR NO KEY UPDATE OF s)
+    UPDATE samples s SET state = 0 FROM ready WHERE s.id = ready.id RETURNING s.id"""
+LOOK = text(f"""
+    WITH waiting AS MATERIALIZED (
+        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps WHERE call_id = ANY(:calls)){READY}""")  # noqa: S608 - constants
+LOOK_AT = text(f"""
+    WITH waiting AS MATERIALIZED (SELECT id, position FROM samples WHERE id = ANY(:ids) AND state = 1){READY}""")  # noqa: S608
 OVERLOOKED = text("""
     SELECT s.id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
     WHERE j.state IN ('preparing', 'running') AND NOT EXISTS (
@@ -56,16 +60,14 @@ ORPHANS = text("""
 
 async def look(database: Database, calls: Sequence[int]) -> list[int]:
     """Make ready the samples that wait for any of `calls` and lack no reply; returns their ids."""
-    async with database.transaction() as connection:
-        ids = list((await connection.execute(LOCK_WAITERS, {"calls": sorted(calls)})).scalars())
-        return list((await connection.execute(MAKE_READY, {"ids": ids})).scalars()) if ids else []
+    async with database.statement() as connection:
+        return list((await connection.execute(LOOK, {"calls": sorted(calls)})).scalars())
 
 
 async def look_at(database: Database, samples: Sequence[int]) -> list[int]:
     """The same for given samples: what an advance does after it has recorded what they wait for."""
-    async with database.transaction() as connection:
-        ids = list((await connection.execute(LOCK_SAMPLES, {"ids": sorted(samples)})).scalars())
-        return list((await connection.execute(MAKE_READY, {"ids": ids})).scalars()) if ids else []
+    async with database.statement() as connection:
+        return list((await connection.execute(LOOK_AT, {"ids": sorted(samples)})).scalars())
 
 
 async def look_everywhere(database: Database) -> list[int]:

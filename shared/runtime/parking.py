@@ -5,15 +5,16 @@ from sqlalchemy import text
 from shared.runtime.look import revive
 from shared.storage.database import Database
 
-# OFFSET 0 keeps the planner on the indexes whatever its statistics say.
-PARK = text("""
-    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id) LEFT JOIN LATERAL (
-        SELECT true AS live FROM steps t,
+# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes whatever its statistics say.
+WANTED = """EXISTS (
+        SELECT 1 FROM steps t,
             LATERAL (SELECT s.job_id FROM samples s
                      WHERE s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1 OFFSET 0) s,
             LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
-        WHERE t.call_id = u.id LIMIT 1) l ON true
-    WHERE q.call_id = u.id AND q.token IS NOT DISTINCT FROM :token AND l.live IS NULL RETURNING q.call_id""")
+        WHERE t.call_id = u.id)"""
+PARK = text(f"""
+    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id)
+    WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
 # What samples of a cancelling job waited for, and what those of a paused one wait for.
 PENDING = text("""
     SELECT q.call_id FROM jobs j
@@ -27,6 +28,6 @@ async def park_idle(database: Database) -> None:
     """Take the pending calls of paused and cancelling jobs out of the queue, but for those that a live sample wants."""
     async with database.transaction() as connection:
         pending = list((await connection.execute(PENDING)).scalars())
-        parked = list((await connection.execute(PARK, {"calls": pending, "token": None})).scalars()) if pending else []
+        parked = list((await connection.execute(PARK, {"calls": pending})).scalars()) if pending else []
     # A waiter may have come while the calls were being parked: look after the commit.
     await revive(database, parked)

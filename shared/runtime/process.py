@@ -65,7 +65,7 @@ class Child:
         settings = self._settings
         database = Database(settings.database_url, pinned=True)
         redis = Redis.from_url(settings.redis_url)
-        tools = Tools(settings, database, GuardClient(settings.guard_url))
+        tools = Tools(settings, database, GuardClient(settings.guard_url, settings.service_key))
         return Worker(
             self._lane,
             database,

@@ -111,7 +111,7 @@ async def test_attaching_without_a_look_would_wait_for_ever(
     assert sorted(await sample_states(database)) == [WAITING, 2]
 
 
-# 2. A look that waits for a lock with a snapshot from before the other reply.
+# 2. A look that must wait for the lock of a sample.
 
 
 async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -> tuple[Claim, Claim]:
@@ -130,54 +130,51 @@ async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -
 async def accept(connection: AsyncConnection, taken: Claim) -> None:
     """A reply as `Claims` writes it, inside a transaction of the test."""
     answers = [answered(call) for call in taken.calls]
-    values = {"token": taken.token, "worker": "worker-1", **claiming._columns(answers)}
+    values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **claiming._columns(answers)}
     await connection.execute(claiming.ACCEPT, values)
 
 
-async def look_blocked_by_a_committing_reply(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Worker 2 looks while worker 1, which holds the sample, has not committed its reply; worker 1 never looks."""
+async def a_look_that_waits_for_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both replies are committed; the look that finds the sample complete must wait for somebody else's row lock."""
     first, second = await waiting_for_two(database, monkeypatch)
+    await answer(database, first)
     async with processes(database, 1) as [other]:
         async with database.transaction() as connection:
-            await accept(connection, first)
-            await connection.execute(looking.LOCK_WAITERS, {"calls": [call.id for call in first.calls]})
+            await connection.execute(text("SELECT FROM samples FOR NO KEY UPDATE"))
             answering = asyncio.create_task(answer(other, second))
             await somebody_waits(database)
         await answering
 
 
-async def test_a_look_that_had_to_wait_sees_what_was_committed_meanwhile(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Readiness is a statement of its own after the lock, with a snapshot of its own."""
-    await look_blocked_by_a_committing_reply(database, monkeypatch)
+async def test_a_look_that_had_to_wait_wakes_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it saw before it waited is still so afterwards."""
+    await a_look_that_waits_for_the_sample(database, monkeypatch)
     assert await stuck(database) == []
     assert await sample_states(database) == [READY]
 
 
-LOCK_AND_DECIDE_IN_ONE = text("""
-    WITH locked AS MATERIALIZED (
-        SELECT id, position FROM samples
-        WHERE state = 1 AND id IN (SELECT sample_id FROM steps WHERE call_id = ANY(:calls)) FOR NO KEY UPDATE),
-    complete AS MATERIALIZED (
-        SELECT l.id FROM locked l WHERE NOT EXISTS (
-            SELECT 1 FROM steps t WHERE t.sample_id = l.id AND t.position = l.position - 1
-            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted)))
-    UPDATE samples s SET state = 0 FROM complete c WHERE s.id = c.id AND s.state = 1 RETURNING s.id""")
-
-
-async def test_a_look_in_one_statement_would_decide_on_an_old_snapshot(
+async def test_a_look_that_had_to_wait_does_not_decide_about_a_later_wait(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same schedule with lock and decision in one statement: its snapshot is older than its wait."""
-
-    async def look_in_one_statement(database: Database, calls: Sequence[int]) -> list[int]:
+    """While it waits, the sample was woken and waits again, for calls that its snapshot does not know."""
+    first, second = await waiting_for_two(database, monkeypatch)
+    await answer(database, first)
+    async with processes(database, 1) as [other]:
         async with database.transaction() as connection:
-            return list((await connection.execute(LOCK_AND_DECIDE_IN_ONE, {"calls": sorted(calls)})).scalars())
+            await connection.execute(text("UPDATE samples SET position = position + 1"))
+            answering = asyncio.create_task(answer(other, second))
+            await somebody_waits(database)
+        await answering
+    assert await sample_states(database) == [WAITING]
 
-    monkeypatch.setattr(claiming, "look", look_in_one_statement)
-    await look_blocked_by_a_committing_reply(database, monkeypatch)
-    assert len(await stuck(database)) == 1
+
+async def test_a_look_locks_no_sample_that_lacks_a_reply(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes by a sample that somebody else holds: the last reply's own look will find it."""
+    first, _ = await waiting_for_two(database, monkeypatch)
+    async with processes(database, 1) as [other], database.transaction() as connection:
+        await connection.execute(text("SELECT FROM samples FOR NO KEY UPDATE"))
+        await answer(other, first)
+    assert await sample_states(database) == [WAITING]
 
 
 # 3. Two replies of one sample, neither of which sees the other before both are committed.
@@ -240,7 +237,7 @@ async def test_deciding_inside_the_reply_transaction_would_lose_both(
     async def reply_and_decide(process: Database, taken: Claim) -> None:
         async with process.transaction() as connection:
             await accept(connection, taken)
-            await connection.execute(looking.MAKE_READY, {"ids": [sample]})
+            await connection.execute(looking.LOOK_AT, {"ids": [sample]})
 
     async with processes(database, 2) as others:
         held = [HeldDatabase(other) for other in others]
