@@ -21,6 +21,7 @@ from services.guard.drivers.remote import RemoteDriver
 from services.guard.drivers.scripted import ScriptedDriver
 from services.guard.guard import Guard, Resident, StaleEpoch
 from services.guard.reconciler import Reconciler
+from shared.access import internal
 from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
@@ -32,6 +33,8 @@ from shared.storage.database import Database
 from shared.telemetry import traces
 
 LOOK_S = 0.1
+MAX_BODY = 64 << 20
+"""Bytes of a chunk of calls: prompts are as long as contexts, and these are small."""
 
 _log = logging.getLogger(__name__)
 _REQUEST = msgspec.json.Decoder(RunRequest)
@@ -166,6 +169,7 @@ def create_app(settings: Settings) -> FastAPI:
             await service.stop()
 
     app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
+    internal.protect(app, settings, most=MAX_BODY)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:

@@ -16,7 +16,7 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
     """One executor a role."""
     limits = tools.settings.workers
     return {
-        "retrieve": Retrieving(tools.database, tools.settings.retriever_url),
+        "retrieve": Retrieving(tools.database, tools.settings.retriever_url, tools.settings.service_key),
         "judge": Prompting(tools.database, tools.guard),
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
     }

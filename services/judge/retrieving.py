@@ -7,6 +7,7 @@ import httpx2
 import msgspec
 from sqlalchemy import text
 
+from shared.access.bearer import authorization
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.runtime.binding import Request
 from shared.runtime.claims import Answered, Claimed, Receipt
@@ -23,9 +24,12 @@ _REPLIES = msgspec.json.Decoder(list[Retrieved])
 class Retrieving:
     """The executor of retrieve calls."""
 
-    def __init__(self, database: Database, url: str) -> None:
+    def __init__(self, database: Database, url: str, service_key: str = "") -> None:
         self._database = database
-        self._client = httpx2.AsyncClient(base_url=url, timeout=TIMEOUT_S, trust_env=False, event_hooks=traces.hooks())
+        self._client = httpx2.AsyncClient(
+            base_url=url, timeout=TIMEOUT_S, trust_env=False, event_hooks=traces.hooks(),
+            headers=authorization(service_key),
+        )  # fmt: skip
         self._indexes: dict[int, int] = {}
 
     async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease

@@ -6,6 +6,7 @@ import uvicorn
 
 from services.orchestrator.app import create_app
 from shared import settings, telemetry
+from shared.access import binding
 
 STOP_S = 5
 """Longest that open requests hold back the end."""
@@ -18,7 +19,9 @@ def main() -> None:
     parser.add_argument("--host", default=loaded.host)
     parser.add_argument("--port", type=int, default=loaded.port)
     arguments = parser.parse_args()
+    loaded = loaded.model_copy(update={"host": arguments.host})
     telemetry.start("orchestrator", loaded)
+    binding.announce(loaded)
     uvicorn.run(
         create_app(loaded),
         host=arguments.host,

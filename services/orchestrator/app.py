@@ -7,21 +7,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import httpx2
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from redis.asyncio import Redis
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.orchestrator.api import catalog, corpora, datasets, health, jobs, openapi, problems
+from services.orchestrator.access.headers import SecurityHeaders
+from services.orchestrator.access.identity import Identity
+from services.orchestrator.access.limits import UPLOADS, AtOnce
+from services.orchestrator.access.scopes import authorised
+from services.orchestrator.api import catalog, corpora, datasets, health, jobs, openapi, problems, provenance
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.scheduler import Scheduler
-from shared.errors import TooLarge
+from shared.access.bearer import authorization
+from shared.access.binding import keys_required
+from shared.access.bodies import Bodies
+from shared.access.browsers import Browsers
 from shared.settings import Settings
 from shared.storage.database import Database
 
-LARGEST_BODY = 1 << 20
-"""Bytes of a request that is no upload."""
-UPLOADS = ("/v1/corpora", "/v1/datasets")
 PATIENCE_S = 10.0
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -40,7 +42,9 @@ def create_app(settings: Settings) -> FastAPI:
         scheduler = Scheduler(settings, scheduling, redis)
         running = asyncio.create_task(scheduler.run())
         running.add_done_callback(_stop_without_scheduler)
-        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
+        # Reaches the retriever and the guard, nobody else.
+        known = authorization(settings.service_key)
+        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http:
             app.state.resources = Resources(
                 settings=settings, database=reporting, redis=redis, http=http, wake=scheduler.wake
             )
@@ -49,43 +53,35 @@ def create_app(settings: Settings) -> FastAPI:
         await asyncio.gather(running, return_exceptions=True)
         await asyncio.gather(scheduling.close(), reporting.close(), redis.aclose())
 
-    return build(lifespan)
+    return build(settings, lifespan)
 
 
-def build(lifespan: Lifespan | None = None) -> FastAPI:
+def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     """Routes, problems and documentation; `app.state.resources` is what they stand on."""
     app = FastAPI(
         title="MathRAG-Gate",
         version="1",
         summary="Batches of questions answered with retrieval-augmented generation, measured honestly.",
         lifespan=lifespan,
+        dependencies=[Depends(authorised)],
     )
-    for part in (corpora, datasets, jobs, catalog, health):
+    for part in (corpora, datasets, jobs, provenance, catalog, health):
         app.include_router(part.router)
-    app.add_middleware(Limit)
+    _protect(app, settings)
     problems.install(app)
     openapi.install(app)
     return app
 
 
-class Limit:
-    """Refuses a body before it is read; only uploads may be long, and only they may not say how long."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] == "http" and scope["path"] not in UPLOADS and not _is_short(Headers(scope=scope)):
-            error = TooLarge(f"a request must declare its length, at most {LARGEST_BODY} bytes")
-            await problems.respond(problems.problem_of(error, scope["path"]))(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-
-def _is_short(headers: Headers) -> bool:
-    length = headers.get("content-length", "" if "transfer-encoding" in headers else "0")
-    return length.isdecimal() and int(length) <= LARGEST_BODY
+def _protect(app: FastAPI, settings: Settings) -> None:
+    """What a request passes on its way to a route, from the inside out."""
+    required = keys_required(settings)
+    app.add_middleware(AtOnce, limits=settings.limits)
+    app.add_middleware(Identity, keys_required=required)
+    app.add_middleware(Bodies, most=settings.limits.body_bytes, hint="see `limits.body_bytes`", streams=UPLOADS)
+    if not required:
+        app.add_middleware(Browsers, hosts=(settings.host, *settings.access.hosts))
+    app.add_middleware(SecurityHeaders)
 
 
 def _stop_without_scheduler(task: "asyncio.Task[None]") -> None:

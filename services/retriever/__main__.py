@@ -1,4 +1,4 @@
-"""`python -m services.retriever --port P`: serve on the loopback interface."""
+"""`python -m services.retriever --port P`: serve on loopback; elsewhere only with a service key."""
 
 import argparse
 
@@ -6,6 +6,7 @@ import uvicorn
 
 from services.retriever.app import create_app
 from shared import settings, telemetry
+from shared.access import binding
 
 
 def main() -> None:
@@ -15,6 +16,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     arguments = parser.parse_args()
     loaded = settings.load()
+    if refusal := binding.refusal(loaded, arguments.host):
+        parser.error(refusal)
     telemetry.start("retriever", loaded)
     uvicorn.run(create_app(loaded), host=arguments.host, port=arguments.port, log_level="warning", log_config=None)
 

@@ -1,6 +1,6 @@
 """HTTP of the retriever: build a corpus's indexes, search them."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -17,8 +17,9 @@ from services.retriever.ports import Backend, Index
 from services.retriever.searches import Search, answer
 from services.retriever.shelf import Problems, Shelf
 from services.retriever.sparse import Bm25
+from shared.access import internal
 from shared.contracts.calls import MAX_QUESTION
-from shared.errors import Invalid, MathragError, TooLarge
+from shared.errors import Invalid, MathragError
 from shared.models.static_embeddings import StaticEmbedder
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -79,8 +80,8 @@ def create_app(settings: Settings) -> FastAPI:
         yield
         await database.close()
 
-    app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan, telemetry=traces.server())
-    app.middleware("http")(_limit)
+    app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
+    internal.protect(app, settings, most=MAX_BODY)
     app.add_exception_handler(MathragError, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.get("/healthz")(health)
@@ -92,15 +93,6 @@ def create_app(settings: Settings) -> FastAPI:
 def _state(request: Request) -> State:
     state: State = request.app.state.retriever
     return state
-
-
-async def _limit(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Refuse a body before it is read; without a declared length (chunked) it may not have one."""
-    length = request.headers.get("content-length", "" if "transfer-encoding" in request.headers else "0")
-    if not length.isdecimal() or int(length) > MAX_BODY:
-        error = TooLarge(f"A request must declare its length, at most {MAX_BODY} bytes", hint="Send fewer searches")
-        return await _problem(request, error)
-    return await proceed(request)
 
 
 Held = Annotated[State, Depends(_state)]

@@ -5,15 +5,22 @@ from collections.abc import AsyncIterator, Sequence
 import httpx2
 import msgspec
 
+from shared.access.bearer import authorization
 from shared.contracts.guard import Completion, ModelCall, RunRequest
 from shared.telemetry import traces
+
+UNTOUCHED = (401, 403, 409)
+"""The guard looked at the envelope alone: another service key, or another epoch."""
 
 _LINE = msgspec.json.Decoder(Completion)
 _ENCODER = msgspec.json.Encoder()
 
 
 class NotGranted(Exception):
-    """The guard took no byte of the chunk: another epoch, a drain, or no guard at all. The calls go back uncharged."""
+    """The guard took no byte of the chunk: another epoch, a drain, another service key, or no guard at all.
+
+    The calls go back uncharged.
+    """
 
 
 class Rejected(Exception):
@@ -27,12 +34,13 @@ class Broken(Exception):
 class GuardClient:
     """One device's guard."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, service_key: str = "") -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
         timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard has the deadlines
         self._client = httpx2.AsyncClient(
-            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks=traces.hooks()
-        )
+            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks=traces.hooks(),
+            headers=authorization(service_key),
+        )  # fmt: skip
 
     async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
         """Completions as they come.
@@ -48,7 +56,7 @@ class GuardClient:
             async with self._client.stream("POST", "/run", content=body) as response:
                 if response.status_code != 200:
                     said = f"HTTP {response.status_code}: {(await response.aread()).decode()[:300]}"
-                    raise NotGranted(said) if response.status_code == 409 else Rejected(said)
+                    raise NotGranted(said) if response.status_code in UNTOUCHED else Rejected(said)
                 async for line in response.aiter_lines():
                     if line:
                         answered += 1

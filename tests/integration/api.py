@@ -55,10 +55,10 @@ class Api:
 @asynccontextmanager
 async def serving(database: Database, redis_url: str, settings: Settings = scene.SETTINGS) -> AsyncIterator[Api]:
     """The application, its other services answered by `Api.other`."""
-    app = build()
+    app = build(settings)
     transport = httpx2.ASGITransport(app=app)
     async with (
-        httpx2.AsyncClient(transport=transport, base_url="http://test") as http,
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
         Redis.from_url(redis_url) as redis,
     ):
         api = Api(http)

@@ -63,7 +63,7 @@ async def client(settings: Settings, database: Database) -> AsyncIterator[httpx2
     transport = httpx2.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=transport, base_url="http://retriever") as client,
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         yield client
 
@@ -226,7 +226,7 @@ async def test_index_survives_a_restart(settings: Settings, client: httpx2.Async
     app = create_app(settings)
     async with (
         app.router.lifespan_context(app),
-        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://retriever") as fresh,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as fresh,
     ):
         assert await search(fresh, *asked) == before
 

@@ -7,9 +7,10 @@ import httpx2
 import pytest
 
 from services.orchestrator.api.submissions import params_of
-from services.orchestrator.app import LARGEST_BODY, build
+from services.orchestrator.app import build
 from shared.contracts.samples import Params
 from shared.errors import Invalid
+from shared.settings import Limits, Settings
 
 JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
 
@@ -17,10 +18,10 @@ JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
 @pytest.fixture
 async def api(anyio_backend: str) -> AsyncIterator[httpx2.AsyncClient]:
     """The application without anything behind it: requests must fail before they need it."""
-    app = build()
+    app = build(Settings())
     app.state.resources = None
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
@@ -106,7 +107,7 @@ async def test_an_unexpected_error_tells_nothing_of_itself(api: httpx2.AsyncClie
 @pytest.mark.anyio
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(api: httpx2.AsyncClient) -> None:
     """By its declared length; a body that declares none is no job."""
-    check(await api.post("/v1/jobs", content=b" " * (LARGEST_BODY + 1)), 413, "too_large")
+    check(await api.post("/v1/jobs", content=b" " * (Limits().body_bytes + 1)), 413, "too_large")
 
     async def endless() -> AsyncIterator[bytes]:
         raise AssertionError("was read")

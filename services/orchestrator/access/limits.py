@@ -1,0 +1,61 @@
+"""How many requests that hold something for long may run at once."""
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from shared.access.refusals import refuse
+from shared.errors import TooMany
+from shared.settings import Limits
+
+UPLOADS = re.compile(r"/v1/(corpora|datasets)")
+EVENTS = re.compile(r"/v1/jobs/[^/]+/events")
+
+
+class Kind(NamedTuple):
+    """Requests of which only so many may run at once."""
+
+    setting: str
+    words: str
+    method: str
+    path: re.Pattern[str]
+
+
+KINDS = (
+    Kind("uploads", "uploads run", "POST", UPLOADS),
+    Kind("event_streams", "streams of events are open", "GET", EVENTS),
+)
+
+
+class AtOnce:
+    """Counts the requests that hold something for long, and refuses one too many."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        kind = _kind(scope)
+        if kind is None:
+            return await self._app(scope, receive, send)
+        most: int = getattr(self._limits, kind.setting)
+        if self._running[kind.setting] >= most:
+            error = TooMany(
+                f"{most} {kind.words}, as many as `limits.{kind.setting}` allows", hint="wait until one of them ends"
+            )
+            return await refuse(error, scope, receive, send)
+        self._running[kind.setting] += 1
+        try:
+            return await self._app(scope, receive, send)
+        finally:
+            self._running[kind.setting] -= 1
+
+
+def _kind(scope: Scope) -> Kind | None:
+    if scope["type"] != "http":
+        return None
+    return next((kind for kind in KINDS if scope["method"] == kind.method and kind.path.fullmatch(scope["path"])), None)

@@ -1,0 +1,143 @@
+"""API keys in the database: made, replaced, revoked, and all that are valid now. The keys themselves are not there."""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.access import keys
+from shared.access.keys import Scope
+from shared.errors import Conflict, Invalid, NotFound
+from shared.storage.database import Database
+from shared.storage.names import checked
+from shared.storage.operations import note
+
+VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+# Two that make a key of one name at once must not both succeed.
+LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag keys'))")
+INSERT = text("""
+    INSERT INTO api_keys (name, prefix, hash, scopes, expires_at)
+    VALUES (:name, :prefix, :digest, CAST(:scopes AS text[]), now() + CAST(:lifetime AS interval))""")
+NEWEST = text(f"""
+    SELECT scopes, expires_at - created_at AS lifetime FROM api_keys WHERE name = :name AND {VALID}
+    ORDER BY id DESC LIMIT 1""")  # noqa: S608 - constants
+RETIRE = text(f"""
+    UPDATE api_keys SET expires_at = LEAST(expires_at, now() + CAST(:grace AS interval))
+    WHERE name = :name AND {VALID} RETURNING prefix""")  # noqa: S608
+REVOKE = text(f"""
+    UPDATE api_keys SET revoked_at = now() WHERE (name = :which OR prefix = :which) AND {VALID}
+    RETURNING name, prefix""")  # noqa: S608
+LIST = text(f"""
+    SELECT name, prefix, scopes, {VALID} AS valid, created_at, expires_at, revoked_at, used_at
+    FROM api_keys ORDER BY name, id""")  # noqa: S608
+ALL_VALID = text(f"SELECT id, name, prefix, hash AS digest, scopes FROM api_keys WHERE {VALID}")  # noqa: S608
+USED = text("""
+    UPDATE api_keys SET used_at = now()
+    WHERE id = :id AND (used_at IS NULL OR used_at < now() - interval '1 minute')""")
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as operators see it."""
+
+    name: str
+    prefix: str
+    scopes: list[str]
+    valid: bool
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    used_at: datetime | None
+    """To the minute."""
+
+
+class Valid(NamedTuple):
+    """A key that opens something now."""
+
+    id: int
+    name: str
+    prefix: str
+    digest: bytes
+    scopes: tuple[str, ...]
+
+
+async def create(
+    database: Database, actor: str, name: str, scopes: Collection[Scope], lifetime: timedelta | None = None
+) -> str:
+    """The new key, which nobody can show again.
+
+    Raises:
+        Conflict: a valid key has this name.
+        Invalid: the name cannot be used, or no scope is given.
+    """
+    if checked(name).startswith(keys.PREFIX):
+        raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
+    if not scopes:
+        raise Invalid("`scope`: a key without a scope opens nothing", hint=f"one or more of {', '.join(Scope)}")
+    async with database.transaction() as connection:
+        await connection.execute(LOCK)
+        if (await connection.execute(NEWEST, {"name": name})).first() is not None:
+            raise Conflict(f"there is a key {name!r}", hint=f"mathrag key rotate {name}, or choose another name")
+        return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime)
+
+
+async def rotate(database: Database, actor: str, name: str, grace: timedelta) -> str:
+    """A new key with the name, scopes and lifetime of the old one, which stays valid for `grace`.
+
+    Raises:
+        NotFound: no valid key has this name.
+    """
+    async with database.transaction() as connection:
+        await connection.execute(LOCK)
+        old = (await connection.execute(NEWEST, {"name": name})).first()
+        if old is None:
+            raise NotFound(f"no valid key {name!r}", hint="mathrag key list")
+        await connection.execute(RETIRE, {"name": name, "grace": grace})
+        return await _insert(connection, actor, "key rotate", name, old.scopes, old.lifetime)
+
+
+async def _insert(
+    connection: AsyncConnection, actor: str, action: str, name: str, scopes: Collection[str], lifetime: timedelta | None
+) -> str:
+    issued = keys.issue()
+    values = {"name": name, "prefix": issued.prefix, "digest": issued.digest}
+    await connection.execute(INSERT, {**values, "scopes": list(scopes), "lifetime": lifetime})
+    await note(connection, actor, action, name, prefix=issued.prefix, scopes=list(scopes))
+    return issued.key
+
+
+async def revoke(database: Database, actor: str, which: str) -> list[str]:
+    """The prefixes of the keys that are valid no more: all of a name, or the one with a prefix.
+
+    Raises:
+        NotFound: no valid key has this name or prefix.
+    """
+    async with database.transaction() as connection:
+        rows = (await connection.execute(REVOKE, {"which": which})).all()
+        if not rows:
+            raise NotFound(f"no valid key {which!r}", hint="mathrag key list")
+        for row in rows:
+            await note(connection, actor, "key revoke", row.name, prefix=row.prefix)
+    return [row.prefix for row in rows]
+
+
+async def listed(database: Database) -> list[ApiKey]:
+    """All that ever were, by name."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(LIST)).mappings().all()
+    return [ApiKey(**row) for row in rows]
+
+
+async def valid(database: Database) -> dict[str, Valid]:
+    """Those that open something now, by prefix."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(ALL_VALID)).all()
+    return {row.prefix: Valid(row.id, row.name, row.prefix, row.digest, tuple(row.scopes)) for row in rows}
+
+
+async def used(database: Database, key: Valid) -> None:
+    """Note that it was used, at most once a minute."""
+    async with database.transaction() as connection:
+        await connection.execute(USED, {"id": key.id})
