@@ -14,7 +14,7 @@ from services.orchestrator.access.headers import SecurityHeaders
 from services.orchestrator.access.identity import Identity
 from services.orchestrator.access.limits import UPLOADS, AtOnce
 from services.orchestrator.access.scopes import authorised
-from services.orchestrator.api import catalog, corpora, datasets, health, jobs, openapi, problems, provenance
+from services.orchestrator.api import catalog, corpora, datasets, gpus, health, jobs, openapi, problems, provenance
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.scheduler import Scheduler
 from shared.access.bearer import authorization
@@ -65,7 +65,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         lifespan=lifespan,
         dependencies=[Depends(authorised)],
     )
-    for part in (corpora, datasets, jobs, provenance, catalog, health):
+    for part in (corpora, datasets, jobs, provenance, gpus, catalog, health):
         app.include_router(part.router)
     _protect(app, settings)
     problems.install(app)

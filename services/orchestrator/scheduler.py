@@ -21,6 +21,7 @@ from shared.queue import Ticker, celery_app
 from shared.runtime.look import look_everywhere
 from shared.runtime.sweeper import READY, sweep
 from shared.settings import Settings
+from shared.storage import devices
 from shared.storage.database import Database
 
 LOOK_S = 0.2
@@ -94,12 +95,13 @@ class Scheduler:
             live = bool((await connection.execute(LIVE)).scalar())
             picture = await self._picture(connection)
             held = await self._held(connection)
-        target = self._decide(picture, held)
+            drained = await devices.drain_of(connection, self._settings.device.id) is not None
+        target = self._decide(picture, held, drained=drained)
         if target is not None and not await self._overlooked():
             await self._flip(held.epoch if held else 0, target)
         return live
 
-    def _decide(self, picture: Picture, held: Held | None) -> Target | None:
+    def _decide(self, picture: Picture, held: Held | None, *, drained: bool) -> Target | None:
         device = self._settings.device
         return decide(
             picture,
@@ -107,6 +109,7 @@ class Scheduler:
             together=device.residency == "together",
             budget_mib=device.budget_mib,
             patience_s=self._settings.patience_s,
+            drained=drained,
         )
 
     async def _overlooked(self) -> bool:

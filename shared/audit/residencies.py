@@ -9,7 +9,7 @@ from shared.audit.finding import Audit, Violation, over_my_calls
 
 PLANNED = ("first", "drained")
 """Causes of residencies that a run without faults has."""
-DECIDED = ("drained", "cpu_stalled")
+DECIDED = ("drained", "cpu_stalled", "drain")
 """Causes of residencies that were decided on while their predecessor was open: it closed because they came."""
 
 # In the order of their opening, intervals overlap if and only if neighbours do.
@@ -135,7 +135,7 @@ def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int
     for _, rows in groupby(residencies, key=lambda row: row.device):
         for before, row in pairwise(rows):
             if row.epoch not in used:
-                excused += row.opened_at is not None
+                excused += row.opened_at is not None and bool(row.models)
             elif row.cause not in PLANNED:
                 # Going on with the other model also costs the way back.
                 excused += 1 if row.models == before.models else 2

@@ -14,6 +14,8 @@ RETRIES = 3
 """Quarantined residencies in a row before the device waits for an operator."""
 RETRY_S = 10.0
 """Wait before a quarantined device is tried again, times the failures so far."""
+DRAIN = "drain"
+"""Cause of a residency without models: the operator wants the device empty."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +59,22 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
-def decide(picture: Picture, held: Held | None, *, together: bool, budget_mib: int, patience_s: float) -> Target | None:
+def decide(
+    picture: Picture,
+    held: Held | None,
+    *,
+    together: bool,
+    budget_mib: int,
+    patience_s: float,
+    drained: bool = False,
+) -> Target | None:
     """The residency to flip to, or None to stay.
 
-    `together` allows several models at once as far as their declared footprints fit the budget.
+    `together` allows several models at once as far as their declared footprints fit the budget. A `drained` device
+    is emptied once, whatever waits for it, and then left alone.
     """
+    if drained:
+        return _emptied(held)
     if not any(load.calls for load in picture.loads) or _flipping(held) or _waits_for_operator(held):
         return None
     stalled = picture.cpu_calls > 0 and picture.cpu_idle_s > patience_s
@@ -69,6 +82,15 @@ def decide(picture: Picture, held: Held | None, *, together: bool, budget_mib: i
         return None
     models = _choose(picture.loads, together=together, budget_mib=budget_mib)
     return Target(models=models, cause="cpu_stalled" if stalled else _cause(held))
+
+
+def _emptied(held: Held | None) -> Target | None:
+    """Even a quarantined device is emptied at once; only an emptying that failed waits for its next try."""
+    if held is None or _flipping(held):
+        return None
+    if held.models or (held.state == "quarantined" and not _waits_for_operator(held)):
+        return Target(models=(), cause=DRAIN)
+    return None
 
 
 def _flipping(held: Held | None) -> bool:
@@ -104,4 +126,6 @@ def _cause(held: Held | None) -> str:
         return "first"
     if held.state == "quarantined":
         return "retry"
-    return held.reason or "drained" if held.state == "closed" else "drained"
+    if held.state == "closed":
+        return held.reason or "drained"
+    return "drained" if held.models else "released"

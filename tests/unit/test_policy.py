@@ -31,9 +31,11 @@ def held(*models: int, state: str = "open", reason: str | None = None, failures:
     return Held(epoch=5, models=models, state=state, reason=reason, failures=failures, age_s=age_s)
 
 
-def decided(work: Picture, device: Held | None, *, together: bool = False, budget_mib: int = 160) -> Target | None:
+def decided(
+    work: Picture, device: Held | None, *, together: bool = False, budget_mib: int = 160, drained: bool = False
+) -> Target | None:
     """The decision of a staged device with the shipped budget."""
-    return decide(work, device, together=together, budget_mib=budget_mib, patience_s=PATIENCE)
+    return decide(work, device, together=together, budget_mib=budget_mib, patience_s=PATIENCE, drained=drained)
 
 
 def test_the_first_residency_is_of_the_judge() -> None:
@@ -136,6 +138,45 @@ def test_after_too_many_failures_the_device_waits_for_an_operator() -> None:
 def test_old_failures_do_not_slow_a_device_that_is_open() -> None:
     """Only a quarantine backs off."""
     assert decided(picture(load(GENERATOR)), held(JUDGE, failures=9)) is not None
+
+
+EMPTY = Target(models=(), cause="drain")
+
+
+@pytest.mark.parametrize(
+    "work", [picture(), picture(load(JUDGE, 9)), picture(load(GENERATOR), ready=True, cpu_calls=3)]
+)
+@pytest.mark.parametrize("state", ["open", "closed", "quarantined"])
+def test_a_drained_device_is_emptied_whatever_waits_for_it(work: Picture, state: str) -> None:
+    """An operator does not wait for a batch; what is queued stays queued. Nor does it matter why a device stands."""
+    assert decided(work, held(JUDGE, state=state, failures=9), drained=True) == EMPTY
+
+
+@pytest.mark.parametrize("device", [None, held(), held(state="closed", reason="guard_restart"), held(state="wanted")])
+def test_an_empty_drained_device_is_left_alone(device: Held | None) -> None:
+    """Emptied once, however often it is looked at, and also after a restart of its guard."""
+    assert decided(picture(load(JUDGE), load(GENERATOR)), device, drained=True) is None
+
+
+@pytest.mark.parametrize("state", ["wanted", "draining", "unloading", "loading"])
+def test_a_drain_waits_for_the_flip_that_is_on_its_way(state: str) -> None:
+    """One residency after the other."""
+    assert decided(picture(load(JUDGE)), held(JUDGE, state=state), drained=True) is None
+
+
+def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
+    """As every other flip is."""
+    early = held(state="quarantined", failures=1, age_s=RETRY_S - 0.1)
+    late = held(state="quarantined", failures=1, age_s=RETRY_S)
+    given_up = held(state="quarantined", failures=RETRIES + 1, age_s=1e9)
+    assert [decided(picture(), device, drained=True) for device in (early, late, given_up)] == [None, EMPTY, None]
+
+
+def test_a_released_device_goes_on_with_what_waits() -> None:
+    """And the load says why it was made: nothing had to be drained for it."""
+    work = picture(load(GENERATOR, 9), load(JUDGE, 1))
+    assert decided(work, held()) == Target(models=(JUDGE,), cause="released")
+    assert decided(picture(), held()) is None
 
 
 def test_within_a_lane_more_calls_come_first() -> None:

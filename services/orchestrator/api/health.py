@@ -19,6 +19,7 @@ from services.orchestrator.api.resources import Held, Resources, json
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.settings import REPOSITORY
+from shared.storage import devices
 
 router = APIRouter(tags=["health"])
 PATIENCE_S = 3.0
@@ -131,6 +132,9 @@ async def _device(held: Resources) -> str:
     device = held.settings.device.id
     async with held.database.transaction() as connection:
         held_now = await residencies.newest(connection, device)
+        drain = await devices.drain_of(connection, device)
+    if drain is not None:
+        raise NotReady(f"{device} is drained by an operator: {drain.reason or 'no reason given'}; jobs wait for it")
     if held_now is not None and held_now.state == "quarantined":
         raise NotReady(f"{device} is quarantined: {held_now.reason}")
     return f"{device}: {held_now.state if held_now else 'nothing loaded yet'}"
@@ -153,7 +157,12 @@ PROBES = (
     Probe("retriever", _service("retriever_url"), "see the retriever's log, or correct MATHRAG_RETRIEVER_URL"),
     Probe("guard", _service("guard_url"), "see the guard's log, or correct MATHRAG_GUARD_URL"),
     Probe("models", _models, "correct `models` and `roles` in mathrag.yaml, then restart the guard; its log says more"),
-    Probe("device", _device, "mend what the detail names; it is tried again, and at once when the guard is restarted"),
+    Probe(
+        "device",
+        _device,
+        "quarantined: mend what the detail names; it is tried again, and at once when the guard is restarted."
+        " Drained: `POST /v1/gpus/{device}/release`",
+    ),
     Probe("judge worker", _worker(Lane.JUDGE), "start `python -m services.judge`, or see its log"),
     Probe("generator worker", _worker(Lane.GENERATE), "start `python -m services.generator`, or see its log"),
 )

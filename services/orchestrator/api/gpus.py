@@ -1,0 +1,171 @@
+"""`/v1/gpus`: what each device holds, why, and whether an operator wants it empty."""
+
+from typing import Annotated, Any
+
+import httpx2
+import msgspec
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.orchestrator.access.identity import Actor
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, Resources, json
+from shared.errors import NotFound
+from shared.lease.lease import RedisLease
+from shared.storage import devices
+
+router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
+GUARD_S = 1.0
+"""Longest wait for the guard: it is asked for what only it knows, and its absence is an answer."""
+MOST_REASON = 500
+
+Device = Annotated[str, Path(max_length=200, examples=["cpu:0"])]
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """The live copy in Redis that workers read."""
+
+    epoch: int
+    phase: str
+    models: list[str]
+
+
+class GuardState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device's guard says of itself; all but `reachable` and `detail` are null where it does not answer."""
+
+    reachable: bool
+    state: str | None = None
+    """Step of the flip that it is in; `open`: calls are admitted."""
+    epoch: int | None = None
+    in_flight: int | None = None
+    """Model calls that run now."""
+    detail: str | None = None
+    """Why nothing is known."""
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """In MiB."""
+
+    budget: int | None
+    """Null for a device of another orchestrator's configuration."""
+    declared: int
+    """Footprints of the resident models, added up: what is held against the budget."""
+    measured: float | None
+    """Of their processes when the residency was opened; null where nothing was measured."""
+
+
+class DeviceView(devices.Held, frozen=True, kw_only=True):
+    """A device: what it holds and why."""
+
+    device: str
+    memory: Memory
+    lease: Lease | None
+    """Null: Redis has none, or does not answer; then nobody claims model calls."""
+    guard: GuardState
+
+
+class DrainRequest(BaseModel):
+    """Why the device is wanted empty; may be left out."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "driver update"}})
+
+    reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
+
+
+EXAMPLE: dict[str, Any] = {
+    "device": "cpu:0", "state": "open", "epoch": 12,
+    "models": [{"name": "world-judge", "digest": "a2d1…", "footprint_mib": 96, "measured_mib": 41.5}],
+    "drain": None, "memory": {"budget": 160, "declared": 96, "measured": 41.5},
+    "lease": {"epoch": 12, "phase": "open", "models": ["world-judge"]},
+    "guard": {"reachable": True, "state": "open", "epoch": 12, "in_flight": 8, "detail": None},
+    "flips": [{"epoch": 12, "models": ["world-judge"], "cause": "drained", "state": "open", "reason": None,
+               "wanted_at": "2026-11-21T08:00:00Z", "opened_at": "2026-11-21T08:00:01Z", "closed_at": None,
+               "load_s": 0.42}],
+}  # fmt: skip
+EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
+
+
+@router.get("", summary="List devices", responses=answers(list[DeviceView], [EXAMPLE]))
+async def listed(held: Held) -> Response:
+    """Every device that ever held a model or may, by name, each as in `GET /v1/gpus/{device}`."""
+    return json([await _view(held, device) for device in sorted(await _known(held))])
+
+
+@router.get("/{device}", summary="Get a device", responses=answers(DeviceView, EXAMPLE))
+async def get(device: Device, held: Held) -> Response:
+    """From the database's rows; lease and guard are asked, too, and their absence is shown, not fatal."""
+    return json(await _view(held, await _checked(held, device)))
+
+
+@router.post(
+    "/{device}/drain", status_code=202, summary="Empty a device", responses=answers(DeviceView, EMPTIED, status=202)
+)
+async def drain(device: Device, held: Held, actor: Actor, request: DrainRequest | None = None) -> Response:
+    """Calls in flight end, the models are unloaded, and none is loaded until `release`, whatever is restarted.
+
+    Queued calls stay queued: jobs wait, none fails. 202: it is written down. The device is empty once `state` is
+    `open` or `closed` and `models` is empty. Again is harmless.
+    """
+    await devices.drain(held.database, await _checked(held, device), request.reason if request else None, actor)
+    held.wake()
+    return json(await _view(held, device), 202)
+
+
+@router.post(
+    "/{device}/release",
+    status_code=202,
+    summary="Use a device again",
+    responses=answers(DeviceView, EXAMPLE, status=202),
+)
+async def release(device: Device, held: Held, actor: Actor) -> Response:
+    """The scheduler goes on at once with what is queued. Again is harmless."""
+    await devices.release(held.database, await _checked(held, device), actor)
+    held.wake()
+    return json(await _view(held, device), 202)
+
+
+async def _known(held: Resources) -> set[str]:
+    return {held.settings.device.id, *await devices.known(held.database)}
+
+
+async def _checked(held: Resources, device: str) -> str:
+    known = await _known(held)
+    if device not in known:
+        raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint="GET /v1/gpus lists them")
+    return device
+
+
+async def _view(held: Resources, device: str) -> DeviceView:
+    own = device == held.settings.device.id
+    rows = await devices.held(held.database, device)
+    return DeviceView(
+        device=device,
+        memory=_memory(rows.models, held.settings.device.budget_mib if own else None),
+        lease=await _lease(held, device),
+        guard=await _guard(held) if own else GuardState(reachable=False, detail="asked by its own orchestrator only"),
+        **msgspec.structs.asdict(rows),
+    )
+
+
+def _memory(models: list[devices.ResidentModel], budget: int | None) -> Memory:
+    measured = [model.measured_mib for model in models if model.measured_mib is not None]
+    declared = sum(model.footprint_mib for model in models)
+    return Memory(budget=budget, declared=declared, measured=round(sum(measured), 1) if measured else None)
+
+
+async def _lease(held: Resources, device: str) -> Lease | None:
+    lease = await RedisLease(held.redis, device).read()
+    if lease is None:
+        return None
+    async with held.database.transaction() as connection:
+        names = await devices.names(connection, lease.models)
+    return Lease(epoch=lease.epoch, phase=lease.phase.value, models=names)
+
+
+async def _guard(held: Resources) -> GuardState:
+    try:
+        reply = await held.http.get(f"{held.settings.guard_url}/state", timeout=GUARD_S)
+        reply.raise_for_status()
+        return msgspec.convert({**reply.json(), "reachable": True}, GuardState)
+    except (httpx2.HTTPError, ValueError) as error:
+        return GuardState(reachable=False, detail=str(error).partition("\n")[0] or type(error).__name__)

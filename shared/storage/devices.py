@@ -1,0 +1,145 @@
+"""Devices as operators see them: what they hold, what it measured, their last flips; drained or not."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.storage import operations
+from shared.storage.database import Database
+
+FLIPS = 20
+"""Flips that are shown."""
+KNOWN = text("""
+    SELECT device FROM residencies UNION SELECT device FROM devices
+    UNION SELECT device FROM models WHERE served AND device IS NOT NULL""")
+# Only a change is a change: a second drain keeps the first one's reason and time.
+SET = text("""
+    INSERT INTO devices (device, drained, reason) VALUES (:device, :drained, :reason)
+    ON CONFLICT (device) DO UPDATE SET drained = EXCLUDED.drained, reason = EXCLUDED.reason, changed_at = now()
+        WHERE devices.drained <> EXCLUDED.drained
+    RETURNING drained""")
+DRAINED = text("SELECT reason, changed_at AS since FROM devices WHERE device = :device AND drained")
+RECENT = text("""
+    SELECT r.epoch, r.models, r.cause, r.state, r.reason, r.servers, r.measured, r.wanted_at, r.opened_at, r.closed_at,
+        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS names
+    FROM residencies r WHERE r.device = :device ORDER BY r.epoch DESC LIMIT :n""")
+RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = ANY(:ids) ORDER BY name")
+
+
+class Flip(msgspec.Struct, frozen=True, kw_only=True):
+    """One residency: when and why it came, and how long its models took to load."""
+
+    epoch: int
+    models: list[str]
+    cause: str
+    state: str
+    reason: str | None
+    """Why it was quarantined, or closed other than by a decision."""
+    wanted_at: datetime
+    opened_at: datetime | None
+    closed_at: datetime | None
+    load_s: float | None
+    """Starts of its model servers, added up; None: none was started."""
+
+
+class ResidentModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that the device holds."""
+
+    name: str
+    digest: str | None
+    footprint_mib: int
+    """Declared; held against the budget."""
+    measured_mib: float | None
+    """When its residency was opened."""
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    """Since when the operator wants the device empty."""
+
+    reason: str | None
+    since: datetime
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rows say about a device."""
+
+    state: str
+    """Of the newest residency; `unused`: there never was one."""
+    epoch: int | None
+    models: list[ResidentModel]
+    """Resident now: none unless the newest residency is open."""
+    drain: Drain | None
+    flips: list[Flip]
+    """Newest first."""
+
+
+async def known(database: Database) -> set[str]:
+    """Names of all devices that ever held a model, or may."""
+    async with database.transaction() as connection:
+        return set((await connection.execute(KNOWN)).scalars())
+
+
+async def drain_of(connection: AsyncConnection, device: str) -> Drain | None:
+    """Why and since when the operator wants the device empty; None: nobody does."""
+    row = (await connection.execute(DRAINED, {"device": device})).first()
+    return None if row is None else Drain(reason=row.reason, since=row.since)
+
+
+async def drain(database: Database, device: str, reason: str | None, actor: str) -> None:
+    """Have the device emptied and left alone until it is released; again is harmless."""
+    await _set(database, device, actor, drained=True, reason=reason)
+
+
+async def release(database: Database, device: str, actor: str) -> None:
+    """Let the device be used; again is harmless."""
+    await _set(database, device, actor, drained=False, reason=None)
+
+
+async def _set(database: Database, device: str, actor: str, *, drained: bool, reason: str | None) -> None:
+    values = {"device": device, "drained": drained, "reason": reason}
+    async with database.transaction() as connection:
+        if (await connection.execute(SET, values)).first() is not None:
+            action = "gpu.drain" if drained else "gpu.release"
+            await operations.note(connection, actor, action, device, **({"reason": reason} if reason else {}))
+
+
+async def held(database: Database, device: str) -> Held:
+    """The device as the rows show it, all of one instant."""
+    async with database.snapshot() as connection:
+        rows = (await connection.execute(RECENT, {"device": device, "n": FLIPS})).mappings().all()
+        newest = rows[0] if rows else None
+        return Held(
+            state=newest["state"] if newest else "unused",
+            epoch=newest["epoch"] if newest else None,
+            models=await _resident(connection, newest) if newest and newest["state"] == "open" else [],
+            drain=await drain_of(connection, device),
+            flips=[_flip(each) for each in rows],
+        )
+
+
+async def _resident(connection: AsyncConnection, residency: RowMapping) -> list[ResidentModel]:
+    measured = residency["measured"].get("memory_mib", {})
+    return [
+        ResidentModel(
+            name=row.name, digest=row.digest, footprint_mib=row.footprint_mib, measured_mib=measured.get(str(row.id))
+        )
+        for row in await connection.execute(RESIDENT, {"ids": residency["models"]})
+    ]
+
+
+def _flip(row: RowMapping) -> Flip:
+    copied = ("epoch", "cause", "state", "reason", "wanted_at", "opened_at", "closed_at")
+    return Flip(models=row["names"], load_s=_load_s(row["servers"]), **{field: row[field] for field in copied})
+
+
+def _load_s(servers: Sequence[dict[str, Any]]) -> float | None:
+    return round(sum(server["seconds"] for server in servers), 3) if servers else None
+
+
+async def names(connection: AsyncConnection, ids: Sequence[int]) -> list[str]:
+    """Names of the models with these ids, sorted."""
+    return [row.name for row in await connection.execute(RESIDENT, {"ids": list(ids)})]

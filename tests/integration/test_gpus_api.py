@@ -1,0 +1,223 @@
+"""`/v1/gpus`: what rows, Redis and guard say of a device; drained and released in the middle of a job."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisDown
+
+from services.orchestrator.scheduler import Scheduler
+from shared.audit import check
+from shared.contracts.calls import Lane
+from shared.lease import residencies
+from shared.lease.lease import Lease, Phase, RedisLease
+from shared.queue import Ticker
+from shared.settings import Settings
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, serving
+
+pytestmark = pytest.mark.anyio
+
+DEVICE = "cpu:0"
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The API over a furnished database."""
+    await scene.furnish(database, 4)
+    async with serving(database, redis_url) as api:
+        yield api
+
+
+@pytest.fixture
+async def rig(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator["Rig"]:
+    """A scheduler that looks when it is told to, and a device that obeys it."""
+
+    async def tick(*_: object) -> None:
+        """Nobody is woken."""
+
+    monkeypatch.setattr(Ticker, "tick", tick)
+    async with Redis.from_url(redis_url) as redis:
+        settings = Settings(database_url="unused", redis_url=redis_url)
+        yield Rig(database, Scheduler(settings, database, redis))
+
+
+class Rig:
+    """What stands behind the API: scheduler, guard and workers, one step at a time."""
+
+    def __init__(self, database: Database, scheduler: Scheduler) -> None:
+        self.database = database
+        self.scheduler = scheduler
+        self.executor = scene.ScriptedExecutor()
+        self.lease: Lease | None = None
+
+    async def read(self) -> Lease | None:
+        """What the workers see."""
+        return self.lease
+
+    async def flip(self) -> tuple[tuple[int, ...], str] | None:
+        """Let the scheduler look, and bring up what it wants as the guard does: its models and its cause."""
+        await self.scheduler._look()
+        async with self.database.transaction() as connection:
+            newest = await residencies.newest(connection, DEVICE)
+            if newest is None or newest.state != "wanted":
+                return None
+            for left in await residencies.unclosed(connection, DEVICE):
+                await residencies.move(connection, left.epoch, "closed", datetime.now(UTC))
+            for model in newest.models:
+                await residencies.started(connection, newest.epoch, {"model": model, "seconds": 0.25})
+            await residencies.measured(
+                connection, newest.epoch, {"memory_mib": {str(model): 41.5 for model in newest.models}}
+            )
+            await residencies.move(connection, newest.epoch, "open", datetime.now(UTC))
+        self.lease = Lease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models)
+        return newest.models, newest.cause
+
+    async def work(self) -> None:
+        """Whatever the resident models can answer."""
+        for lane in (*Lane, Lane.JUDGE):  # once more: what was generated is graded
+            worker = scene.worker(self.database, lane, self.executor)
+            worker._lease = self  # type: ignore[assignment]
+            await worker.drain()
+
+    async def run(self) -> list[str]:
+        """Work and flip until nothing moves; the causes of the flips."""
+        causes = []
+        await self.work()
+        while (flipped := await self.flip()) is not None:
+            causes.append(flipped[1])
+            await self.work()
+        return causes
+
+
+async def drained(api: Api, **body: str) -> Any:
+    """Drain the device."""
+    reply = await api.http.post(f"/v1/gpus/{DEVICE}/drain", json=body)
+    assert reply.status_code == 202, reply.text
+    return reply.json()
+
+
+async def released(api: Api) -> Any:
+    """Release the device."""
+    reply = await api.http.post(f"/v1/gpus/{DEVICE}/release")
+    assert reply.status_code == 202, reply.text
+    return reply.json()
+
+
+async def test_a_device_that_was_never_used_is_shown_as_such(api: Api) -> None:
+    """Nothing is made up: no epoch, no lease, no flips."""
+    (device,) = await api.get("/v1/gpus")
+    assert device == await api.get(f"/v1/gpus/{DEVICE}")
+    assert (device["state"], device["epoch"], device["models"], device["flips"]) == ("unused", None, [], [])
+    assert (device["lease"], device["drain"]) == (None, None)
+    assert device["memory"] == {"budget": 160, "declared": 0, "measured": None}
+
+
+async def test_an_unknown_device_is_not_found(api: Api) -> None:
+    """Whatever is asked of it; the answer names those that there are, and nothing is written."""
+    for method, path in (("GET", ""), ("POST", "/drain"), ("POST", "/release")):
+        reply = await api.http.request(method, f"/v1/gpus/cuda:7{path}")
+        assert (reply.status_code, reply.json()["type"]) == (404, "urn:mathrag:not_found")
+        assert DEVICE in reply.json()["detail"]
+
+
+async def test_a_device_shows_models_memory_lease_guard_and_flips(
+    api: Api, rig: Rig, database: Database, redis_url: str
+) -> None:
+    """Each from whoever knows it."""
+    api.other = lambda _: httpx2.Response(
+        200, json={"device": DEVICE, "state": "open", "epoch": 2, "models": [1], "in_flight": 3}
+    )
+    await api.job("mathrag-gate")
+    await rig.run()
+    newest = int(str(await scene.scalar(database, "SELECT max(epoch) FROM residencies")))
+    async with Redis.from_url(redis_url) as redis:
+        await RedisLease(redis, DEVICE).publish(newest, Phase.OPEN, (await scene.model(database),))
+    device = await api.get(f"/v1/gpus/{DEVICE}")
+    assert (device["state"], device["epoch"]) == ("open", newest)
+    assert device["models"] == [
+        {"name": "a-generator", "digest": "a-generator", "footprint_mib": 0, "measured_mib": 41.5}
+    ]
+    assert device["memory"] == {"budget": 160, "declared": 0, "measured": 41.5}
+    assert device["lease"] == {"epoch": newest, "phase": "open", "models": ["a-generator"]}
+    assert device["guard"] == {"reachable": True, "state": "open", "epoch": 2, "in_flight": 3, "detail": None}
+    assert [(flip["models"], flip["cause"], flip["load_s"]) for flip in device["flips"]] == [
+        (["a-generator"], "drained", 0.25),
+        (["a-judge"], "first", 0.25),
+    ]
+    assert all(flip["wanted_at"] and flip["opened_at"] for flip in device["flips"])
+
+
+async def test_a_guard_and_a_redis_that_are_away_are_shown_not_fatal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are there all the same."""
+
+    def away(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    async def down(*_: object, **__: object) -> object:
+        raise RedisDown("refused")
+
+    api.other = away
+    monkeypatch.setattr(Redis, "hgetall", down)
+    device = await api.get(f"/v1/gpus/{DEVICE}")
+    assert device["guard"]["reachable"] is False
+    assert device["guard"]["detail"] == "refused"
+    assert device["lease"] is None
+
+
+async def test_a_job_that_is_drained_in_the_middle_completes_after_the_release(
+    api: Api, rig: Rig, database: Database
+) -> None:
+    """The device is emptied once, its calls stay queued, the job stays running; then it goes on, and audits clean."""
+    job = (await api.job("mathrag-gate"))["id"]
+    await rig.work()
+    assert await rig.flip() is not None  # the judge is resident, its calls wait
+    assert (await drained(api, reason="driver update"))["drain"]["reason"] == "driver update"
+    waiting = await scene.scalar(database, "SELECT count(*) FROM queue")
+    assert await rig.flip() == ((), "drain")
+    assert await rig.run() == []
+    assert await scene.scalar(database, "SELECT count(*) FROM queue") == waiting != 0
+    device = await api.get(f"/v1/gpus/{DEVICE}")
+    assert (device["state"], device["models"], device["memory"]["declared"]) == ("open", [], 0)
+    assert (await api.get(f"/v1/jobs/{job}"))["state"] == "preparing"
+    woken = api.woken
+    assert (await released(api))["drain"] is None
+    assert api.woken == woken + 1
+    assert await rig.run() == ["released", "drained"]
+    assert (await api.get(f"/v1/jobs/{job}"))["state"] == "completed"
+    assert await check(database, (await api.get(f"/v1/jobs/{job}"))["id"]) == []
+
+
+async def test_a_drain_is_written_down_once_with_who_and_why(api: Api, database: Database) -> None:
+    """So is its release; what changes nothing is no operation."""
+    for _ in range(2):
+        assert (await drained(api, reason="fan"))["drain"]["reason"] == "fan"
+    for _ in range(2):
+        assert (await released(api))["drain"] is None
+    written = await scene.rows(database, "SELECT actor, action, target, detail FROM operations ORDER BY id")
+    assert written == [
+        ("local", "gpu.drain", DEVICE, {"reason": "fan"}),
+        ("local", "gpu.release", DEVICE, {}),
+    ]
+
+
+async def test_a_drain_needs_no_reason_and_outlives_every_process(api: Api, rig: Rig, database: Database) -> None:
+    """It is a row: a scheduler that starts later obeys it."""
+    reply = await api.http.post(f"/v1/gpus/{DEVICE}/drain")
+    assert reply.json()["drain"]["reason"] is None
+    await api.job("closed-book")
+    assert await rig.run() == []
+    assert await scene.rows(database, "SELECT count(*) FROM residencies") == [(0,)]
+
+
+async def test_a_drained_device_is_not_ready_and_says_how_to_release_it(api: Api) -> None:
+    """Jobs wait for it; whoever asks why is told."""
+    await drained(api, reason="fan")
+    checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
+    assert checks["device"]["ok"] is False
+    assert "drained" in checks["device"]["detail"]
+    assert "fan" in checks["device"]["detail"]
