@@ -64,6 +64,7 @@ COPY --from=code /app/services/orchestrator services/orchestrator
 EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s \
     CMD ["python", "-m", "shared.probe", "http://127.0.0.1:8080/healthz"]
+# Beyond loopback, so it asks for API keys.
 CMD ["python", "-m", "services.orchestrator", "--host", "0.0.0.0", "--port", "8080"]
 
 

@@ -18,13 +18,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default=loaded.host)
     parser.add_argument("--port", type=int, default=loaded.port)
+    parser.add_argument("--bind", help="listen here instead: behind a port that something else publishes on `host`")
     arguments = parser.parse_args()
     loaded = loaded.model_copy(update={"host": arguments.host})
     telemetry.start("orchestrator", loaded)
     binding.announce(loaded)
     uvicorn.run(
         create_app(loaded),
-        host=arguments.host,
+        host=arguments.bind or arguments.host,
         port=arguments.port,
         log_level="warning",
         log_config=None,
