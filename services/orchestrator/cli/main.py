@@ -2,7 +2,7 @@
 
 import typer
 
-from services.orchestrator.cli import jobs, samples, stack, uploads
+from services.orchestrator.cli import jobs, keys, samples, stack, uploads
 
 app = typer.Typer(
     name="mathrag",
@@ -18,6 +18,7 @@ app.add_typer(uploads.corpus, name="corpus")
 app.add_typer(uploads.dataset, name="dataset")
 app.add_typer(jobs.job, name="job")
 app.add_typer(samples.sample, name="sample")
+app.add_typer(keys.key, name="key")
 app.command()(samples.audit)
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -28,6 +28,7 @@ class Stack:
     ports: dict[str, int]
     postgres: pg.Postgres
     redis: rd.Redis
+    service_key: str = field(repr=False)
 
     @property
     def redis_url(self) -> str:
@@ -88,6 +89,7 @@ class Stack:
             "MATHRAG_REDIS_URL": self.redis_url,
             "MATHRAG_RETRIEVER_URL": f"http://127.0.0.1:{self.ports['retriever']}",
             "MATHRAG_GUARD_URL": f"http://127.0.0.1:{self.ports['guard']}",
+            "MATHRAG_SERVICE_KEY": self.service_key,
             "MATHRAG_HOST": self.settings.host,
             "MATHRAG_PORT": str(self.port),
             # A log line must be in its file when the process is killed.
@@ -119,4 +121,5 @@ def stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
         ports=chosen,
         postgres=pg.Postgres(data_dir / "postgres", port=chosen["postgres"], passwords=secret),
         redis=rd.Redis(data_dir / "redis", port=chosen["redis"], passwords=secret),
+        service_key=settings.service_key or secret.service,
     )

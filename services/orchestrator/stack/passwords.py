@@ -21,6 +21,8 @@ class Passwords:
     owner: str = field(default_factory=_random, repr=False)
     app: str = field(default_factory=_random, repr=False)
     redis: str = field(default_factory=_random, repr=False)
+    service: str = field(default_factory=_random, repr=False)
+    """What guard and retriever ask for: other users of this machine reach their ports, too."""
 
 
 def remembered(data_dir: Path) -> Passwords:
