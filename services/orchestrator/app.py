@@ -14,8 +14,22 @@ from services.orchestrator.access.headers import SecurityHeaders
 from services.orchestrator.access.identity import Identity
 from services.orchestrator.access.limits import UPLOADS, AtOnce
 from services.orchestrator.access.scopes import authorised
-from services.orchestrator.api import catalog, corpora, datasets, gpus, health, jobs, openapi, problems, provenance
+from services.orchestrator.api import (
+    catalog,
+    corpora,
+    datasets,
+    gpus,
+    health,
+    jobs,
+    metrics,
+    openapi,
+    problems,
+    provenance,
+)
 from services.orchestrator.api.resources import Resources
+from services.orchestrator.job_spans import JobSpans
+from services.orchestrator.metrics.metrics import Metrics
+from services.orchestrator.metrics.requests import CountRequests
 from services.orchestrator.scheduler import Scheduler
 from shared.access.bearer import authorization
 from shared.access.binding import keys_required
@@ -23,6 +37,7 @@ from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.telemetry import traces
 
 PATIENCE_S = 10.0
 
@@ -42,6 +57,9 @@ def create_app(settings: Settings) -> FastAPI:
         scheduler = Scheduler(settings, scheduling, redis)
         running = asyncio.create_task(scheduler.run())
         running.add_done_callback(_stop_without_scheduler)
+        loops = [running]
+        if traces.on():
+            loops.append(asyncio.create_task(JobSpans(reporting, redis).follow(settings.sweep_s)))
         # Reaches the retriever and the guard, nobody else.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http:
@@ -49,8 +67,9 @@ def create_app(settings: Settings) -> FastAPI:
                 settings=settings, database=reporting, redis=redis, http=http, wake=scheduler.wake
             )
             yield
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
         await asyncio.gather(scheduling.close(), reporting.close(), redis.aclose())
 
     return build(settings, lifespan)
@@ -64,10 +83,13 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         summary="Batches of questions answered with retrieval-augmented generation, measured honestly.",
         lifespan=lifespan,
         dependencies=[Depends(authorised)],
+        telemetry=traces.server(),
     )
     for part in (corpora, datasets, jobs, provenance, gpus, catalog, health):
         app.include_router(part.router)
     _protect(app, settings)
+    if settings.telemetry.metrics:
+        _measure(app)
     problems.install(app)
     openapi.install(app)
     return app
@@ -82,6 +104,13 @@ def _protect(app: FastAPI, settings: Settings) -> None:
     if not required:
         app.add_middleware(Browsers, hosts=(settings.host, *settings.access.hosts))
     app.add_middleware(SecurityHeaders)
+
+
+def _measure(app: FastAPI) -> None:
+    """Outermost, so that refused requests are counted, too."""
+    app.state.metrics = Metrics()
+    app.include_router(metrics.router)
+    app.add_middleware(CountRequests, requests=app.state.metrics.requests)
 
 
 def _stop_without_scheduler(task: "asyncio.Task[None]") -> None:

@@ -11,6 +11,8 @@ from services.orchestrator.metrics.window import Window, horizon
 ATTEMPTS, SAMPLES, JOBS = 50_000, 2_000, 1_000
 """Most rows of a look: about 50 ms of a database's time. What is left over is counted by the next looks."""
 STATES = {2: "completed", 3: "failed", 4: "cancelled"}
+UNSCORED = b'"unscored":true'
+"""In an outcome's bytes: canonical JSON, in which a text cannot look like a field, as its quotes are escaped."""
 
 # As the hot path does it: statistics may be old, and one hash join would read every call there ever was.
 PLANS = text("""
@@ -57,7 +59,7 @@ class Counted:
                 self._reading.count("mathrag_tokens_total", [row.role, "written"], row.written)
 
     async def _count_samples(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
-        for row in await connection.execute(_read(ENDED, self._samples), window):
+        for row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
             self._reading.count("mathrag_samples_ended_total", [STATES[row.state], row.failure or ""], row.n)
             if row.extraction:
                 self._reading.count("mathrag_extractions_total", [row.extraction], row.n)
@@ -83,9 +85,8 @@ ATTEMPTED = """
     FROM attempts a JOIN calls c ON c.id = a.call_id
     CROSS JOIN LATERAL (SELECT CAST(extract(epoch FROM a.ended_at - a.started_at) AS double precision) AS seconds) d
     WHERE $window GROUP BY c.lane, c.role, a.outcome, bucket"""
-# The bytes are canonical JSON, in which a text cannot look like a field: its quotes are escaped.
 ENDED = """
-    SELECT s.state, s.failure, o.extraction, position(CAST('"unscored":true' AS bytea) IN o.outcome) > 0 AS unscored,
+    SELECT s.state, s.failure, o.extraction, position(CAST(:unscored AS bytea) IN o.outcome) > 0 AS unscored,
            count(*) AS n
     FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.kind = 'item' AND $window GROUP BY 1, 2, 3, 4"""

@@ -1,6 +1,7 @@
 """The metrics of the whole installation, derived when somebody asks and kept for some seconds."""
 
 import asyncio
+import logging
 import time
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -15,6 +16,8 @@ from services.orchestrator.metrics.requests import Requests
 
 FRESH_S = 5.0
 """Whoever asks again within this time gets the same: several scrapers cost no more than one."""
+
+_log = logging.getLogger(__name__)
 
 
 class Metrics:
@@ -54,5 +57,6 @@ class Metrics:
                 await self._counted.look(connection)
                 await self._flips.look(connection)
                 return await gauges.rows(connection)
-        except (SQLAlchemyError, OSError):
+        except (SQLAlchemyError, OSError) as error:
+            _log.warning("metrics without the database: %r", error)
             return None
