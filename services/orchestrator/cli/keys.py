@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from sqlalchemy.exc import SQLAlchemyError
 
 from services.orchestrator.cli.failures import Failed, reported
 from services.orchestrator.cli.local import DataDir, database_url
@@ -76,6 +77,11 @@ def _on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]
         database = Database(database_url(data_dir), pinned=False)
         try:
             return await work(database)
+        except (SQLAlchemyError, OSError) as error:
+            said = str(error).partition("\n")[0]
+            raise Failed(
+                "unreachable", f"the database: {said}", hint="see its log, and MATHRAG_DATABASE_URL"
+            ) from error
         finally:
             await database.close()
 

@@ -1,4 +1,4 @@
-"""What an operator's own shell may do without the API: reach the database of a running stack, or the configured one."""
+"""What an operator's own shell reaches without the API: the configured database, or that of a stack which runs here."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from services.orchestrator.cli.failures import Failed
-from services.orchestrator.stack import lock
-from services.orchestrator.stack.children import stack
+from services.orchestrator.stack import lock, passwords, state
+from services.orchestrator.stack.postgres import Postgres
 from shared.settings import load
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Of the stack. [default: .mathrag]")]
@@ -20,13 +20,18 @@ def database_url(data_dir: Path | None) -> str:
         Failed: neither is there.
     """
     settings = load()
-    if settings.database_url:
-        return settings.database_url
-    directory = (data_dir or settings.data_dir).absolute()
-    if lock.holder(directory) is None:
-        raise Failed(
-            "unreachable",
-            f"nothing runs on {directory}",
-            hint="start it with `mathrag up`, or set MATHRAG_DATABASE_URL",
-        )
-    return stack(settings, data_dir=directory, port=settings.port).postgres.url()
+    return settings.database_url or embedded(data_dir or settings.data_dir).url()
+
+
+def embedded(data_dir: Path) -> Postgres:
+    """The PostgreSQL that runs on `data_dir`.
+
+    Raises:
+        Failed: none does.
+    """
+    running = state.read(data_dir) if lock.holder(data_dir) is not None else None
+    ports = [child.port for child in running.children if child.name == "postgres"] if running else []
+    if not ports or ports[0] is None:
+        hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
+        raise Failed("unreachable", f"no PostgreSQL of ours runs on {data_dir.absolute()}", hint=hint)
+    return Postgres(data_dir / "postgres", port=ports[0], passwords=passwords.remembered(data_dir))
