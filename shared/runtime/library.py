@@ -26,14 +26,16 @@ class LibraryCache(Mapping[str, Document]):
 
         A document that the database does not have is missing here, too: whoever reads it gets the KeyError.
         """
+        # Not by set operations with the keys: those walk the whole cache.
         wanted = set(hashes)
-        missing = wanted - self._documents.keys()
+        missing = [hash_ for hash_ in wanted if hash_ not in self._documents]
         if missing:
             rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in sorted(missing)]})
             for row in rows:
                 self._documents[row.hash.hex()] = Document(problem=row.problem, text=row.body)
-        for hash_ in wanted & self._documents.keys():
-            self._documents.move_to_end(hash_)
+        for hash_ in wanted:
+            if hash_ in self._documents:
+                self._documents.move_to_end(hash_)
         while len(self._documents) > max(self._capacity, len(wanted)):
             self._documents.popitem(last=False)
 
