@@ -11,6 +11,7 @@ import msgspec
 
 from services.orchestrator.cli.failures import Failed
 from services.orchestrator.stack import state
+from shared.access.bearer import authorization
 from shared.settings import load
 
 DEFAULT = "http://127.0.0.1:8080"
@@ -39,7 +40,10 @@ class Client:
         self.url = base or url()
         # A proxy of the environment must not come between us and our own machine.
         remote = _host(self.url) not in LOCAL
-        self._http = httpx2.Client(base_url=self.url, timeout=ANSWER_S, trust_env=remote, transport=self.transport)
+        key = authorization(os.environ.get("MATHRAG_API_KEY", "").strip())
+        self._http = httpx2.Client(
+            base_url=self.url, timeout=ANSWER_S, trust_env=remote, transport=self.transport, headers=key
+        )
 
     def __enter__(self) -> Self:
         return self
