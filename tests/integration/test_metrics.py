@@ -1,0 +1,290 @@
+"""Metrics derived from the rows: what is counted once, what is never missed, and what a scrape costs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from redis.asyncio import Redis
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE
+from services.orchestrator.metrics.counted import ATTEMPTED, PLANS
+from services.orchestrator.metrics.metrics import Metrics
+from services.orchestrator.metrics.reading import BOUNDS
+from services.orchestrator.metrics.window import Window, horizon
+from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.runtime.binding import Request
+from shared.settings import Telemetry
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import serving
+
+pytestmark = pytest.mark.anyio
+
+JUDGED = {"gate": {"tau": 1.0, "min_pairs": 4}}
+
+
+@pytest.fixture
+async def held(database: Database, redis_url: str, anyio_backend: str) -> AsyncIterator[Resources]:
+    """A furnished database as the orchestrator holds it; the other services answer."""
+    await scene.furnish(database)
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200))
+    reporting = Database(database.engine.url, pinned=False)  # type: ignore[arg-type]
+    async with httpx2.AsyncClient(transport=transport) as http, Redis.from_url(redis_url) as redis:
+        addressed = scene.SETTINGS.model_copy(update={"retriever_url": "http://r", "guard_url": "http://g"})
+        yield Resources(settings=addressed, database=reporting, redis=redis, http=http, wake=lambda: None)
+    await reporting.close()
+
+
+class Scraper:
+    """Prometheus, as far as a test needs it."""
+
+    def __init__(self, held: Resources) -> None:
+        self.metrics = Metrics(fresh_s=0)
+        self._held = held
+
+    async def __call__(self) -> dict[tuple[str, Mapping[str, str]], float]:
+        """Every value by name and labels."""
+        found = (await self.metrics.text(self._held)).decode()
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(found)
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+async def scrape(held: Resources) -> Scraper:
+    """A process that has begun to watch."""
+    scraper = Scraper(held)
+    await scraper()
+    return scraper
+
+
+def value(found: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
+    """One value; 0 where there is none."""
+    return found.get((name, frozenset(labels.items())), 0.0)
+
+
+async def test_a_job_is_counted_in_all_its_parts(database: Database, scrape: Scraper) -> None:
+    """Samples, attempts with durations, the gate's decision, extractions, the job itself."""
+    await scene.submit_job(database, params=JUDGED)
+    await scene.drain(database, scene.ScriptedExecutor())
+    found = await scrape()
+    judged = await scene.scalar(database, "SELECT count(*) FROM calls WHERE role = 'judge'")
+    assert value(found, "mathrag_samples_ended_total", state="completed", failure="") == 5
+    assert value(found, "mathrag_attempts_total", lane="judge", role="judge", outcome="value") == judged
+    assert value(found, "mathrag_call_duration_seconds_count", lane="judge", role="judge") == judged
+    assert value(found, "mathrag_gate_decisions_total", strategy="judge") == 1
+    assert value(found, "mathrag_extractions_total", extraction="ok") == 5
+    assert value(found, "mathrag_jobs_ended_total", state="completed") == 1
+    assert not await scene.rows(database, "SELECT 1 FROM queue")
+
+
+async def test_nothing_is_counted_twice(database: Database, scrape: Scraper) -> None:
+    """Another scrape adds what is new, and nothing else."""
+    await scene.submit_job(database, "closed-book")
+    await scene.drain(database, scene.ScriptedExecutor())
+    assert _derived(await scrape()) == _derived(await scrape())
+    assert value(await scrape(), "mathrag_samples_ended_total", state="completed", failure="") == 5
+
+
+def _derived(found: dict[tuple[str, Mapping[str, str]], float]) -> dict[tuple[str, Mapping[str, str]], float]:
+    return {key: number for key, number in found.items() if not key[0].startswith(("mathrag_metrics", "process"))}
+
+
+async def test_reuse_is_seen(database: Database, scrape: Scraper) -> None:
+    """The second job's steps are all reused."""
+    for _ in range(2):
+        await scene.submit_job(database, "closed-book")
+        await scene.drain(database, scene.ScriptedExecutor())
+    found = await scrape()
+    computed, reused = (value(found, "mathrag_steps_total", source=each) for each in ("computed", "reused"))
+    assert computed == await scene.scalar(database, "SELECT count(*) FROM steps WHERE created")
+    assert reused == await scene.scalar(database, "SELECT count(*) FROM steps WHERE NOT created")
+    assert reused >= 5
+
+
+async def test_failures_are_counted_by_kind(database: Database, scrape: Scraper) -> None:
+    """A judge without ratings: unparsed attempts, samples that went on without scores, a gate that fell back."""
+
+    def unparsed(request: Request) -> Reply:
+        return Failure(kind=FailureKind.UNPARSED) if request.role == "judge" else scene.by_rule(request)
+
+    await scene.submit_job(database, params={"gate": {"tau": 1.0, "min_pairs": 4, "on_unusable": "rules"}})
+    await scene.drain(database, scene.ScriptedExecutor(unparsed))
+    found = await scrape()
+    assert value(found, "mathrag_attempts_total", lane="judge", role="judge", outcome="unparsed") > 0
+    assert value(found, "mathrag_fallbacks_total", kind="judge_unusable") == 1
+    assert value(found, "mathrag_gate_decisions_total", strategy="rules") == 1
+
+
+async def test_a_sample_that_fails_says_how(database: Database, scrape: Scraper) -> None:
+    """With the kind of its failure as a label."""
+    await scene.submit_job(database, "closed-book")
+    refusal = Failure(kind=FailureKind.REFUSED)
+    await scene.drain(database, scene.ScriptedExecutor(lambda _: refusal))
+    found = await scrape()
+    assert value(found, "mathrag_samples_ended_total", state="failed", failure="refused") == 5
+
+
+async def test_the_queue_is_shown_as_it_is(database: Database, scrape: Scraper) -> None:
+    """Pending and claimed calls, by lane and model; and live jobs by state."""
+    await scene.submit_job(database, "closed-book")
+    await scene.advance(database)
+    await scene.claim(database, 2)
+    found = await scrape()
+    labels = {"lane": "generate", "model": "a-generator"}
+    assert value(found, "mathrag_queue_calls", **labels, state="claimed") == 2
+    assert value(found, "mathrag_queue_calls", **labels, state="pending") == 3
+    assert value(found, "mathrag_jobs", state="running") == 1
+
+
+async def test_flips_and_loads_are_counted_once(database: Database, scrape: Scraper) -> None:
+    """By cause and outcome; the residency's models with their measured memory."""
+    await scene.run_sql(
+        database,
+        "INSERT INTO residencies (device, previous_epoch, models, cause, state, opened_at, servers, measured)"
+        " SELECT 'cpu:0', 0, ARRAY[id], 'drained', 'open', now(),"
+        ' CAST(\'[{"name": "a-judge", "seconds": 1.5}]\' AS jsonb),'
+        " jsonb_build_object('memory_mib', jsonb_build_object(CAST(id AS text), 96))"
+        " FROM models WHERE name = 'a-judge'",
+    )
+    for _ in range(2):
+        found = await scrape()
+    on = {"device": "cpu:0"}
+    assert value(found, "mathrag_flips_total", **on, cause="drained", outcome="opened") == 1
+    assert value(found, "mathrag_model_loads_total", **on, model="a-judge") == 1
+    assert value(found, "mathrag_model_load_seconds_total", **on, model="a-judge") == 1.5
+    assert value(found, "mathrag_resident_model_memory_bytes", **on, model="a-judge") == 96 << 20
+    assert value(found, "mathrag_device_state", **on, state="open") == 1
+    await scene.run_sql(database, "UPDATE residencies SET state = 'closed', closed_at = now() - interval '1 hour'")
+    for _ in range(2):
+        found = await scrape()
+    assert value(found, "mathrag_flips_total", **on, cause="drained", outcome="opened") == 1
+
+
+async def test_a_late_commit_is_not_missed(database: Database, scrape: Scraper) -> None:
+    """A row that is committed after younger ones were counted is counted when it is there."""
+    await scene.submit_job(database, "closed-book")
+    await scene.advance(database)
+    early, late = await scene.claim(database, 1), await scene.claim(database, 1)
+    assert early is not None
+    assert late is not None
+    held = scene.HeldDatabase(database)
+    answering = scene.answer(held, early)
+    task = asyncio.create_task(answering)
+    await held.reached.wait()
+    await scene.answer(database, late)
+    labels = {"lane": "generate", "role": "generate", "outcome": "value"}
+    assert value(await scrape(), "mathrag_attempts_total", **labels) == 0
+    held.go.set()
+    await task
+    assert value(await scrape(), "mathrag_attempts_total", **labels) == 2
+
+
+async def test_what_is_too_much_for_one_look_is_left_for_the_next(database: Database, scrape: Scraper) -> None:
+    """A window holds at most so many rows, and the next one begins where it ended."""
+    window = Window("attempts a", "a.created_at", most=3)
+    count = text(f"SELECT count(*) FROM attempts a WHERE {window.condition}")  # noqa: S608
+    seen = []
+    async with database.transaction() as connection:
+        assert await window.advance(connection, await horizon(connection)) is None
+    await scene.submit_job(database, "closed-book")
+    await scene.drain(database, scene.ScriptedExecutor())
+    async with database.transaction() as connection:
+        until = await horizon(connection)
+        while values := await window.advance(connection, until):
+            seen.append((await connection.execute(count, values)).scalar_one())
+    assert sum(seen) == await scene.scalar(database, "SELECT count(*) FROM attempts")
+    assert max(seen) == 3
+
+
+async def test_the_first_scrape_counts_from_now_on(database: Database, held: Resources) -> None:
+    """What was there before the process is another process's; Prometheus takes it for a restart."""
+    await scene.submit_job(database, "closed-book")
+    await scene.drain(database, scene.ScriptedExecutor())
+    scraper = Scraper(held)
+    await scraper()
+    assert value(await scraper(), "mathrag_jobs_ended_total", state="completed") == 0
+
+
+async def test_a_scrape_reads_by_index(database: Database, held: Resources) -> None:
+    """However many attempts there are: no plan of the widest statement reads a table from one end to the other."""
+    window = Window("attempts a", "a.created_at", most=1)
+    async with held.database.transaction() as connection:
+        await connection.execute(PLANS)
+        now = await horizon(connection)
+        values = {"since": now - timedelta(seconds=5), "until": now, "bounds": list(BOUNDS)}
+        statement = text("EXPLAIN " + ATTEMPTED.replace("$window", window.condition))
+        plan = "\n".join((await connection.execute(statement, values)).scalars())
+    assert "attempts_created" in plan
+    assert "Seq Scan" not in plan
+
+
+async def test_a_database_that_is_away_is_a_metric(held: Resources) -> None:
+    """The scrape answers, says so, and keeps what it has counted."""
+    nowhere = Database("postgresql+asyncpg://mathrag@127.0.0.1:1/nothing", pinned=False)
+    found = await Scraper(Resources(**{**vars(held), "database": nowhere}))()
+    await nowhere.close()
+    assert value(found, "mathrag_service_up", service="postgres") == 0
+    assert value(found, "mathrag_service_up", service="guard") == 1
+
+
+async def test_services_and_workers_are_seen(held: Resources, scrape: Scraper) -> None:
+    """A heartbeat is a worker; a service that does not answer is down."""
+    await held.redis.set("mathrag:worker:judge:1", "here", ex=60)
+    found = await scrape()
+    assert value(found, "mathrag_workers", lane="judge") == 1
+    assert value(found, "mathrag_workers", lane="generate") == 0
+    assert value(found, "mathrag_service_up", service="redis") == 1
+
+    def refuse(_request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(refuse)) as http:
+        found = await Scraper(Resources(**{**vars(held), "http": http}))()
+    assert value(found, "mathrag_service_up", service="guard") == 0
+
+
+async def test_a_scrape_is_kept_for_some_seconds(database: Database, held: Resources) -> None:
+    """Two Prometheis cost no more than one."""
+    metrics = Metrics(fresh_s=3600)
+    first = await metrics.text(held)
+    await scene.submit_job(database, "closed-book")
+    assert b'mathrag_jobs{state="running"}' not in first + await metrics.text(held)
+
+
+async def test_only_what_is_in_the_catalogue_is_shown(database: Database, scrape: Scraper) -> None:
+    """With the labels that it names; the process's own metrics come on top."""
+    await scene.submit_job(database, params=JUDGED)
+    await scene.drain(database, scene.ScriptedExecutor())
+    for name, labels in await scrape():
+        stem = name.removesuffix("_count").removesuffix("_sum").removesuffix("_bucket").removesuffix("_created")
+        if not name.startswith("process_"):
+            known = BY_NAME.get(name) or BY_NAME.get(stem) or BY_NAME[f"{stem}_total"]
+            assert {label for label, _ in labels} - {"le"} == set(known.labels), name
+    assert len(BY_NAME) == len(CATALOGUE)
+
+
+async def test_requests_are_counted_by_route(database: Database, redis_url: str) -> None:
+    """By the route's template, never by the path that somebody invented; and the refused ones, too."""
+    async with serving(database, redis_url) as api:
+        for path in ("/v1/pipelines", "/v1/corpora/nobody-knows-it", "/v1/invented"):
+            await api.http.get(path)
+        shown = (await api.http.get("/metrics")).text
+    for route, status in (("/v1/pipelines", 200), ("/v1/corpora/{name}", 404), ("unknown", 404)):
+        assert f'mathrag_http_requests_total{{method="GET",route="{route}",status="{status}"}} 1.0' in shown
+    assert 'mathrag_http_request_duration_seconds_count{method="GET",route="/v1/pipelines"} 1.0' in shown
+    assert "invented" not in shown
+
+
+async def test_metrics_can_be_switched_off(database: Database, redis_url: str) -> None:
+    """Then there is no such route, and nothing is counted."""
+    settings = scene.SETTINGS.model_copy(update={"telemetry": Telemetry(metrics=False)})
+    async with serving(database, redis_url, settings) as api:
+        assert (await api.http.get("/metrics")).status_code == 404

@@ -1,0 +1,158 @@
+"""Log lines: one pipe, two forms, what is bound, and no secret."""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from shared.settings import Telemetry
+from shared.telemetry import logs, traces
+from shared.telemetry.redaction import redacted
+from tests.unit.tracing import tracing
+
+KEY = "mrg_0011aabb_" + "5e" * 32
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """The root logger and the bound fields are the process's: put them back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    structlog.contextvars.clear_contextvars()
+
+
+def configured(log_format: str = "json", log_level: str = "info") -> io.StringIO:
+    """A process's logs, kept in memory."""
+    stream = io.StringIO()
+    logs.configure(Telemetry(log_format=log_format, log_level=log_level), "judge", stream)  # type: ignore[arg-type]
+    return stream
+
+
+def only(stream: io.StringIO) -> dict[str, object]:
+    """The one JSON line that was written."""
+    (line,) = stream.getvalue().splitlines()
+    found: dict[str, object] = json.loads(line)
+    return found
+
+
+def test_a_json_line_says_who_and_when() -> None:
+    """Everything that a collector of logs sorts by."""
+    stream = configured()
+    logging.getLogger("shared.runtime.worker").warning("chunk of %d broke off", 16)
+    line = only(stream)
+    assert line.pop("timestamp", "").endswith("Z")  # type: ignore[attr-defined]
+    assert line == {
+        "event": "chunk of 16 broke off", "level": "warning", "logger": "shared.runtime.worker", "service": "judge",
+    }  # fmt: skip
+
+
+def test_a_text_line_is_for_a_person() -> None:
+    """No braces, the message readable, fields behind it."""
+    stream = configured("text")
+    with logs.bound(epoch=3):
+        logging.getLogger("a").info("opened")
+    assert "{" not in stream.getvalue()
+    assert "opened" in stream.getvalue()
+    assert "epoch=3" in stream.getvalue()
+
+
+def test_what_is_bound_is_on_every_line_and_goes_again() -> None:
+    """Fields of a block end with it; None takes a field away; `extra` is for one line."""
+    stream = configured()
+    log = logging.getLogger("a")
+    with logs.bound(device="cpu:0"):
+        logs.bind(epoch=3, job_id=None)
+        log.info("inside", extra={"calls": 2})
+    logs.bind(epoch=None)
+    log.info("outside")
+    inside, outside = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (inside["device"], inside["epoch"], inside["calls"]) == ("cpu:0", 3, 2)
+    assert not {"device", "epoch", "calls", "job_id"} & outside.keys()
+
+
+def test_a_line_names_the_trace_it_belongs_to() -> None:
+    """So that one leads to the other."""
+    stream = configured()
+    with tracing(), traces.span("a") as span:
+        logging.getLogger("a").info("inside")
+        assert only(stream)["trace_id"] == span.trace_id
+
+
+def test_an_exception_is_one_line_of_json() -> None:
+    """A collector must not cut a traceback into pieces."""
+    stream = configured()
+    logging.getLogger("a").error("failed", exc_info=ValueError("broken"))
+    assert "ValueError: broken" in str(only(stream)["exception"])
+
+
+def test_levels_are_the_operators() -> None:
+    """Ours as set; libraries that chatter only from a warning on."""
+    stream = configured(log_level="info")
+    logging.getLogger("a").debug("no")
+    logging.getLogger("httpx2").info("no")
+    logging.getLogger("celery.worker").info("no")
+    assert not stream.getvalue()
+    logging.getLogger("httpx2").warning("yes")
+    assert only(stream)["event"] == "yes"
+
+
+def test_warnings_of_libraries_go_the_same_way() -> None:
+    """Python's warnings would otherwise be text between lines of JSON."""
+    stream = configured()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("an old way", DeprecationWarning, stacklevel=1)
+    assert "an old way" in str(only(stream)["event"])
+
+
+def test_configured_twice_writes_once() -> None:
+    """A worker's child inherits the pipe of its parent."""
+    configured()
+    stream = configured()
+    logging.getLogger("a").info("once")
+    assert only(stream)["event"] == "once"
+
+
+@pytest.mark.parametrize(("in_container", "as_json"), [(True, True), (False, False)])
+def test_auto_is_json_in_a_container(in_container: bool, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a collector reads the lines, elsewhere a person does."""
+    monkeypatch.setattr(logs, "CONTAINERS", ())
+    if in_container:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    else:
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    stream = configured("auto")
+    logging.getLogger("a").info("x")
+    assert stream.getvalue().startswith("{") is as_json
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql+asyncpg://app:s3cret@db:5432/m", "postgresql+asyncpg://app:***@db:5432/m"),
+        ("redis://:s3cret@cache:6379/0 is away", "redis://:***@cache:6379/0 is away"),
+        ("Authorization: Bearer abc.def-1", "Authorization: Bearer ***"),
+        (f"key {KEY} refused", "key mrg_0011aabb_*** refused"),
+        ("http://127.0.0.1:8080/v1/jobs?name=a@b", "http://127.0.0.1:8080/v1/jobs?name=a@b"),
+        ("nothing to hide", "nothing to hide"),
+    ],
+)
+def test_secrets_are_taken_out(text: str, shown: str) -> None:
+    """Passwords of URLs, bearer tokens, API keys; what tells them apart stays."""
+    assert redacted(text) == shown
+
+
+def test_no_field_and_no_traceback_holds_a_secret() -> None:
+    """Whatever way it takes into a line."""
+    stream = configured()
+    away = ConnectionError("redis://:s3cret@cache:6379")
+    logging.getLogger("a").error("at %s", "redis://:s3cret@cache", exc_info=away, extra={"url": "x://u:s3cret@h"})
+    assert "s3cret" not in stream.getvalue()

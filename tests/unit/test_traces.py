@@ -1,0 +1,190 @@
+"""Spans: nothing when off, and the ids, links and failures that others rely on."""
+
+import asyncio
+import subprocess
+import sys
+import uuid
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
+from opentelemetry.semconv.schemas import Schemas
+from opentelemetry.trace import StatusCode
+
+from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.guard import End, ModelCall
+from shared.settings import Telemetry
+from shared.telemetry import conventions, model_calls, references, traces
+from tests.unit.tracing import tracing
+
+pytestmark = pytest.mark.anyio
+JOB = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
+CALL = ModelCall(id=7, model_id=1, prompt="What is 2+3?", decoding=Decoding(max_tokens=9), seed=5)
+WORKER = "import sys, shared.runtime.process, services.guard.guard; print(*sys.modules)"
+
+
+def test_off_is_off() -> None:
+    """Without a collector every function is there and does nothing."""
+    with traces.span("a", {"b": 1}) as span:
+        span.set({"c": 2})
+        span.fail("broken")
+    assert (span.trace_id, traces.headers(), traces.current(), traces.on()) == (None, {}, None, False)
+    assert traces.hooks() == {"request": []}
+
+
+def test_off_imports_nothing_of_the_sdk() -> None:
+    """Neither spans nor exporter are loaded in a worker or guard that exports nothing."""
+    loaded = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=True).stdout.split()
+    assert not [name for name in loaded if name.startswith(("opentelemetry.sdk.trace", "opentelemetry.exporter"))]
+
+
+@pytest.mark.parametrize("variable", traces.ENDPOINTS)
+def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator who knows OpenTelemetry needs to learn no setting of ours."""
+    started: list[str] = []
+    monkeypatch.setattr("shared.telemetry.exporting.exporting", lambda settings, service: started.append(service))
+    traces.start(Telemetry(), "guard")
+    assert not started
+    monkeypatch.setenv(variable, "http://collector:4318")
+    traces.start(Telemetry(), "guard")
+    assert started == ["guard"]
+
+
+def test_a_jobs_trace_has_the_jobs_id() -> None:
+    """Whoever knows a job knows its trace; samples have the ids of their rows in it."""
+    assert references.job(JOB).trace_id == JOB.hex
+    assert references.sample(JOB, 12) == (JOB.int, 12)
+    assert references.job(JOB).span != references.sample(JOB, 2**63 - 1).span
+
+
+def test_a_traceparent_is_read_and_anything_else_is_not() -> None:
+    """A header of another make costs a link and nothing else."""
+    with tracing(), traces.span("outer"):
+        assert references.of_header(traces.headers()["traceparent"]) == traces.current()
+    assert references.of_header(None) is None
+    assert references.of_header("00-zz-1-01") is None
+
+
+def test_spans_nest_and_roots_do_not() -> None:
+    """A root has a trace of its own, and links to what it belongs to."""
+    with tracing() as spans, traces.span("outer"):
+        outer = traces.current()
+        with traces.span("inner"):
+            pass
+        with traces.span("root", links=[outer, None], root=True):
+            pass
+    inner, root, parent = spans.one("inner"), spans.one("root"), spans.one("outer")
+    assert inner.parent == parent.context
+    assert root.parent is None
+    assert root.context.trace_id != parent.context.trace_id
+    assert [link.context.span_id for link in root.links] == [parent.context.span_id]
+
+
+def test_a_failure_is_a_word_and_never_a_message() -> None:
+    """Messages may hold what users wrote."""
+    with tracing() as spans:
+        with pytest.raises(ValueError, match="a secret"), traces.span("a"):
+            raise ValueError("a secret question")
+        with pytest.raises(asyncio.CancelledError), traces.span("b"):
+            raise asyncio.CancelledError
+    assert [span.attributes["error.type"] for span in spans.all()] == ["ValueError", "CancelledError"]
+    assert all(span.status.status_code is StatusCode.ERROR for span in spans.all())
+    assert "secret" not in "".join(span.to_json() for span in spans.all())
+
+
+def test_what_has_ended_is_a_span_under_a_known_id() -> None:
+    """Its times are those of the rows, its id the one that others have linked to."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    with tracing() as spans, traces.span("elsewhere"):
+        traces.past("job", at, at.replace(second=9), {}, ref=references.job(JOB), events=[("running", at)])
+        traces.past("s", at, at, {}, ref=references.sample(JOB, 3), parent=references.job(JOB), failure="refused")
+        traces.past("call", at, at, {})
+    job, sample, call = spans.one("job"), spans.one("s"), spans.one("call")
+    assert (job.context.trace_id, job.context.span_id, job.parent) == (*references.job(JOB), None)
+    assert job.end_time - job.start_time == 9_000_000_000
+    assert [event.name for event in job.events] == ["running"]
+    assert (sample.context.trace_id, sample.context.span_id) == (JOB.int, 3)
+    assert sample.parent.span_id == references.job(JOB).span
+    assert sample.attributes["error.type"] == "refused"
+    assert call.parent.span_id == spans.one("elsewhere").context.span_id
+
+
+def test_an_open_span_can_be_linked_later() -> None:
+    """The request that submits a job learns its id only then."""
+    with tracing() as spans, traces.span("request"):
+        traces.link(references.job(JOB))
+    assert [link.context.trace_id for link in spans.one("request").links] == [JOB.int]
+
+
+async def test_requests_carry_the_current_span() -> None:
+    """W3C's header goes out with each request, as the span is when it is sent."""
+    sent: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200)
+
+    with tracing():
+        transport = httpx2.MockTransport(answer)
+        async with httpx2.AsyncClient(transport=transport, event_hooks=traces.hooks()) as client:
+            with traces.span("outer"):
+                await client.get("http://guard/run")
+                assert references.of_header(sent[0].headers["traceparent"]) == traces.current()
+
+
+def test_a_model_call_speaks_genai_and_openinference() -> None:
+    """Names, tokens and parameters, for any viewer; no text of the user."""
+    result = {"text": "5", "finish_reason": "stop", "prompt_tokens": 4, "completion_tokens": 1}
+    with tracing() as spans, model_calls.noted(CALL, model="qwen", backend="process", concurrency=2) as noted:
+        noted.ended(result)
+    span = spans.one("chat qwen")
+    attributes = dict(span.attributes)
+    assert attributes[gen_ai.GEN_AI_REQUEST_MODEL] == attributes["llm.model_name"] == "qwen"
+    assert attributes[gen_ai.GEN_AI_USAGE_INPUT_TOKENS] == 4
+    assert attributes[gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS] == attributes["llm.token_count.completion"] == 1
+    assert attributes[gen_ai.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
+    assert (attributes["openinference.span.kind"], attributes["mathrag.call.id"]) == ("LLM", 7)
+    assert span.status.status_code is StatusCode.UNSET
+    assert "2+3" not in span.to_json()
+
+
+def test_content_is_there_when_it_is_asked_for() -> None:
+    """Prompt and answer, in both conventions."""
+    with (
+        tracing(content=True) as spans,
+        model_calls.noted(CALL, model="qwen", backend="process", concurrency=1) as noted,
+    ):
+        noted.ended({"text": "5"})
+    attributes = spans.one("chat qwen").attributes
+    assert (attributes["input.value"], attributes["output.value"]) == ("What is 2+3?", "5")
+    assert '"content": "What is 2+3?"' in attributes["gen_ai.input.messages"]
+
+
+@pytest.mark.parametrize(
+    ("result", "word"),
+    [
+        ({"failure": FailureKind.TIMEOUT, "detail": "x"}, "timeout"),
+        ({"end": End.LAPSED}, "lapsed"),
+        ({"end": End.ANSWERED, "text": "5"}, None),
+    ],
+)
+def test_a_model_call_that_fails_says_how(result: dict[str, object], word: str | None) -> None:
+    """With the kind that stands in the database, too."""
+    with tracing() as spans, model_calls.noted(CALL, model="qwen", backend="process", concurrency=1) as noted:
+        noted.ended(result)
+    assert spans.one("chat qwen").attributes.get("error.type") == word
+
+
+def test_the_conventions_are_the_installed_ones() -> None:
+    """A new version of OpenTelemetry's names is taken on purpose."""
+    names = {value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)}
+    installed = {value for name, value in vars(gen_ai).items() if name.startswith("GEN_AI_") and isinstance(value, str)}
+    assert {name for name in names if name.startswith("gen_ai.")} <= installed
+    assert list(Schemas)[-1].value == conventions.SCHEMA_URL
+
+
+@pytest.mark.parametrize(("path", "traced"), [("/v1/jobs", True), ("/healthz", False), ("/metrics", False)])
+def test_what_machines_poll_is_not_traced(path: str, *, traced: bool) -> None:
+    """A span every second for nothing would bury the others."""
+    assert traces.server()["exclude"]({"path": path}) is not traced

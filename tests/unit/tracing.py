@@ -1,0 +1,42 @@
+"""Spans kept in memory instead of sent."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from shared.telemetry import traces
+from shared.telemetry.exporting import Tracing
+
+
+class Spans:
+    """What was traced."""
+
+    def __init__(self, exporter: InMemorySpanExporter) -> None:
+        self._exporter = exporter
+
+    def all(self) -> tuple[ReadableSpan, ...]:
+        """Every span that has ended, in that order."""
+        return self._exporter.get_finished_spans()
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        """Those of a name."""
+        return [span for span in self.all() if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        """The only one of a name."""
+        (span,) = self.named(name)
+        return span
+
+
+@contextmanager
+def tracing(*, content: bool = False) -> Iterator[Spans]:
+    """Everything is traced inside the block."""
+    exporter = InMemorySpanExporter()
+    traces.install(Tracing("test", SimpleSpanProcessor(exporter), content=content))
+    try:
+        yield Spans(exporter)
+    finally:
+        traces.stop()
