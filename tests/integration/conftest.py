@@ -1,58 +1,44 @@
-"""Real servers for the integration ring: those of DATABASE_URL and REDIS_URL, else embedded ones, once per session."""
+"""Real servers for the integration ring, once per session: those of DATABASE_URL and REDIS_URL, else our own."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
-from signal import Signals
 
 import pytest
 import redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import process
-from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.passwords import Passwords
-from services.orchestrator.stack.ports import free_port
 from shared.storage.database import Database
+from tests import servers
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
-# Nothing here needs to survive a power cut.
-UNSAFE = {"fsync": "off", "full_page_writes": "off"}
+
+def pytest_report_collectionfinish() -> list[str]:
+    """Say which servers the tests run on, and why."""
+    return [f"{name}: {_said(variable)}" for name, variable in (("PostgreSQL", "DATABASE_URL"), ("Redis", "REDIS_URL"))]
 
 
-@contextmanager
-def running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[None]:
-    """A server that is ready inside the block and gone after it."""
-    server.prepare()
-    log = server.directory.with_suffix(".log")
-    child = process.spawn(server.command(), log=log, dies_by=stop_signal)
-    try:
-        asyncio.run(process.wait_ready(log.stem, child, server.ready, log=log))
-        yield
-    finally:
-        asyncio.run(process.stop(child, by=stop_signal))
+def _said(variable: str) -> str:
+    if os.environ.get(variable):
+        return f"the one of {variable}"
+    chosen = servers.choice()
+    return f"{'in a container' if chosen.contained else 'embedded'} ({chosen.reason})"
 
 
 @pytest.fixture(scope="session")
 def _postgres_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """(application's URL, owner's URL), migrated to head."""
-    with ExitStack() as stack:
-        if "DATABASE_URL" in os.environ:
-            url = os.environ["DATABASE_URL"]
-            owner_url = os.environ.get("OWNER_URL", url)
-        else:
-            folder = tmp_path_factory.mktemp("postgres")
-            server = pg.Postgres(folder / "data", port=free_port(), passwords=Passwords(), settings=UNSAFE)
-            stack.enter_context(running(server, pg.STOP_SIGNAL))
-            asyncio.run(server.create_database())
-            url, owner_url = server.url(), server.owner_url()
+    if url := os.environ.get("DATABASE_URL"):
+        owner_url = os.environ.get("OWNER_URL", url)
         asyncio.run(migrate(owner_url))
         yield url, owner_url
+        return
+    with servers.postgres(tmp_path_factory.mktemp("postgres") / "data") as server:
+        asyncio.run(migrate(server.owner_url()))
+        yield server.url(), server.owner_url()
 
 
 @pytest.fixture(scope="session")
@@ -69,11 +55,10 @@ def owner_url(_postgres_urls: tuple[str, str]) -> str:
 
 @pytest.fixture(scope="session")
 def _redis_server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if "REDIS_URL" in os.environ:
-        yield os.environ["REDIS_URL"]
+    if url := os.environ.get("REDIS_URL"):
+        yield url
         return
-    server = rd.Redis(tmp_path_factory.mktemp("redis") / "data", port=free_port(), passwords=Passwords())
-    with running(server, rd.STOP_SIGNAL):
+    with servers.redis(tmp_path_factory.mktemp("redis") / "data") as server:
         yield server.url()
 
 

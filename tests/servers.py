@@ -1,0 +1,108 @@
+"""Real PostgreSQL and Redis for tests: in containers where an engine has their images, else from pip packages.
+
+`MATHRAG_TEST_SERVERS=containers` or `embedded` leaves no choice.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from signal import Signals
+from typing import NamedTuple
+
+import pytest
+from testcontainers.community.postgres import PostgresContainer
+from testcontainers.community.redis import RedisContainer
+from testcontainers.core.config import ConnectionMode, testcontainers_config
+
+from services.orchestrator.stack import postgres as pg
+from services.orchestrator.stack import process
+from services.orchestrator.stack import redis as rd
+from services.orchestrator.stack.passwords import Passwords
+from services.orchestrator.stack.ports import free_port
+from tests import containers
+
+CHOICE = "MATHRAG_TEST_SERVERS"
+POSTGRES = os.environ.get("POSTGRES_IMAGE", "postgres:17")
+REDIS = os.environ.get("REDIS_IMAGE", "redis:8")
+
+# Nothing here needs to survive a power cut.
+UNSAFE = {"fsync": "off", "full_page_writes": "off"}
+
+# Every container ends with the block that started it, and its port is published on this machine.
+testcontainers_config.ryuk_disabled = True
+testcontainers_config.connection_mode_override = ConnectionMode.docker_host
+
+
+class Choice(NamedTuple):
+    """Which servers, and why."""
+
+    contained: bool
+    reason: str
+
+
+@cache
+def choice() -> Choice:
+    """Asked once a session; the engine gets a few seconds to answer.
+
+    Raises:
+        UsageError: containers were asked for, and cannot be had.
+    """
+    return decide(os.environ.get(CHOICE, ""), containers.lacking(POSTGRES, REDIS))
+
+
+def decide(wanted: str, lacking: str) -> Choice:
+    """What `MATHRAG_TEST_SERVERS` says; without it, containers unless something is lacking for them."""
+    if wanted not in ("", "containers", "embedded"):
+        raise pytest.UsageError(f"{CHOICE} is {wanted!r}; it may be `containers` or `embedded`")
+    if wanted == "containers" and lacking:
+        raise pytest.UsageError(f"{CHOICE}=containers, but {lacking}")
+    if wanted:
+        return Choice(wanted == "containers", f"{CHOICE}={wanted}")
+    return Choice(not lacking, lacking or f"an engine answers and has {POSTGRES} and {REDIS}")
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[pg.Postgres]:
+    """A server with our database and both roles, not migrated."""
+    secrets = Passwords()
+    if choice().contained:
+        container = PostgresContainer(POSTGRES, username=pg.SUPERUSER, password=secrets.superuser, dbname="postgres")
+        container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in UNSAFE.items())]))
+        with container:
+            server = pg.Postgres(folder, port=int(container.get_exposed_port(5432)), passwords=secrets)
+            asyncio.run(server.create_database())
+            yield server
+    else:
+        server = pg.Postgres(folder, port=free_port(), passwords=secrets, settings=UNSAFE)
+        with _running(server, pg.STOP_SIGNAL):
+            asyncio.run(server.create_database())
+            yield server
+
+
+@contextmanager
+def redis(folder: Path) -> Iterator[rd.Redis]:
+    """An empty server."""
+    secrets = Passwords()
+    if choice().contained:
+        with RedisContainer(REDIS, password=secrets.redis) as container:
+            yield rd.Redis(folder, port=int(container.get_exposed_port(6379)), passwords=secrets)
+    else:
+        server = rd.Redis(folder, port=free_port(), passwords=secrets)
+        with _running(server, rd.STOP_SIGNAL):
+            yield server
+
+
+@contextmanager
+def _running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[None]:
+    """A server that is ready inside the block and gone after it."""
+    server.prepare()
+    log = server.directory.with_suffix(".log")
+    child = process.spawn(server.command(), log=log, dies_by=stop_signal)
+    try:
+        asyncio.run(process.wait_ready(log.stem, child, server.ready, log=log))
+        yield
+    finally:
+        asyncio.run(process.stop(child, by=stop_signal))
