@@ -8,12 +8,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
+from shared.access.refusals import MEDIA_TYPE, PREFIX
 from shared.errors import Invalid, InvalidLine, MathragError
 
-MEDIA_TYPE = "application/problem+json"
-PREFIX = "urn:mathrag:"
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-RETRY_AFTER_S = {"in_progress": "1", "unavailable": "2"}
+RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}
 _FIELD = re.compile(r"`([^`]+)`: ")
 
 
