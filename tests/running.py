@@ -24,18 +24,12 @@ DEADLINE_S = 240.0
 Document = dict[str, Any]
 
 
-class RunningStack:
-    """A stack that runs on a data directory."""
+class Service:
+    """The service at an address, however it came to run there."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir
-        self.url = self.status()["stack"]["url"]
-        self.api = httpx2.Client(base_url=self.url, timeout=60, trust_env=False)
-
-    def status(self) -> Document:
-        """What `mathrag status --json` says."""
-        found: Document = json.loads(mathrag("status", "--json", "--data-dir", str(self.data_dir)).stdout)
-        return found
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.api = httpx2.Client(base_url=url, timeout=60, trust_env=False)
 
     def get(self, path: str) -> Any:
         """A JSON document of the API, once it answers: it may just have been killed."""
@@ -49,29 +43,6 @@ class RunningStack:
                 pass
             assert time.monotonic() < deadline, f"{path} did not answer"
             time.sleep(0.1)
-
-    def kill(self, name: str) -> None:
-        """SIGKILL one of the services with all its children, at once: a stage of small models lasts two seconds."""
-        now = state.read(self.data_dir)
-        assert now is not None
-        pid = next(child.pid for child in now.children if child.name == name)
-        assert pid is not None
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-            process.kill()
-
-    def redis_url(self) -> str:
-        """Its Redis."""
-        secret = passwords.remembered(self.data_dir)
-        return rd.Redis(self.data_dir / "redis", port=self._child("redis")["port"], passwords=secret).url()
-
-    def database_url(self) -> str:
-        """Its database, as the application's role."""
-        secret = passwords.remembered(self.data_dir)
-        return pg.Postgres(self.data_dir / "postgres", port=self._child("postgres")["port"], passwords=secret).url()
-
-    def _child(self, name: str) -> Document:
-        found: Document = next(each for each in self.status()["stack"]["children"] if each["name"] == name)
-        return found
 
     def furnish(self, folder: Path, *, items: int) -> None:
         """A corpus and a dataset of the problem world, both called "world"."""
@@ -95,6 +66,42 @@ class RunningStack:
             assert time.monotonic() < deadline, f"gave up waiting: {document}"
             time.sleep(0.05)
         found: Document = document
+        return found
+
+
+class RunningStack(Service):
+    """A stack that runs on a data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        super().__init__(self.status()["stack"]["url"])
+
+    def status(self) -> Document:
+        """What `mathrag status --json` says."""
+        found: Document = json.loads(mathrag("status", "--json", "--data-dir", str(self.data_dir)).stdout)
+        return found
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one of the services with all its children, at once: a stage of small models lasts two seconds."""
+        now = state.read(self.data_dir)
+        assert now is not None
+        pid = next(child.pid for child in now.children if child.name == name)
+        assert pid is not None
+        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
+            process.kill()
+
+    def redis_url(self) -> str:
+        """Its Redis."""
+        secret = passwords.remembered(self.data_dir)
+        return rd.Redis(self.data_dir / "redis", port=self._child("redis")["port"], passwords=secret).url()
+
+    def database_url(self) -> str:
+        """Its database, as the application's role."""
+        secret = passwords.remembered(self.data_dir)
+        return pg.Postgres(self.data_dir / "postgres", port=self._child("postgres")["port"], passwords=secret).url()
+
+    def _child(self, name: str) -> Document:
+        found: Document = next(each for each in self.status()["stack"]["children"] if each["name"] == name)
         return found
 
 

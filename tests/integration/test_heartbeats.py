@@ -14,6 +14,18 @@ from shared.contracts.calls import Lane
 from shared.runtime import heartbeats
 
 
+class OnlyTheRoot(http.server.BaseHTTPRequestHandler):
+    """Answers / with 200 and everything else with 404."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is the library's
+        """One request."""
+        self.send_response(200 if self.path == "/" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[Redis]:
     """An empty Redis."""
@@ -45,9 +57,7 @@ def test_workers_of_other_hosts_do_not_count(redis: Redis, redis_url: str, monke
 
 def test_a_service_is_well_while_it_answers() -> None:
     """Anything but 200 is not well, nor is a port where nobody listens."""
-    handler = http.server.SimpleHTTPRequestHandler
-    handler.log_message = lambda *_: None  # type: ignore[method-assign]
-    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+    with http.server.HTTPServer(("127.0.0.1", 0), OnlyTheRoot) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         assert probe.well(f"{url}/")
