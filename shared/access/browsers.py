@@ -4,8 +4,8 @@ A page from elsewhere may send requests to loopback, and may even read the answe
 rebinding). The first shows in `Origin`, the second in `Host`; both are refused.
 """
 
+import re
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,6 +15,7 @@ from shared.access.refusals import refuse
 from shared.errors import Forbidden
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[\w.-]+))(?::\d+)?")
 
 
 class Browsers:
@@ -33,7 +34,7 @@ class Browsers:
 
     def _refusal(self, method: str, headers: Headers) -> Forbidden | None:
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self._is_ours(name := _name(f"//{host}")):
+        if not self._is_ours(name := _name(host)):
             return Forbidden(f"not answered under the name {name!r}", hint="add it to `access.hosts`, or require keys")
         if method in SAFE or origin is None or self._is_same(origin, host):
             return None
@@ -45,11 +46,10 @@ class Browsers:
 
     def _is_same(self, origin: str, host: str) -> bool:
         # Another port of this machine is another application.
-        return origin.partition("://")[2] == host or _name(origin) in self._hosts
+        there = origin.partition("://")[2]
+        return there == host or _name(there) in self._hosts
 
 
-def _name(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+def _name(host: str) -> str:
+    found = _HOST.fullmatch(host)
+    return found["address"] or found["name"].lower() if found else ""

@@ -1,0 +1,75 @@
+"""Where a process may listen, and when the API asks for keys."""
+
+import logging
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from shared.access import binding
+from shared.settings import REPOSITORY, Access, Settings
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
+LOOPBACK = ("127.0.0.1", "127.8.9.1", "::1", "localhost")
+ELSEWHERE = (EVERYWHERE, "::", "192.168.1.5", "", "example.org", "localhost.example.org", "::ffff:10.0.0.1")
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_on_loopback_nothing_is_needed(host: str) -> None:
+    """Only this machine can ask."""
+    assert binding.is_loopback(host)
+    assert not binding.keys_required(Settings(host=host))
+    assert binding.refusal(Settings(), host) is None
+
+
+@pytest.mark.parametrize("host", ELSEWHERE)
+def test_elsewhere_the_api_asks_for_keys_and_services_need_theirs(host: str) -> None:
+    """A name counts as elsewhere: nobody knows where it will point."""
+    assert not binding.is_loopback(host)
+    assert binding.keys_required(Settings(host=host))
+    refusal = binding.refusal(Settings(), host)
+    assert refusal is not None
+    assert "MATHRAG_SERVICE_KEY" in refusal
+    assert binding.refusal(Settings(service_key="s"), host) is None
+
+
+@pytest.mark.parametrize(("keys", "host", "required"), [("off", EVERYWHERE, False), ("required", "127.0.0.1", True)])
+def test_the_operator_has_the_last_word(keys: Any, host: str, required: bool) -> None:
+    """In both directions."""
+    assert binding.keys_required(Settings(host=host, access=Access(keys=keys))) is required
+
+
+def test_an_open_api_beyond_loopback_is_a_warning_at_start(caplog: pytest.LogCaptureFixture) -> None:
+    """It was said explicitly, and whoever reads the log should know."""
+    caplog.set_level(logging.INFO)
+    binding.announce(Settings(host=EVERYWHERE, access=Access(keys="off")))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "WITHOUT keys" in caplog.text
+
+
+def test_an_api_with_keys_says_how_to_make_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Without one nobody gets in."""
+    caplog.set_level(logging.INFO)
+    binding.announce(Settings(host=EVERYWHERE))
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "mathrag key create" in caplog.text
+
+
+def test_on_loopback_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the setting."""
+    caplog.set_level(logging.INFO)
+    binding.announce(Settings())
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("service", ["guard", "retriever"])
+def test_a_service_without_key_does_not_start_beyond_loopback(service: str) -> None:
+    """It ends with 2 and a sentence, before it opens anything."""
+    command = [sys.executable, "-m", f"services.{service}", "--host", EVERYWHERE, "--port", "1"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=REPOSITORY, check=False, timeout=60, env={"PATH": "/usr/bin"}
+    )
+    assert done.returncode == 2
+    assert "refused to listen on '0.0.0.0' without a service key" in done.stderr
+    assert "Traceback" not in done.stderr
