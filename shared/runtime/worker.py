@@ -23,6 +23,7 @@ from shared.runtime.lapses import lapse
 from shared.runtime.windows import windows
 from shared.settings import Workers
 from shared.storage.database import Database
+from shared.telemetry import logs
 
 POLL_S = 0.25
 """A worker with calls in flight looks for new ones this often; without any it ends and waits for a tick."""
@@ -168,6 +169,7 @@ class Worker:
 
     async def _run(self, claim: Claim, epoch: int | None) -> None:
         """Execute a chunk. Whatever happens, every call of it is answered, given back, or charged."""
+        logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
         executor = self._executors[claim.calls[0].role]
