@@ -166,6 +166,8 @@ class Settings(BaseSettings):
     """Git commit of the code where it runs outside a clone; kept with every job."""
     image_digest: str = ""
     """Digest of the container image; kept with every job."""
+    require_idempotency_key: bool = False
+    """Whether a job without the header Idempotency-Key is refused."""
     sweep_s: float = Field(default=5.0, gt=0)
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""

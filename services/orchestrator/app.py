@@ -18,6 +18,7 @@ from services.orchestrator.api import (
     catalog,
     corpora,
     datasets,
+    events,
     gpus,
     health,
     jobs,
@@ -85,7 +86,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         dependencies=[Depends(authorised)],
         telemetry=traces.server(),
     )
-    for part in (corpora, datasets, jobs, provenance, gpus, catalog, health):
+    for part in (corpora, datasets, jobs, events, provenance, gpus, catalog, health):
         app.include_router(part.router)
     _protect(app, settings)
     if settings.telemetry.metrics:

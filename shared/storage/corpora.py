@@ -19,6 +19,7 @@ COLUMNS = """
     dense_index IS NOT NULL AND sparse_index IS NOT NULL AS indexed"""
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
+SCOPE = pages.scope("corpora")
 # Uploads that share documents insert them batch by batch; one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
@@ -152,11 +153,11 @@ async def get(database: Database, name: str) -> Corpus:
 
 async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Corpus]:
     """Corpora, newest first."""
-    before = pages.decode(cursor, 1)[0] if cursor else (1 << 31) - 1
+    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_corpus(row) for row in rows]
-    return pages.page(found, limit, *(corpus.id for corpus in found[:limit][-1:]))
+    return pages.page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
 
 
 def _corpus(row: RowMapping) -> Corpus:

@@ -11,22 +11,33 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.samples import GateDecision, Params
-from shared.errors import Conflict, Invalid, NotFound
-from shared.storage import pages
+from shared.errors import Conflict, NotFound
+from shared.storage import pace, pages
 from shared.storage.database import Database
+from shared.storage.names import usable
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
-        j.reason, j.params, j.prepared, j.total, j.version, j.created_at, j.running_at, j.ended_at,
-        n.completed, n.failed, n.cancelled
+        j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
+        r.public_id AS requeued_from, n.completed, n.failed, n.cancelled,
+        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = 3
+            AND s.failure = 'unparsed') AS unparsed,
+        (SELECT jsonb_object_agg(e.state, e.at) FROM (
+            SELECT state, min(at) AS at FROM job_events WHERE job_id = j.id GROUP BY state) e) AS reached
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    LEFT JOIN jobs r ON r.id = j.requeued_from
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE s.state = 2) AS completed, count(*) FILTER (WHERE s.state = 3) AS failed,
             count(*) FILTER (WHERE s.state = 4) AS cancelled
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n"""
 ONE = text(f"{JOBS} WHERE j.id = :job")
-LIST = text(f"{JOBS} WHERE NOT j.online AND j.id < :before ORDER BY j.id DESC LIMIT :n")
+LIST = text(f"""{JOBS}
+    WHERE NOT j.online AND j.id < :before
+        AND (CAST(:state AS text) IS NULL OR j.state = :state) AND (CAST(:name AS text) IS NULL OR j.name = :name)
+        AND (CAST(:pipeline AS text) IS NULL OR j.pipeline = :pipeline)
+        AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
+    ORDER BY j.id DESC LIMIT :n""")
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
 STAGES = text("""
@@ -41,13 +52,15 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
 class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples by how they stand; the four add up to `total`."""
+    """Samples by how they stand: completed, failed, cancelled and in_progress add up to `total`."""
 
     total: int
     completed: int
     failed: int
     cancelled: int
     in_progress: int
+    unparsed: int
+    """Of the failed ones, those that needed a reply which could not be read."""
 
 
 class StageCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,11 +97,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reuse: str
     request_counts: RequestCounts
     params: Params
+    rank: int
+    """Smaller is claimed sooner."""
+    metadata: dict[str, str]
     version: int
-    """Grows with every change of state."""
+    """Grows with every change of state, name, rank or metadata."""
     created_at: datetime
     running_at: datetime | None
     ended_at: datetime | None
+    reached: dict[str, datetime]
+    """When it first was in each state."""
+    eta_seconds: int | None
+    """As of the last sample that ended; null: nothing can be said, or not asked for (lists)."""
+    requeued_from: uuid.UUID | None
     reason: str | None
     """Why it failed."""
     gate: Gate | None
@@ -99,6 +120,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def ended(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state in TERMINAL
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs a list holds; None: whatever it is."""
+
+    state: str | None = None
+    pipeline: str | None = None
+    dataset: str | None = None
+    name: str | None = None
+
+
+EVERY = Filters()
 
 
 async def resolve(connection: AsyncConnection, reference: str) -> int:
@@ -119,6 +152,8 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
 
 async def _candidates(connection: AsyncConnection, reference: str) -> Sequence[Any]:
     """A whole id wins over a name, a name over a prefix."""
+    if not usable(reference):
+        return []
     span = id_range(reference)
     begin = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all() if span else []
     if span and span[0] == span[1] and begin:
@@ -144,17 +179,23 @@ async def get(database: Database, reference: str) -> Job:
 async def view(connection: AsyncConnection, job: int) -> Job:
     """The job with this row id, with its stages."""
     row = (await connection.execute(ONE, {"job": job})).mappings().one()
+    left = row["total"] - row["completed"] - row["failed"]
+    eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
-    return _job(row, stages)
+    return _job(row, stages, eta)
 
 
-async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Job]:
-    """Jobs, newest first, without stages."""
-    before = pages.decode(cursor, 1)[0] if cursor else (1 << 63) - 1
+async def listed(
+    database: Database, limit: int, cursor: str | None = None, filters: Filters = EVERY
+) -> pages.Page[Job]:
+    """Jobs, newest first, without stages and estimates."""
+    wanted = msgspec.structs.asdict(filters)
+    scope = pages.scope("jobs", **wanted)
+    before = pages.decode(cursor, scope, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
-    return pages.page([_job(row) for row in rows], limit, *(row["id"] for row in rows[:limit][-1:]))
+        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1, **wanted})).mappings().all()
+    return pages.page([_job(row) for row in rows], limit, scope, *(row["id"] for row in rows[:limit][-1:]))
 
 
 async def public_id(database: Database, reference: str) -> uuid.UUID:
@@ -164,7 +205,7 @@ async def public_id(database: Database, reference: str) -> uuid.UUID:
         return uuid.UUID(str((await connection.execute(ONE, {"job": job})).mappings().one()["public_id"]))
 
 
-def counts(state: str, total: int, completed: int, failed: int, cancelled: int) -> RequestCounts:
+def counts(state: str, total: int, completed: int, failed: int, cancelled: int, unparsed: int) -> RequestCounts:
     """Samples that a job's end kept from existing share its fate."""
     left = total - completed - failed - cancelled
     return RequestCounts(
@@ -173,19 +214,28 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int) 
         failed=failed + (left if state == "failed" else 0),
         cancelled=cancelled + (left if state == "cancelled" else 0),
         in_progress=left if state not in ("failed", "cancelled") else 0,
+        unparsed=unparsed,
     )
 
 
-def _job(row: RowMapping, stages: dict[str, StageCount] | None = None) -> Job:
-    copied = ("name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "version", "reason")
-    times = ("created_at", "running_at", "ended_at")
+_COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
+_COPIED = (
+    "name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "rank", "metadata", "version", "created_at",
+    "running_at", "ended_at", "reason",
+)  # fmt: skip
+
+
+def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int | None = None) -> Job:
     return Job(
         id=uuid.UUID(str(row["public_id"])),
-        request_counts=counts(*(row[field] for field in ("state", "total", "completed", "failed", "cancelled"))),
+        request_counts=counts(*(row[field] for field in _COUNTED)),
+        reached=msgspec.convert(row["reached"], dict[str, datetime]),
+        requeued_from=uuid.UUID(str(row["requeued_from"])) if row["requeued_from"] else None,
+        eta_seconds=eta,
         params=msgspec.json.decode(row["params"], type=Params),
         gate=_gate(row["prepared"]),
         stages=stages,
-        **{field: row[field] for field in (*copied, *times)},
+        **{field: row[field] for field in _COPIED},
     )
 
 
@@ -195,14 +245,3 @@ def _gate(prepared: bytes | None) -> Gate | None:
     decision = msgspec.json.decode(prepared, type=GateDecision)
     copied = ("strategy", "reason", "tau", "rho", "low", "high", "asked", "unparsed")
     return Gate(pairs=len(decision.documents), **{field: getattr(decision, field) for field in copied})
-
-
-def checked_limit(limit: int) -> int:
-    """`limit` if a page may be that long.
-
-    Raises:
-        Invalid: it may not.
-    """
-    if not 1 <= limit <= pages.LARGEST:
-        raise Invalid(f"`limit`: must be between 1 and {pages.LARGEST}, not {limit}")
-    return limit

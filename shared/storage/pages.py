@@ -1,4 +1,7 @@
-"""Keyset pages: a cursor names the last row seen, so a page costs the same wherever it starts."""
+"""Keyset pages: a cursor names the last row seen, so a page costs the same wherever it starts.
+
+A cursor belongs to its list and its filters; with others it would silently leave rows out, so it is refused there.
+"""
 
 import base64
 import binascii
@@ -7,11 +10,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from shared.errors import Invalid
+from shared.contracts import canonical
+from shared.errors import BadRequest, Invalid
 
 T = TypeVar("T")
 DEFAULT = 50
 LARGEST = 500
+LARGEST_KEY = (1 << 31) - 1
+"""Of a row; a forged cursor must not reach the database with more."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -22,28 +28,53 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """Pass it as `cursor`; none: this is the last page."""
 
 
-def page(rows: Sequence[T], limit: int, *last: int) -> Page[T]:
+class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What stands in a cursor."""
+
+    scope: str
+    key: tuple[int, ...]
+
+
+def scope(name: str, /, **filters: str | None) -> str:
+    """What cursors of this list, filtered like this, are marked with."""
+    return canonical.digest([name, filters]).hex()[:12]
+
+
+def page(rows: Sequence[T], limit: int, scope: str, *last: int) -> Page[T]:
     """The first `limit` of `limit + 1` rows asked for; `last` is the key of the last one kept."""
     more = len(rows) > limit
-    return Page(data=list(rows[:limit]), next_cursor=encode(*last) if more else None)
+    return Page(data=list(rows[:limit]), next_cursor=encode(scope, *last) if more else None)
 
 
-def encode(*key: int) -> str:
+def encode(scope: str, *key: int) -> str:
     """An opaque cursor."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
+    return base64.urlsafe_b64encode(msgspec.json.encode(Cursor(scope, key))).decode().rstrip("=")
 
 
-def decode(cursor: str, size: int) -> tuple[int, ...]:
+def decode(cursor: str, scope: str, size: int) -> tuple[int, ...]:
     """The key of `size` numbers inside a cursor.
 
     Raises:
-        Invalid: it is not one that we gave.
+        BadRequest: it is not one that we gave, or not for this list with these filters.
     """
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        key = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[int, ...])
+        found = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=Cursor)
     except (binascii.Error, ValueError):
-        key = ()
-    if len(key) != size or not all(abs(number) < 1 << 63 for number in key):
-        raise Invalid("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or leave it out")
-    return key
+        found = Cursor(scope, ())
+    if found.scope != scope:
+        raise BadRequest("`cursor`: of another list, or of other filters", hint="repeat the filters of its page")
+    if len(found.key) != size or not all(abs(number) <= LARGEST_KEY for number in found.key):
+        raise BadRequest("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or leave it out")
+    return found.key
+
+
+def checked_limit(limit: int) -> int:
+    """`limit` if a page may be that long.
+
+    Raises:
+        Invalid: it may not.
+    """
+    if not 1 <= limit <= LARGEST:
+        raise Invalid(f"`limit`: must be between 1 and {LARGEST}, not {limit}")
+    return limit

@@ -58,12 +58,13 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 async def listed(database: Database, reference: str, limit: int, cursor: str | None) -> pages.Page[SampleRow]:
     """Samples in dataset order, whatever their state."""
-    after = pages.decode(cursor, 2) if cursor else START
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
+        scope = pages.scope("samples", job=str(job))
+        after = pages.decode(cursor, scope, 2) if cursor else START
         rows = await _page(connection, job, after, limit + 1, ended=False)
     last = rows[:limit][-1:]
-    return pages.page(rows, limit, *(key for row in last for key in (row.index, row.repeat)))
+    return pages.page(rows, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
 
 
 async def ended(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[SampleRow]]:

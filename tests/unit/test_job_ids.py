@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from shared.errors import Invalid
+from shared.errors import BadRequest, Invalid
+from shared.runtime.requeue import next_name
 from shared.storage import jobs, pages
 from shared.storage.names import checked
 
@@ -36,7 +37,7 @@ def test_what_cannot_begin_an_id_spans_nothing(reference: str) -> None:
 )
 def test_counts_always_add_up(state: str, failed: int, cancelled: int, in_progress: int) -> None:
     """Samples that never existed because their job ended share its fate."""
-    counts = jobs.counts(state, total=10, completed=3, failed=1, cancelled=0)
+    counts = jobs.counts(state, total=10, completed=3, failed=1, cancelled=0, unparsed=1)
     assert (counts.failed, counts.cancelled, counts.in_progress) == (failed, cancelled, in_progress)
     assert counts.completed + counts.failed + counts.cancelled + counts.in_progress == counts.total
 
@@ -54,20 +55,68 @@ def test_a_name_that_would_need_quoting_is_refused(name: str) -> None:
         checked(name)
 
 
-@pytest.mark.parametrize("key", [(7,), (-1, 0), ((1 << 63) - 1, 3)])
+SCOPE = pages.scope("jobs", state=None, name="first")
+
+
+@pytest.mark.parametrize("key", [(7,), (-1, 0), (pages.LARGEST_KEY, 3)])
 def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
     """Whatever row it names."""
-    assert pages.decode(pages.encode(*key), len(key)) == key
+    assert pages.decode(pages.encode(SCOPE, *key), SCOPE, len(key)) == key
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "%%%", "é", pages.encode(1, 2), pages.encode(1 << 70), "WyJhIl0"])
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "x", "%%%", "é", "\0", pages.encode(SCOPE, 1, 2), pages.encode(SCOPE, 1 << 31), "WyJhIl0", "WyJhIixbMV0sM10"],
+)
 def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
     """Nothing of it reaches the database."""
-    with pytest.raises(Invalid, match="cursor"):
-        pages.decode(cursor, 1)
+    with pytest.raises(BadRequest, match="cursor"):
+        pages.decode(cursor, SCOPE, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pages.scope("jobs", state="running", name="first"),
+        pages.scope("jobs", state=None, name="second"),
+        pages.scope("corpora", state=None, name="first"),
+    ],
+)
+def test_a_cursor_is_refused_where_it_would_leave_rows_out(other: str) -> None:
+    """Another filter, another list: the hint says what to repeat."""
+    with pytest.raises(BadRequest, match="other filters") as raised:
+        pages.decode(pages.encode(SCOPE, 7), other, 1)
+    assert "filters" in str(raised.value.hint)
+
+
+def test_the_order_of_filters_does_not_matter() -> None:
+    """A client may name them as it likes."""
+    assert pages.scope("jobs", name="first", state=None) == SCOPE
+
+
+@pytest.mark.parametrize("limit", [0, -1, pages.LARGEST + 1, 1 << 70])
+def test_a_page_has_a_longest_length(limit: int) -> None:
+    """A longer one is refused and not cut: nobody takes a part for the whole."""
+    with pytest.raises(Invalid, match=f"`limit`.*{pages.LARGEST}"):
+        pages.checked_limit(limit)
 
 
 def test_a_page_knows_whether_there_is_another() -> None:
     """One row more is asked for than is given."""
-    assert pages.page([3, 2, 1], 2, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode(2))
-    assert pages.page([3, 2], 2, 2).next_cursor is None
+    assert pages.page([3, 2, 1], 2, SCOPE, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode(SCOPE, 2))
+    assert pages.page([3, 2], 2, SCOPE, 2).next_cursor is None
+
+
+@pytest.mark.parametrize(
+    ("name", "following"),
+    [
+        ("first", "first-r2"),
+        ("first-r2", "first-r3"),
+        ("first-r9", "first-r10"),
+        ("r2", "r2-r2"),
+        ("a" * 100, "a" * 97 + "-r2"),
+    ],
+)
+def test_a_requeued_job_has_a_name_of_its_own(name: str, following: str) -> None:
+    """Numbered, and still usable as a name."""
+    assert checked(next_name(name)) == following

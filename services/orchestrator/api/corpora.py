@@ -10,7 +10,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.uploads import JSONL, Reader, spooled
 from shared.errors import Unavailable
-from shared.storage import corpora, jobs, pages
+from shared.storage import corpora, pages
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 INDEXING_S = 1800.0
@@ -75,7 +75,7 @@ async def _index(held: Resources, corpus: corpora.Corpus) -> None:
 )
 async def listed(held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await corpora.listed(held.database, jobs.checked_limit(limit), cursor))
+    return json(await corpora.listed(held.database, pages.checked_limit(limit), cursor))
 
 
 @router.get("/{name}", summary="Get a corpus", responses=answers(corpora.Corpus, EXAMPLE))

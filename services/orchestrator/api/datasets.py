@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
 from services.orchestrator.api.uploads import JSONL, Reader, spooled
-from shared.storage import datasets, jobs, pages
+from shared.storage import datasets, pages
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -53,7 +53,7 @@ async def create(
 )
 async def listed(held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await datasets.listed(held.database, jobs.checked_limit(limit), cursor))
+    return json(await datasets.listed(held.database, pages.checked_limit(limit), cursor))
 
 
 @router.get("/{name}", summary="Get a dataset", responses=answers(datasets.Dataset, EXAMPLE))

@@ -1,37 +1,53 @@
-"""`/v1/jobs`: submit, look, cancel, and read what came out."""
+"""`/v1/jobs`: submit, look, change, pause, cancel, requeue, and read what came out."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+import uuid
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from services.orchestrator import reports
+from services.orchestrator.api import formats
+from services.orchestrator.api.etags import RequiredVersions, Seen, Versions, tagged
+from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, json
-from services.orchestrator.api.submissions import JobRequest
+from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.submissions import EXAMPLE as SUBMISSION
+from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
+from services.orchestrator.api.views import JobView, page, view
 from shared import audit
+from shared.runtime.amending import amend
 from shared.runtime.cancel import cancel as cancel_job
-from shared.runtime.submit import submit as submit_job
+from shared.runtime.pausing import pause as pause_job
+from shared.runtime.pausing import resume as resume_job
+from shared.runtime.requeue import again
+from shared.runtime.submit import Submission, submit_once
 from shared.storage import jobs, pages, provenance, samples
-from shared.storage.database import Database
+from shared.storage.idempotency import Keyed
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 POLL_S = "1"
-NDJSON = "application/x-ndjson"
+REPLAYED = "Idempotency-Replayed"
+"""Header of an answer that repeats an earlier one."""
 
 EXAMPLE: dict[str, Any] = {
-    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "running", "pipeline": "mathrag-gate",
-    "dataset": "math-500", "corpus": "math", "repeats": 1, "reuse": "all",
-    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380},
+    **SUBMISSION,
+    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "state": "running", "reuse": "all", "rank": 100, "version": 2,
+    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
     "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
+    "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None, "eta_seconds": 95,
+    "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
+    "links": {"self": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "events": "…/events"},
 }  # fmt: skip
 SAMPLE: dict[str, Any] = {
     "index": 0, "repeat": 0, "state": "completed", "question": "What is $2+3$?", "gold": "5", "answer": "5",
     "extraction": "ok", "truncated": False, "correct": True, "strict": True,
 }  # fmt: skip
 PAGE = {"data": [SAMPLE], "next_cursor": None}
+JOB = answers(JobView, EXAMPLE)
+ACCEPTED = answers(JobView, EXAMPLE, status=202)
+UNCHANGED: dict[int | str, Any] = {304: {"description": "You have it: its tag is in `If-None-Match`."}}
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,62 +57,141 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     violations: list[audit.Violation]
 
 
-@router.post("", status_code=202, summary="Submit a job", responses=answers(jobs.Job, EXAMPLE, status=202))
-async def submit(request: JobRequest, held: Held) -> Response:
-    """202: the job is committed, and survives the loss of everything but the database. Poll `Location`."""
+@router.post("", status_code=202, summary="Submit a job", responses=ACCEPTED)
+async def submit(request: JobRequest, held: Held, key: IdempotencyKey) -> Response:
+    """202: the job is committed, and survives the loss of everything but the database. Poll `Location`.
+
+    The same `Idempotency-Key` with the same body answers with the same job, at least for 24 hours; with another body
+    422, and while the first request is still being answered 409.
+    """
     submission = request.submission()
-    public_id = await submit_job(held.database, held.settings, submission)
+    return await _submitted(held, submission, keyed(key, "POST /v1/jobs", request.model_dump()))
+
+
+@router.post("/{job}/requeue", status_code=202, summary="Requeue a job", responses=ACCEPTED)
+async def requeue(job: str, held: Held, key: IdempotencyKey) -> Response:
+    """A new job that asks for the same as one that has ended; replies are shared, so only what failed is computed anew.
+
+    A job that has not ended answers 409.
+    """
+    public_id = await jobs.public_id(held.database, job)
+    submission = await again(held.database, public_id)
+    return await _submitted(held, submission, keyed(key, "requeue", str(public_id)))
+
+
+async def _submitted(held: Resources, submission: Submission, request: Keyed | None) -> Response:
+    accepted = await submit_once(held.database, held.settings, submission, request)
     held.wake()
-    job = await jobs.get(held.database, str(public_id))
-    return json(job, 202, {"Location": f"/v1/jobs/{public_id}", "Retry-After": POLL_S})
+    headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
+    return await _answer(held, accepted.job, 202, headers | ({REPLAYED: "true"} if accepted.replayed else {}))
 
 
-@router.get("", summary="List jobs", responses=answers(pages.Page[jobs.Job], {"data": [EXAMPLE], "next_cursor": None}))
-async def listed(held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first."""
-    return json(await jobs.listed(held.database, jobs.checked_limit(limit), cursor))
+async def _answer(
+    held: Resources, job: uuid.UUID, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    found = await jobs.get(held.database, str(job))
+    return tagged(view(found), version=found.version, status=status, headers=headers)
 
 
-@router.get("/{job}", summary="Get a job", responses=answers(jobs.Job, EXAMPLE))
-async def get(job: str, held: Held) -> Response:
-    """By id, by name, or by the first characters of the id (four or more)."""
+@router.get(
+    "",
+    summary="List jobs",
+    responses=answers(pages.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
+)
+async def listed(
+    held: Held,
+    seen: Seen,
+    filters: Annotated[JobFilters, Query()],
+) -> Response:
+    """Newest first. A cursor belongs to its filters: with others it answers 400."""
+    limit = pages.checked_limit(filters.limit)
+    found = await jobs.listed(held.database, limit, filters.cursor, filters.filters())
+    return tagged(page(found), seen=seen)
+
+
+@router.get("/{job}", summary="Get a job", responses=JOB | UNCHANGED)
+async def get(job: str, held: Held, seen: Seen) -> Response:
+    """By id, by name, or by the first characters of the id (four or more). 304 while nothing has changed."""
     found = await jobs.get(held.database, job)
-    return json(found, headers=None if found.ended else {"Retry-After": POLL_S})
+    return tagged(
+        view(found), version=found.version, seen=seen, headers=None if found.ended else {"Retry-After": POLL_S}
+    )
 
 
-@router.post("/{job}/cancel", status_code=202, summary="Cancel a job", responses=answers(jobs.Job, EXAMPLE, status=202))
-async def cancel(job: str, held: Held) -> Response:
+@router.patch("/{job}", summary="Change a job", responses=JOB)
+async def change(job: str, request: JobChange, held: Held, versions: RequiredVersions) -> Response:
+    """Name, rank and metadata, whatever its state; the rank counts for its queued calls, too.
+
+    `If-Match` is needed: with another version 412, without it 428.
+    """
+    public_id = await jobs.public_id(held.database, job)
+    await amend(held.database, public_id, request.change(), versions)
+    return await _answer(held, public_id)
+
+
+@router.post("/{job}/cancel", status_code=202, summary="Cancel a job", responses=ACCEPTED)
+async def cancel(job: str, held: Held, versions: Versions) -> Response:
     """Its samples end at once; calls in flight may still end. Again is harmless; an ended job answers 409."""
     public_id = await jobs.public_id(held.database, job)
-    await cancel_job(held.database, public_id)
+    await cancel_job(held.database, public_id, versions)
     held.wake()
-    return json(await jobs.get(held.database, str(public_id)), 202)
+    return await _answer(held, public_id, 202)
 
 
-@router.get("/{job}/results", summary="Stream results", responses=answers(samples.SampleRow, SAMPLE, media=NDJSON))
-async def results(job: str, held: Held) -> Response:
-    """One JSON object per line for every sample that has ended so far, in dataset order."""
+@router.post("/{job}/pause", status_code=202, summary="Pause a job", responses=ACCEPTED)
+async def pause(job: str, held: Held, versions: Versions) -> Response:
+    """Nothing of it is begun any more; calls in flight may still end. Again is harmless; an ended job answers 409."""
+    public_id = await jobs.public_id(held.database, job)
+    await pause_job(held.database, public_id, versions)
+    held.wake()
+    return await _answer(held, public_id, 202)
+
+
+@router.post("/{job}/resume", status_code=202, summary="Resume a job", responses=ACCEPTED)
+async def resume(job: str, held: Held, versions: Versions) -> Response:
+    """It goes on where it was. Harmless for a job that is not paused; an ended job answers 409."""
+    public_id = await jobs.public_id(held.database, job)
+    await resume_job(held.database, public_id, versions)
+    held.wake()
+    return await _answer(held, public_id, 202)
+
+
+@router.get(
+    "/{job}/results",
+    summary="Stream results",
+    responses=answers(samples.SampleRow, SAMPLE, media="application/x-ndjson"),
+)
+async def results(
+    job: str,
+    held: Held,
+    format: Annotated[formats.Name | None, Query(description="Wins over `Accept`.")] = None,  # noqa: A002 - the API's word
+    accept: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet."""
     async with held.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    return StreamingResponse(_lines(held.database, row), media_type=NDJSON)
-
-
-async def _lines(database: Database, job: int) -> AsyncIterator[bytes]:
-    encoder = msgspec.json.Encoder()
-    async for batch in samples.ended(database, job):
-        yield encoder.encode_lines(batch)
+    name = formats.chosen(format, accept)
+    media, write = formats.FORMATS[name]
+    # What resolved is an id or a name, and these need no quoting.
+    headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
+    return StreamingResponse(write(samples.ended(held.database, row)), media_type=media, headers=headers)
 
 
 @router.get("/{job}/samples", summary="List samples", responses=answers(pages.Page[samples.SampleRow], PAGE))
 async def sample_page(job: str, held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
     """In dataset order, whatever their state."""
-    return json(await samples.listed(held.database, job, jobs.checked_limit(limit), cursor))
+    return json(await samples.listed(held.database, job, pages.checked_limit(limit), cursor))
 
 
 @router.get(
     "/{job}/samples/{index}", summary="One sample's provenance", responses=answers(provenance.Provenance, SAMPLE)
 )
-async def sample(job: str, index: int, held: Held, repeat: int = 0) -> Response:
+async def sample(
+    job: str,
+    held: Held,
+    index: Annotated[int, Path(ge=0, lt=1 << 31)],
+    repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
+) -> Response:
     """All calls it waited for, who answered them, when, and during which epoch; the context's texts."""
     return json(await provenance.provenance(held.database, job, index, repeat))
 

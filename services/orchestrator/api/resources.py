@@ -1,7 +1,7 @@
 """What a request needs: settings, database, Redis, the scheduler to wake, a client for the other services."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import httpx2
@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Depends, Request, Response
 from redis.asyncio import Redis
 
+from services.orchestrator.api.watches import Watches
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -23,6 +24,7 @@ class Resources:
     http: httpx2.AsyncClient
     wake: Callable[[], None]
     """Tells the scheduler that a job came or went."""
+    watches: Watches = field(default_factory=Watches)
 
 
 def _resources(request: Request) -> Resources:

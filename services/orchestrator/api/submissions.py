@@ -1,17 +1,21 @@
-"""The body of POST /v1/jobs: decoded strictly, so that a misspelt parameter is refused and not ignored."""
+"""What is asked of jobs, decoded strictly: a misspelt parameter is refused and not ignored."""
 
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from shared.contracts import canonical
 from shared.contracts.calls import Decoding
 from shared.contracts.samples import GateParams, Params
 from shared.errors import Invalid
+from shared.runtime.amending import Change
 from shared.runtime.submit import Submission
-from shared.storage.names import checked
+from shared.storage import pages
+from shared.storage.jobs import Filters
+from shared.storage.names import PATTERN, checked
 
 MOST_CANDIDATES = 1000
 """The retriever answers no longer lists."""
@@ -21,7 +25,18 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 EXAMPLE: dict[str, Any] = {
     "name": "first", "dataset": "math-500", "corpus": "math", "pipeline": "mathrag-gate", "repeats": 1,
     "params": {"candidates": 10, "gate": {"tau": 0.45}}, "models": {"judge": "world-judge"},
+    "metadata": {"run": "paper-table-2"},
 }  # fmt: skip
+
+
+# PostgreSQL's text holds everything but NUL.
+Stored = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
+Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
+"""At most 16 pairs, keys of 64 and values of 512 characters."""
+Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
+Rank = Annotated[int, Field(ge=0, le=32767)]
+State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
 
 
 class JobRequest(BaseModel):
@@ -30,18 +45,20 @@ class JobRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": EXAMPLE})
 
     name: str
-    dataset: str
-    pipeline: str
-    corpus: str | None = None
+    dataset: Stored
+    pipeline: Stored
+    corpus: Stored | None = None
     repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
     params: dict[str, Any] = {}
     """Nested, such as {"gate": {"tau": 0.3}}; what is left out has its default."""
-    models: dict[str, str] = {}
+    models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
-    rank: Annotated[int, Field(ge=0, le=32767)] = 100
+    rank: Rank = 100
     """Smaller is claimed sooner."""
+    metadata: Metadata = {}
+    """What you want to find again; nothing here reads it."""
 
     def submission(self) -> Submission:
         """The same, checked.
@@ -53,6 +70,47 @@ class JobRequest(BaseModel):
         return Submission(params=params_of(self.params), **{**fields, "name": checked(self.name)})
 
 
+class JobChange(BaseModel):
+    """What shall change about a job; what is left out stays."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
+    )
+
+    name: str | None = None
+    rank: Rank | None = None
+    """Of its queued calls, too."""
+    metadata: Metadata | None = None
+    """Replaces all of it."""
+
+    def change(self) -> Change:
+        """The same, checked.
+
+        Raises:
+            Invalid: the name cannot be used.
+        """
+        if self.name is not None:
+            checked(self.name)
+        return Change(**self.model_dump())
+
+
+class JobFilters(BaseModel):
+    """Which jobs a list holds, and which page of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: State | None = None
+    pipeline: Named | None = None
+    dataset: Named | None = None
+    name: Named | None = None
+    limit: int = pages.DEFAULT
+    cursor: str | None = None
+
+    def filters(self) -> Filters:
+        """Without the page."""
+        return Filters(**self.model_dump(exclude={"limit", "cursor"}))
+
+
 def params_of(values: dict[str, Any]) -> Params:
     """`values` over the defaults.
 
@@ -61,8 +119,11 @@ def params_of(values: dict[str, Any]) -> Params:
     """
     try:
         params = msgspec.convert(values, Params)
+        canonical.encode(params)
     except msgspec.ValidationError as error:
         raise _refused(str(error)) from error
+    except UnicodeEncodeError as error:
+        raise Invalid("`params`: holds half a character (a lone surrogate), which is no text") from error
     for path, value, rule in _broken(params):
         raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}")
     return params

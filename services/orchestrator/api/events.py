@@ -1,0 +1,132 @@
+"""`/v1/jobs/{job}/events`: what happens to a job, as server-sent events.
+
+An event's id says all that its reader has seen by then, so a client that comes back with it, to whichever process,
+goes on exactly there. Nothing is remembered for a client here.
+"""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from fastapi import APIRouter, Depends, Header
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held
+from shared.contracts import canonical
+from shared.errors import BadRequest
+from shared.storage import events as stored
+from shared.storage import jobs
+from shared.storage.events import Change, Picture
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+EXAMPLE = 'event: state\ndata: {"version":2,"state":"running","reason":null,"at":"2026-11-21T08:00:00Z"}\nid: 2.0.-\n\n'
+_ID = re.compile(r"(?P<version>\d{1,9})\.(?P<gate>[01])\.(?P<progress>[0-9a-f]{16}|-)")
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the job is; no figure of what is done ever falls."""
+
+    request_counts: jobs.RequestCounts
+    stages: dict[str, jobs.StageCount]
+
+
+class Seen(NamedTuple):
+    """What a client has been told."""
+
+    version: int = 0
+    """Of the last change of the job."""
+    gate: bool = False
+    progress: str = "-"
+    """Digest of the last progress."""
+
+    def __str__(self) -> str:
+        return f"{self.version}.{self.gate:d}.{self.progress}"
+
+
+def parsed(last_event_id: str | None) -> Seen:
+    """What the client with this Last-Event-ID has seen.
+
+    Raises:
+        BadRequest: it is no id that we gave.
+    """
+    if last_event_id is None:
+        return Seen()
+    found = _ID.fullmatch(last_event_id)
+    if found is None:
+        raise BadRequest(
+            "`Last-Event-ID`: not one of ours", hint="send the `id` of the last event, or leave it out to begin anew"
+        )
+    return Seen(int(found["version"]), found["gate"] == "1", found["progress"])
+
+
+class Told(NamedTuple):
+    """An event, and what a client has seen with it."""
+
+    seen: Seen
+    event: ServerSentEvent
+
+
+def news(picture: Picture, seen: Seen) -> Iterator[Told]:
+    """What a client that has seen `seen` is to be told; the job's end comes last."""
+    fresh = [change for change in picture.changes if change.version > seen.version]
+    for change in (change for change in fresh if change.state not in jobs.TERMINAL):
+        seen = seen._replace(version=change.version)
+        yield _told("state", change, seen)
+    if picture.job.gate is not None and not seen.gate:
+        seen = seen._replace(gate=True)
+        yield _told("gate", picture.job.gate, seen)
+    progress = Progress(request_counts=picture.job.request_counts, stages=picture.job.stages or {})
+    digest = canonical.digest(progress).hex()[:16]
+    if digest != seen.progress:
+        seen = seen._replace(progress=digest)
+        yield _told("progress", progress, seen)
+    for change in (change for change in fresh if change.state in jobs.TERMINAL):
+        seen = seen._replace(version=change.version)
+        yield _told("state", change, seen)
+
+
+def _told(name: str, data: Change | jobs.Gate | Progress, seen: Seen) -> Told:
+    return Told(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
+
+
+class Watched(NamedTuple):
+    """A job, and what its watcher has seen of it."""
+
+    picture: Picture
+    seen: Seen
+
+
+async def _watched(
+    job: str,
+    held: Held,
+    last_event_id: Annotated[str | None, Header(description="Go on after this event.", examples=["2.0.-"])] = None,
+) -> Watched:
+    """Before the stream begins, so that what is wrong can be answered with a status."""
+    seen = parsed(last_event_id)
+    async with held.database.transaction() as connection:
+        row = await jobs.resolve(connection, job)
+    picture = await stored.look(held.database, row)
+    if seen.version > picture.job.version:
+        raise BadRequest("`Last-Event-ID`: of another job", hint="leave it out to begin anew")
+    return Watched(picture, seen)
+
+
+RESPONSES: dict[int | str, Any] = answers(str, EXAMPLE, media="text/event-stream")
+
+
+@router.get("/{job}/events", summary="Watch a job", response_class=EventSourceResponse, responses=RESPONSES)
+async def events(watched: Annotated[Watched, Depends(_watched)], held: Held) -> AsyncIterator[ServerSentEvent]:
+    """`state` for every change, `progress` when counts changed, `gate` when it has decided; the end state comes last.
+
+    A comment every 15 seconds keeps the connection. `Last-Event-ID` goes on exactly after what was seen.
+    """
+    picture, seen = watched
+    while True:
+        for told in news(picture, seen):
+            seen = told.seen
+            yield told.event
+        if picture.job.ended:
+            return
+        picture = await held.watches.following(held.database, picture.row)

@@ -1,0 +1,198 @@
+"""What a watcher of a job is told, and how its polls are shared."""
+
+import asyncio
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.orchestrator.api import watches as watches_module
+from services.orchestrator.api.events import Seen, news, parsed
+from services.orchestrator.api.watches import Watches
+from shared.contracts.samples import Params
+from shared.errors import BadRequest
+from shared.storage.events import Change, Picture
+from shared.storage.jobs import Gate, Job, StageCount, counts
+
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+GATE = Gate(strategy="judge", reason="", tau=0.45, rho=0.1, low=0.0, high=0.2, pairs=5, asked=5, unparsed=0)
+
+
+def picture(*states: str, done: int = 0, gate: Gate | None = None) -> Picture:
+    """A job of ten samples that went through these states, with so many of them done."""
+    job = Job(
+        id=uuid.UUID(int=7), name="first", state=states[-1], pipeline="dense", dataset="d", corpus=None, repeats=1,
+        reuse="all", request_counts=counts(states[-1], 10, done, 0, 0, 0), params=Params(), rank=100, metadata={},
+        version=len(states), created_at=NOW, running_at=None, ended_at=None, reached={}, eta_seconds=None,
+        requeued_from=None, reason=None, gate=gate, stages={"generate": StageCount(done=done, total=10)},
+    )  # fmt: skip
+    changes = [Change(version=n + 1, state=state, reason=None, at=NOW) for n, state in enumerate(states)]
+    return Picture(row=7, job=job, changes=changes)
+
+
+def told(found: Picture, seen: Seen) -> list[tuple[str, Any]]:
+    """(event, the word that tells it apart)."""
+    words = {"state": "state", "gate": "strategy", "progress": "request_counts"}
+    events = [told.event for told in news(found, seen)]
+    return [(str(e.event), msgspec.json.decode(str(e.raw_data))[words[str(e.event)]]) for e in events]
+
+
+def seen_all(found: Picture, seen: Seen = Seen()) -> Seen:  # noqa: B008 - immutable
+    """What a client has seen after it."""
+    return [seen, *(told.seen for told in news(found, seen))][-1]
+
+
+def test_a_new_watcher_is_told_everything_in_order() -> None:
+    """Every state since the beginning, the gate's decision, how far it is."""
+    events = told(picture("preparing", "running", gate=GATE), Seen())
+    assert [event for event, _ in events] == ["state", "state", "gate", "progress"]
+    assert [word for event, word in events if event == "state"] == ["preparing", "running"]
+
+
+def test_the_end_comes_last() -> None:
+    """Whoever stops reading there has missed nothing, though something was changed after the end."""
+    events = told(picture("preparing", "running", "completed", "completed", done=10), Seen())
+    assert [event for event, _ in events] == ["state", "state", "progress", "state", "state"]
+    assert events[-1] == ("state", "completed")
+
+
+def test_nothing_new_is_nothing_said() -> None:
+    """However often one looks."""
+    found = picture("preparing", "running", done=3, gate=GATE)
+    assert told(found, seen_all(found)) == []
+
+
+def test_progress_is_told_when_counts_change() -> None:
+    """And only that."""
+    seen = seen_all(picture("preparing", "running", done=3))
+    ((event, request_counts),) = told(picture("preparing", "running", done=4), seen)
+    assert (event, request_counts["completed"]) == ("progress", 4)
+
+
+def test_a_client_goes_on_exactly_after_any_event() -> None:
+    """Every id resumes at the next event, none is told twice and none is left out."""
+    found = picture("preparing", "running", "paused", "running", "completed", done=10, gate=GATE)
+    whole = list(news(found, Seen()))
+    for number, one in enumerate(whole):
+        rest = news(found, parsed(one.event.id))
+        assert [after.event.id for after in rest] == [after.event.id for after in whole[number + 1 :]]
+
+
+@pytest.mark.parametrize(
+    "header", ["", "x", "1", "1.0", "1.2.-", "1.0.xyz", "-1.0.-", "1.0.-\n", "9999999999.0.-", "1.0.0123456789ABCDEF"]
+)
+def test_an_id_that_is_not_ours_is_refused(header: str) -> None:
+    """400 with what to do, and no stream that begins somewhere."""
+    with pytest.raises(BadRequest, match="Last-Event-ID"):
+        parsed(header)
+
+
+class Clock:
+    """Pauses that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._go = asyncio.Event()
+
+    async def pause(self) -> None:
+        """Until `tick`."""
+        self.waiting += 1
+        await self._go.wait()
+
+    def tick(self) -> None:
+        """End all pauses."""
+        self._go.set()
+        self._go = asyncio.Event()
+
+
+class Polls:
+    """A database that is asked for nothing but pictures."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.fails: Exception | None = None
+        monkeypatch.setattr(watches_module.events, "look", self.look)
+
+    async def look(self, _database: object, _job: int) -> int:
+        """The number of this poll."""
+        self.begun += 1
+        number = self.begun
+        await self.hold.wait()
+        if self.fails:
+            raise self.fails
+        return number
+
+
+async def settle() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_many_watchers_of_a_job_share_its_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred watchers, one read; another job has its own."""
+    clock, polls = Clock(), Polls(monkeypatch)
+    watches = Watches(clock.pause)
+    watching = [asyncio.create_task(watches.following(None, 1)) for _ in range(100)]  # type: ignore[arg-type]
+    other = asyncio.create_task(watches.following(None, 2))  # type: ignore[arg-type]
+    await settle()
+    assert (clock.waiting, polls.begun) == (2, 0)
+    clock.tick()
+    assert set(await asyncio.gather(*watching)) == {1}
+    assert (await other, polls.begun) == (2, 2)
+
+
+@pytest.mark.anyio
+async def test_who_comes_during_a_read_waits_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """He may have seen more than the read that is under way will find."""
+    clock, polls = Clock(), Polls(monkeypatch)
+    watches = Watches(clock.pause)
+    first = asyncio.create_task(watches.following(None, 1))  # type: ignore[arg-type]
+    await settle()
+    polls.hold.clear()
+    clock.tick()
+    await settle()
+    second = asyncio.create_task(watches.following(None, 1))  # type: ignore[arg-type]
+    await settle()
+    polls.hold.set()
+    assert await first == 1
+    clock.tick()
+    assert await second == 2
+
+
+@pytest.mark.anyio
+async def test_a_watcher_that_goes_takes_nothing_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And when all have gone, no poll follows."""
+    clock, polls = Clock(), Polls(monkeypatch)
+    watches = Watches(clock.pause)
+    gone, stays = (asyncio.create_task(watches.following(None, 1)) for _ in range(2))  # type: ignore[arg-type]
+    await settle()
+    gone.cancel()
+    await settle()
+    clock.tick()
+    assert await stays == 1
+    await settle()
+    assert (clock.waiting, polls.begun) == (1, 1)
+
+
+@pytest.mark.anyio
+async def test_a_poll_that_fails_ends_the_streams_and_the_next_one_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database was away: clients come back with their last id."""
+    clock, polls = Clock(), Polls(monkeypatch)
+    watches = Watches(clock.pause)
+    polls.fails = OSError("away")
+    failing = asyncio.create_task(watches.following(None, 1))  # type: ignore[arg-type]
+    await settle()
+    clock.tick()
+    with pytest.raises(OSError, match="away"):
+        await failing
+    polls.fails = None
+    following = asyncio.create_task(watches.following(None, 1))  # type: ignore[arg-type]
+    await settle()
+    clock.tick()
+    assert await following == 2

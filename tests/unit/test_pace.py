@@ -1,0 +1,29 @@
+"""The estimate of what a job will still take: from what has ended, or none."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.storage.pace import FEWEST, estimate
+
+FIRST = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def test_the_pace_is_that_between_the_first_and_the_last_sample_that_ended() -> None:
+    """What ran before the first one (judging, loading) says nothing about the ones to come."""
+    assert estimate(100, ended=11, first=FIRST, last=FIRST + timedelta(seconds=5)) == 50
+
+
+def test_a_rest_of_a_second_is_a_second() -> None:
+    """Nobody is told 0 while something runs."""
+    assert estimate(1, ended=101, first=FIRST, last=FIRST + timedelta(seconds=10)) == 1
+    assert estimate(0, ended=101, first=FIRST, last=FIRST + timedelta(seconds=10)) == 0
+
+
+@pytest.mark.parametrize(
+    ("ended", "first", "last"),
+    [(0, None, None), (FEWEST - 1, FIRST, FIRST + timedelta(seconds=5)), (50, FIRST, FIRST)],
+)
+def test_there_is_no_estimate_without_a_pace(ended: int, first: datetime | None, last: datetime | None) -> None:
+    """Nothing has ended, too little has, or all of it at once."""
+    assert estimate(100, ended, first, last) is None
