@@ -80,6 +80,10 @@ class Workers(BaseModel):
     """Longest a tick works before it hands over to a fresh one."""
     graders: int = Field(default=1, gt=0)
     grade_deadline_s: float = Field(default=5.0, gt=0)
+    judges: int = Field(default=1, ge=0)
+    """Worker processes of the judge lane that `mathrag up` starts; 0 where they run elsewhere."""
+    generators: int = Field(default=1, ge=0)
+    """The same of the generate lane."""
 
 
 class Telemetry(BaseModel):
@@ -119,6 +123,8 @@ class Limits(BaseModel):
     upload_bytes: int = Field(default=256 << 20, gt=0)
     upload_rows: int = Field(default=1_000_000, gt=0)
     """Documents or items of one upload."""
+    line_bytes: int = Field(default=1 << 20, gt=0)
+    """One line of an upload, or one row of its text."""
     uploads: int = Field(default=4, gt=0)
     """Uploads at once."""
     live_jobs: int = Field(default=200, gt=0)

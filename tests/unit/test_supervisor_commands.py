@@ -4,10 +4,15 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from services.orchestrator.cli.failures import Failed
 from services.orchestrator.cli.main import app
+from services.orchestrator.cli.stack import scaled
 from services.orchestrator.stack import lock, passwords, ports
+from services.orchestrator.stack.children import stack
+from shared.settings import Settings
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -69,3 +74,17 @@ def test_passwords_are_remembered(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["passwords.json"]
     assert (tmp_path / "passwords.json").stat().st_mode & 0o077 == 0
     assert first.app not in repr(first)
+
+
+def test_scale_starts_so_many_workers(tmp_path: Path) -> None:
+    """Each has a name of its own; the first keeps the service's."""
+    built = stack(scaled(Settings(), ["judge=3", "generator=0"]), data_dir=tmp_path, port=0)
+    names = [row.name for row in built.table()]
+    assert [name for name in names if name.startswith(("judge", "generator"))] == ["judge", "judge-2", "judge-3"]
+
+
+@pytest.mark.parametrize("word", ["judge", "judge=many", "guard=2", "judge=-1"])
+def test_a_scale_that_is_none_is_refused(word: str) -> None:
+    """Guards are not scaled: there is one a device."""
+    with pytest.raises(Failed, match="judge=3"):
+        scaled(Settings(), [word])

@@ -13,17 +13,21 @@ from typing import Annotated
 import msgspec
 import typer
 
-from services.orchestrator.cli.failures import reported
+from services.orchestrator.cli.failures import Failed, reported
+from services.orchestrator.cli.jobs import pair
 from services.orchestrator.stack import lock, ports, state
 from services.orchestrator.stack.children import Stack
 from services.orchestrator.stack.children import stack as build
 from services.orchestrator.stack.supervisor import LOGS, Supervisor
 from shared.errors import Conflict, Unavailable
-from shared.settings import load
+from shared.settings import Settings, load
 
 DETACHED_S = 180.0
 STOP_S = 120.0
 POLL_S = 0.1
+
+SCALABLE = {"judge": "judges", "generator": "generators"}
+"""Settings under `workers` by service."""
 
 ERROR = "error: "
 FIX = "  fix: "
@@ -32,14 +36,15 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everythi
 Port = Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one. [default: 8080]")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the state as JSON.")]
+Scale = Annotated[list[str] | None, typer.Option(metavar="SERVICE=N", help="So many workers, such as judge=3.")]
 
 
-def up(detach: Detach = False, data_dir: DataDir = None, port: Port = None) -> None:
+def up(detach: Detach = False, data_dir: DataDir = None, port: Port = None, scale: Scale = None) -> None:
     """Start PostgreSQL, Redis and all services, and keep them running."""
     with reported(as_json=False):
-        built = _build(data_dir, port)
+        built = _build(data_dir, port, scale or [])
         if detach:
-            _detached(built)
+            _detached(built, scale or [])
         else:
             _foreground(built)
 
@@ -84,8 +89,8 @@ def _directory(given: Path | None) -> Path:
     return (given or load().data_dir).absolute()
 
 
-def _build(data_dir: Path | None, port: int | None) -> Stack:
-    settings = load()
+def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
+    settings = scaled(load(), scale)
     directory = _directory(data_dir)
     if lock.holder(directory) is not None:
         last = state.read(directory)
@@ -97,6 +102,21 @@ def _build(data_dir: Path | None, port: int | None) -> Stack:
     if wanted and not ports.is_free(wanted, settings.host):
         raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {wanted + 1}")
     return build(settings, data_dir=directory, port=wanted)
+
+
+def scaled(settings: Settings, scale: list[str]) -> Settings:
+    """`settings` with the worker counts of `--scale`.
+
+    Raises:
+        Failed: not SERVICE=N with a scalable service and a count.
+    """
+    counts = {}
+    for text in scale:
+        service, count = pair(text, "--scale")
+        if service not in SCALABLE or not count.isdecimal():
+            raise Failed("usage", f"--scale {text}: write it as judge=3 or generator=2")
+        counts[SCALABLE[service]] = int(count)
+    return settings.model_copy(update={"workers": settings.workers.model_copy(update=counts)})
 
 
 def _foreground(built: Stack) -> None:
@@ -122,11 +142,12 @@ def _cancel_once(task: asyncio.Task[None]) -> None:
         task.cancel()
 
 
-def _detached(built: Stack) -> None:
+def _detached(built: Stack, scale: list[str]) -> None:
     log = built.data_dir / LOGS / "supervisor.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "services.orchestrator.cli.main", "up"]
     command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
+    command += [word for text in scale for word in ("--scale", text)]
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True

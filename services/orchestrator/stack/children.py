@@ -66,19 +66,26 @@ class Stack:
     def _services(self) -> Iterator[Child]:
         yield self._http("guard", self.ports["guard"])
         yield self._http("retriever", self.ports["retriever"])
-        yield self._worker("judge", Lane.JUDGE)
-        yield self._worker("generator", Lane.GENERATE)
+        yield from self._workers("judge", Lane.JUDGE, self.settings.workers.judges)
+        yield from self._workers("generator", Lane.GENERATE, self.settings.workers.generators)
         yield self._http("orchestrator", self.port, host=self._reachable_at)
 
     def _http(self, name: str, port: int, host: str = "127.0.0.1") -> Child:
         return self._service(name, answers(port, host), "--port", str(port), port=port)
 
-    def _worker(self, name: str, lane: Lane) -> Child:
-        return self._service(name, has_heartbeat(self.redis_url, lane))
+    def _workers(self, service: str, lane: Lane, count: int) -> Iterator[Child]:
+        """The first is called as its service, the others have a number."""
+        for number in range(1, count + 1):
+            name = service if number == 1 else f"{service}-{number}"
+            yield self._service(service, has_heartbeat(self.redis_url, lane), name=name)
 
-    def _service(self, name: str, ready: Ready, *arguments: str, port: int | None = None) -> Child:
-        command = [sys.executable, "-m", f"services.{name}", *arguments]
-        return Child(name=name, command=lambda: command, ready=ready, environment=self.environment(), port=port)
+    def _service(
+        self, service: str, ready: Ready, *arguments: str, port: int | None = None, name: str | None = None
+    ) -> Child:
+        command = [sys.executable, "-m", f"services.{service}", *arguments]
+        return Child(
+            name=name or service, command=lambda: command, ready=ready, environment=self.environment(), port=port
+        )
 
     def environment(self) -> dict[str, str]:
         """What the services are told; the owner's URL is not among it."""

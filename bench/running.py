@@ -1,0 +1,75 @@
+"""A stack of its own for a benchmark: started by the command line, used over REST, stopped at the end."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+ENDED = ("completed", "failed", "cancelled")
+
+
+class Stack:
+    """A fresh embedded stack and a client of its API."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        self.api = httpx2.Client(base_url=url, timeout=1900, trust_env=False)
+
+    def status(self) -> dict[str, Any]:
+        """Its children, with process ids."""
+        found: dict[str, Any] = json.loads(mathrag("status", "--json", "--data-dir", str(self.folder)))["stack"]
+        return found
+
+    def upload(self, kind: str, name: str, lines: Iterable[bytes]) -> None:
+        """Create a corpus or a dataset."""
+        began = time.monotonic()
+        self.api.post(f"/v1/{kind}", params={"name": name}, content=b"".join(lines)).raise_for_status()
+        print(f"{kind} {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+    def run(self, **fields: Any) -> dict[str, Any]:
+        """Submit a job and wait for its end; the job's document."""
+        return self.wait(self.submit(**fields))
+
+    def submit(self, **fields: Any) -> str:
+        """Submit a job; its id."""
+        return str(self.api.post("/v1/jobs", json=fields).raise_for_status().json()["id"])
+
+    def wait(self, job: str, poll_s: float = 1.0) -> dict[str, Any]:
+        """The job's document once it has ended."""
+        while (found := self.get(f"/v1/jobs/{job}"))["state"] not in ENDED:
+            time.sleep(poll_s)
+        return found
+
+    def get(self, path: str) -> Any:
+        """A JSON document."""
+        return self.api.get(path).raise_for_status().json()
+
+
+@contextmanager
+def stack(**environment: str) -> Iterator[Stack]:
+    """A stack in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        mathrag("up", "--detach", "--data-dir", folder, "--port", "0", **environment)
+        try:
+            url = json.loads(mathrag("status", "--json", "--data-dir", folder))["stack"]["url"]
+            yield Stack(Path(folder), url)
+        finally:
+            mathrag("down", "--data-dir", folder)
+
+
+def mathrag(*arguments: str, **environment: str) -> str:
+    """The command line's output."""
+    command = [sys.executable, "-m", "services.orchestrator.cli.main", *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    if found.returncode:
+        raise SystemExit(f"{' '.join(arguments)}: {found.stderr}")
+    return found.stdout

@@ -1,0 +1,103 @@
+"""Calls per second through API, Celery tick, worker, guard and back, with models that answer at once.
+
+    .venv/bin/python -m bench.throughput --items 5000 --chunk 16
+
+The runtime's own cost: retrieve, ten judgements and a generation a sample, none shared between samples, every commit
+durable. Counted are stored replies over the job's wall time. Search is made cheap (16 dimensions, rare words): it has
+a benchmark of its own, `bench/retrieval.py`.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from safetensors.numpy import load_file, save_file
+
+from bench.running import Stack, stack
+from shared.settings import REPOSITORY
+
+DOCUMENTS = 8
+"""A question's own documents; the rest of its ten are somebody else's."""
+WORDS = "so the sum of both sides is equal to twice the first term and we divide by three to find the answer".split()
+PARAMS = {"gate": {"tau": 1.0, "items": 10, "top": 2, "min_pairs": 2}}
+"""The gate always chooses the judge."""
+
+
+def main() -> None:
+    """Run one job and print what it made of its time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=5000)
+    parser.add_argument("--chunk", type=int, default=16, help="calls claimed together")
+    parser.add_argument("--judges", type=int, default=1, help="workers of the judge lane")
+    options = parser.parse_args()
+    with throughput_stack(options.chunk, options.judges) as running:
+        furnish(running, options.items)
+        print(f"items {options.items}, chunk {options.chunk}, judges {options.judges}: {rate(running, 'first'):.0f} calls/s")
+
+
+def rate(running: Stack, name: str) -> float:
+    """Stored replies of one job per second of its wall time."""
+    found = running.run(name=name, dataset="items", corpus="documents", pipeline="mathrag-gate", params=PARAMS)
+    if found["state"] != "completed":
+        raise SystemExit(f"the job is {found['state']}: {found['reason']}")
+    seconds = (datetime.fromisoformat(found["ended_at"]) - datetime.fromisoformat(found["created_at"])).total_seconds()
+    calls = {role: stage["done"] for role, stage in found["stages"].items()}
+    print(f"  {calls} in {seconds:.1f} s")
+    return float(sum(calls.values()) / seconds)
+
+
+@contextmanager
+def throughput_stack(chunk: int, judges: int) -> Iterator[Stack]:
+    """A stack whose models answer at once."""
+    with TemporaryDirectory() as folder:
+        embeddings = small_embeddings(Path(folder))
+        models = {name: {"driver": "scripted", "footprint_mib": 100, "parallel": 64} for name in ("j", "g")}
+        environment = {
+            "MATHRAG_MODELS": json.dumps(models),
+            "MATHRAG_ROLES": '{"judge": "j", "generate": "g"}',
+            "MATHRAG_EMBEDDINGS": str(embeddings),
+            "MATHRAG_WORKERS__CHUNK": str(chunk),
+            "MATHRAG_WORKERS__JUDGES": str(judges),
+            # A model that answers at once leaves no time to commit in: more chunks are in flight than real ones want.
+            "MATHRAG_WORKERS__STREAMS": "4",
+        }
+        with stack(**environment) as running:
+            yield running
+
+
+def small_embeddings(folder: Path) -> Path:
+    """The shipped embeddings, cut to 16 dimensions."""
+    shipped = REPOSITORY / "models" / "static-embeddings"
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_bytes((shipped / name).read_bytes())
+    tensors = load_file(shipped / "model.safetensors")
+    tensors["embeddings"] = tensors["embeddings"][:, :16].copy()
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def furnish(running: Stack, items: int) -> None:
+    """Questions with a rare word each, and documents of about 1.2 kB that hold it."""
+    dice = random.Random(1)
+    running.upload("corpora", "documents", (line({"text": text(item, dice)}) for item in range(items) for _ in range(DOCUMENTS)))
+    running.upload("datasets", "items", (line({"question": f"What is w{item}x of {dice.random()}?"}) for item in range(items)))
+
+
+def text(item: int, dice: random.Random) -> str:
+    """A document about one item."""
+    return f"w{item}x " + " ".join(dice.choices(WORDS, k=270))
+
+
+def line(fields: dict[str, Any]) -> bytes:
+    """One JSON line."""
+    return json.dumps(fields).encode() + b"\n"
+
+
+if __name__ == "__main__":
+    main()
