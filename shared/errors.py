@@ -89,6 +89,9 @@ class InvalidLine(Invalid):
     def __init__(self, source: str, line: int, message: str) -> None:
         super().__init__(f"{source}, line {line}: {message}")
         self.line = line
+        self.said = message
+        self.others: tuple[InvalidLine, ...] = ()
+        """What is wrong with further lines, as far as they were read."""
 
 
 class IdempotencyMismatch(MathragError):

@@ -25,6 +25,7 @@ from services.orchestrator.cli.reports import timing
 from services.orchestrator.cli.sources import Sources
 from services.orchestrator.stack import lock, state
 from shared.ingest import paths
+from shared.ingest.lines import Row
 from shared.settings import REPOSITORY
 from shared.storage.jobs import ROLES
 
@@ -101,8 +102,8 @@ def _ingest(client: Client, seed: int, folder: Path) -> None:
     _say(f"Uploaded and indexed {corpus['documents']} documents, and {dataset['items']} questions about them")
 
 
-def _upload(client: Client, what: str, lines: Iterator[paths.Numbered]) -> Any:
-    return client.upload(f"/v1/{what}", Sources(lines), name=NAME)
+def _upload(client: Client, what: str, rows: Iterator[Row]) -> Any:
+    return client.upload(f"/v1/{what}", Sources(rows), name=NAME)
 
 
 def _submit(client: Client) -> list[str]:

@@ -1,4 +1,4 @@
-"""Corpus lines: MATH and MATH-500, BEIR, GSM8K, and plain {id, text} objects become documents."""
+"""Documents from lines: MATH, GSM8K, BEIR, FlashRAG, AutoRAG, and plain {id, text} objects."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,16 +7,12 @@ from typing import Any
 import msgspec
 
 from shared.contracts.documents import Document
-from shared.errors import InvalidLine
-from shared.ingest import lines
-from shared.ingest.lines import EmptyText, Fields
-from shared.ingest.unique import UniqueIds
+from shared.ingest import fields, lines
+from shared.ingest.lines import Content, Defect, Empty, Fields, Row
+from shared.ingest.reader import Reader
 
-IDS = ("_id", "id", "unique_id")
+IDS = ("_id", "id", "unique_id", "doc_id")
 PROBLEMS = ("problem", "question")
-TEXTS = ("text", "contents", "solution")
-SUBJECTS = ("subject", "type", "topic")
-METAS = ("meta", "metadata")
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 
 
@@ -30,64 +26,77 @@ class CorpusRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`meta` or `metadata` of the line, with `subject` and `level` as text where known."""
 
 
-def read_corpus_line(raw: bytes | str, source: str, line: int) -> CorpusRecord:
-    """One line of a corpus.
+def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
+    """A document from the fields of a line; `external_id` where it names none.
 
-    Fields: id from `_id`, `id` or `unique_id`; problem from `problem` or `question`; text from `text`, `contents` or
-    `solution` (GSM8K: from `answer`, without its <<...>> calculator notes). A BEIR `title` becomes the first line of
-    the text.
+    Fields: id from `_id`, `id`, `unique_id` or `doc_id`; problem from `problem` or `question`; text from `text`,
+    `contents` or `solution` (GSM8K: from `answer`, without its <<...>> calculator notes). A `title` becomes the first
+    line of the text.
 
     Raises:
-        InvalidLine: what is wrong with which field, and what to write instead; `EmptyText` where there is no text.
+        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
     """
-    fields = lines.parse(raw, source, line)
     return CorpusRecord(
-        external_id=lines.identifier(fields, IDS, source, line),
-        document=Document(problem=_problem(fields, source, line), text=_text(fields, source, line)),
-        meta=_meta(fields, source, line),
+        external_id=fields.identifier(line, IDS) or external_id,
+        document=Document(problem=_problem(line), text=_text(line)),
+        meta=_meta(line),
     )
 
 
-def read_corpus(numbered: Iterable[tuple[str, int, bytes | str]]) -> Iterator[CorpusRecord]:
-    """Every line of a corpus, as (source, line number, raw line); ids are unique.
+def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
+    """One line of a corpus.
 
     Raises:
-        InvalidLine: at the first line that cannot be used.
+        InvalidLine: where `record` finds a defect.
     """
-    seen = UniqueIds()
-    for source, line, raw in numbered:
-        record = read_corpus_line(raw, source, line)
-        seen.check(record.external_id, source, line)
-        yield record
+    try:
+        return record(lines.fields(raw))
+    except Defect as defect:
+        raise lines.located(defect, source, number) from defect
 
 
-def _problem(fields: Fields, source: str, line: int) -> str:
-    name = lines.first(fields, PROBLEMS)
-    return "" if name is None else lines.text(fields, name, source, line).strip()
+def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
+    """Every line of a corpus; ids are unique.
+
+    Raises:
+        InvalidLine: lines that cannot be used.
+    """
+    return iter(Reader(rows, lambda line, _: record(line), identifier))
 
 
-def _text(fields: Fields, source: str, line: int) -> str:
-    body = _body(fields, source, line)
-    title = lines.text(fields, "title", source, line).strip() if fields.get("title") is not None else ""
-    text = "\n".join(part for part in (title, body.strip()) if part)
+def identifier(found: CorpusRecord) -> str | None:
+    """What no other document of an upload may be called."""
+    return found.external_id
+
+
+def _problem(line: Fields) -> str:
+    field = fields.only(line, PROBLEMS)
+    return "" if field is None else fields.text(line, field).strip()
+
+
+def _text(line: Fields) -> str:
+    body = _body(line).strip()
+    title = fields.text(line, "title").strip() if line.get("title") is not None else ""
+    text = f"{title}\n{body}" if title and body else title or body
     if not text:
-        raise EmptyText(source, line, "has an empty text; give it one or remove the line")
+        raise Empty("has an empty text; give it one or remove the line")
     return text
 
 
-def _body(fields: Fields, source: str, line: int) -> str:
-    name = lines.first(fields, TEXTS)
-    if name is not None:
-        return lines.text(fields, name, source, line)
-    if isinstance(fields.get("answer"), str) and "####" in fields["answer"]:
-        return _CALCULATOR.sub("", fields["answer"])
-    raise InvalidLine(source, line, "has no text; put it into `text` (or `contents`, or `solution`)")
+def _body(line: Fields) -> str:
+    field = fields.only(line, fields.PASSAGES) or fields.first(line, ("solution",))
+    if field is not None:
+        return fields.text(line, field)
+    answer = line.get("answer")
+    if isinstance(answer, str) and "####" in answer:
+        return _CALCULATOR.sub("", answer)
+    raise Defect("has no text; put it into `text` (or `contents`, or `solution`)")
 
 
-def _meta(fields: Fields, source: str, line: int) -> dict[str, Any]:
-    name = lines.first(fields, METAS)
-    meta = {} if name is None else fields[name]
+def _meta(line: Fields) -> dict[str, Any]:
+    field = fields.first(line, fields.METAS)
+    meta = {} if field is None else line[field]
     if not isinstance(meta, dict):
-        raise InvalidLine(source, line, f"`{name}` is not a JSON object; write {{...}} or leave it out")
-    known = {"subject": lines.label(fields, SUBJECTS, source, line), "level": lines.level(fields, source, line)}
+        raise Defect(f"`{field}` is not a JSON object; write {{...}} or leave it out")
+    known = {"subject": fields.label(line, fields.SUBJECTS), "level": fields.level(line)}
     return {**meta, **{key: value for key, value in known.items() if value is not None}}

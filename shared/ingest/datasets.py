@@ -1,4 +1,4 @@
-"""Dataset lines: questions with what is known about them (MATH-500, MATH, GSM8K, BEIR queries, plain objects)."""
+"""Items from lines: questions with what is known about them (MATH, GSM8K, BEIR, FlashRAG, AutoRAG, ragas, plain)."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -6,21 +6,18 @@ from typing import Any
 import msgspec
 
 from shared.contracts.calls import MAX_QUESTION
-from shared.errors import InvalidLine
-from shared.ingest import lines
-from shared.ingest.corpora import SUBJECTS
-from shared.ingest.lines import EmptyText, Fields
-from shared.ingest.unique import UniqueIds
+from shared.ingest import fields, lines
+from shared.ingest.lines import Content, Defect, Empty, Fields, Row
+from shared.ingest.reader import Reader
 from shared.rag import answers
+from shared.rag.grading import equal_strict
 
-IDS = ("custom_id", "id", "unique_id", "_id")
-QUESTIONS = ("question", "problem", "text")
-ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden")
+IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 _GSM8K_MARK = "####"
 
 
-class DatasetItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One question."""
+class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One question. A field with a default is not hashed while it has it: datasets stored before keep their hash."""
 
     question: str
     gold: str | None
@@ -30,62 +27,97 @@ class DatasetItem(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None
     level: str | None
     custom_id: str | None
+    alternatives: int = 0
+    """Further expected answers that read differently: answers are graded against `gold` alone."""
 
 
-def read_dataset_line(raw: bytes | str, source: str, line: int) -> DatasetItem:
-    """One line of a dataset.
+def item(line: Fields) -> DatasetItem:
+    """An item from the fields of a line.
 
-    Fields: question from `question`, `problem` or `text`; gold answer from `answer`, `gold`, `expected_answer`, `gt`
-    or `golden` (GSM8K: what follows ####), else the last box of `solution`; `gold_documents` as a list of ids or an
-    object id -> grade.
+    Fields: question from `question`, `problem`, `query` or `user_input`, else `text`; gold answer from
+    `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt` or
+    `golden` (GSM8K: what follows ####), else the last box of `solution`; gold documents from `gold_documents`,
+    `retrieval_gt` or `reference_context_ids`.
 
     Raises:
-        InvalidLine: what is wrong with which field, and what to write instead; `EmptyText` where there is no question.
+        Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
-    fields = lines.parse(raw, source, line)
+    gold, alternatives = _gold(line)
     return DatasetItem(
-        question=_question(fields, source, line),
-        gold=_gold(fields, source, line),
-        gold_documents=_gold_documents(fields, source, line),
-        subject=lines.label(fields, SUBJECTS, source, line),
-        level=lines.level(fields, source, line),
-        custom_id=lines.identifier(fields, IDS, source, line),
+        question=_question(line),
+        gold=gold,
+        gold_documents=_gold_documents(line),
+        subject=fields.label(line, fields.SUBJECTS),
+        level=fields.level(line),
+        custom_id=fields.identifier(line, IDS),
+        alternatives=alternatives,
     )
 
 
-def read_dataset(numbered: Iterable[tuple[str, int, bytes | str]]) -> Iterator[DatasetItem]:
-    """Every line of a dataset, as (source, line number, raw line); ids are unique.
+def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
+    """One line of a dataset.
 
     Raises:
-        InvalidLine: at the first line that cannot be used.
+        InvalidLine: where `item` finds a defect.
     """
-    seen = UniqueIds()
-    for source, line, raw in numbered:
-        item = read_dataset_line(raw, source, line)
-        seen.check(item.custom_id, source, line)
-        yield item
+    try:
+        return item(lines.fields(raw))
+    except Defect as defect:
+        raise lines.located(defect, source, number) from defect
 
 
-def _question(fields: Fields, source: str, line: int) -> str:
-    name = lines.first(fields, QUESTIONS)
-    if name is None:
-        raise InvalidLine(source, line, "has no question; put it into `question` (or `problem`)")
-    question = lines.text(fields, name, source, line).strip()
+def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
+    """Every line of a dataset; ids are unique.
+
+    Raises:
+        InvalidLine: lines that cannot be used.
+    """
+    return iter(Reader(rows, lambda line, _: item(line), identifier))
+
+
+def identifier(found: DatasetItem) -> str | None:
+    """What no other item of an upload may be called."""
+    return found.custom_id
+
+
+def _question(line: Fields) -> str:
+    field = fields.only(line, fields.QUESTIONS) or fields.first(line, ("text",))
+    if field is None:
+        raise Defect("has no question; put it into `question` (or `problem`)")
+    question = fields.text(line, field).strip()
     if not question:
-        raise EmptyText(source, line, f"`{name}` is empty; write the question or remove the line")
+        raise Empty(f"`{field}` is empty; write the question or remove the line")
     if len(question) > MAX_QUESTION:
-        said = f"`{name}` has {len(question)} characters, a question may have {MAX_QUESTION}; shorten it"
-        raise InvalidLine(source, line, said)
+        raise Defect(f"`{field}` has {len(question)} characters, a question may have {MAX_QUESTION}; shorten it")
     return question
 
 
-def _gold(fields: Fields, source: str, line: int) -> str | None:
-    name = lines.first(fields, ANSWERS)
-    if name is not None:
-        return _after_mark(lines.scalar(fields, name, source, line))
-    if fields.get("solution") is None:
-        return None
-    return answers.extract(lines.text(fields, "solution", source, line))[0]
+def _gold(line: Fields) -> tuple[str | None, int]:
+    """The expected answer, and how many others there are."""
+    field = fields.only(line, fields.REFERENCES) or _answer(line)
+    if field is not None:
+        return _one_of(line[field], field)
+    if line.get("solution") is None:
+        return None, 0
+    return answers.extract(fields.text(line, "solution"))[0], 0
+
+
+def _answer(line: Fields) -> str | None:
+    field = fields.only(line, fields.ANSWERS)
+    beside = fields.first(line, fields.RETRIEVED)
+    if field == "answer" and beside is not None:
+        raise Defect(
+            f"`answer` beside `{beside}` may be a system's answer or the expected one; call the expected one `gold`"
+        )
+    return field
+
+
+def _one_of(value: Any, field: str) -> tuple[str | None, int]:
+    given = value if isinstance(value, list) else [value]
+    golds = [_after_mark(fields.scalar(each, field)) for each in given]
+    first = golds[0] if golds else None
+    others = {other for other in golds if other is not None and first is not None and not equal_strict(other, first)}
+    return first, len(others)
 
 
 def _after_mark(answer: str) -> str | None:
@@ -95,19 +127,23 @@ def _after_mark(answer: str) -> str | None:
     return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
 
-def _gold_documents(fields: Fields, source: str, line: int) -> dict[str, int] | None:
-    value: Any = fields.get("gold_documents")
-    if value is None:
+def _gold_documents(line: Fields) -> dict[str, int] | None:
+    field = fields.only(line, fields.GOLD_DOCUMENTS)
+    if field is None:
         return None
-    grades = {document: 1 for document in value if isinstance(document, str)} if isinstance(value, list) else value
-    if (
-        not isinstance(grades, dict)
-        or len(grades) != len(value)
-        or not all(_is_grade(grade) for grade in grades.values())
-    ):
-        raise InvalidLine(source, line, '`gold_documents` must be a list of ids or an object such as {"id": 1}')
-    return grades
+    value = line[field]
+    if not isinstance(value, dict):
+        return dict.fromkeys(_ids(value, field), 1)
+    if not all(isinstance(grade, int) and not isinstance(grade, bool) for grade in value.values()):
+        raise Defect(f'`{field}` must be a list of ids or an object such as {{"id": 1}}')
+    return value
 
 
-def _is_grade(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _ids(value: Any, field: str) -> Iterator[str]:
+    """AutoRAG's lists of lists say "one of these, and one of those"; here every one of them is relevant."""
+    if not isinstance(value, list):
+        yield fields.scalar(value, field)
+        return
+    for each in value:
+        for inner in each if isinstance(each, list) else [each]:
+            yield fields.scalar(inner, field)

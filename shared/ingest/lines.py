@@ -1,121 +1,140 @@
-"""One line of an upload: bytes in, a JSON object out; every defect is an `InvalidLine` that says what to change."""
+"""One line of an upload: bytes in, a JSON object out; every defect is a `Defect` that says what to change."""
 
 import json
 from collections.abc import Iterator
-from typing import Any, Never
+from typing import IO, Any, Never
+
+import msgspec
 
 from shared.errors import InvalidLine
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line is refused before it is parsed."""
+"""A longer line is refused before it is parsed, unless the operator allows more (`limits.line_bytes`)."""
 BOM = b"\xef\xbb\xbf"
 LFS_POINTER = b"version https://git-lfs"
 
 Fields = dict[str, Any]
+_fast = msgspec.json.Decoder().decode
+
+
+class Defect(Exception):
+    """What is wrong with a line, and what to write instead; whoever knows source and number adds them."""
+
+
+class Empty(Defect):
+    """The line is sound but holds no text."""
 
 
 class EmptyText(InvalidLine):
-    """The line is sound but holds no text; a caller may choose to skip it and count it (Cranfield has two)."""
+    """An `Empty` line with its place; a caller may choose to skip it and count it (Cranfield has two)."""
 
 
-def parse(raw: bytes | str, source: str, line: int) -> Fields:
+Content = bytes | str | Fields | Defect
+"""A line as it stands, or already taken apart, or what is wrong with it."""
+Row = tuple[str, int, Content]
+"""(source, number of the line or row from 1, its content)."""
+
+
+def located(defect: Defect, source: str, line: int) -> InvalidLine:
+    """`defect` with its place."""
+    return (EmptyText if isinstance(defect, Empty) else InvalidLine)(source, line, str(defect))
+
+
+def numbered(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
+    """Lines with their numbers; of one over `longest` bytes only so much is kept that it shows."""
+    limit = longest + len(BOM) + len(b"\r\n") + 1
+    number = 0
+    while raw := file.readline(limit):
+        number += 1
+        kept = raw
+        while len(raw) == limit and not raw.endswith(b"\n"):
+            raw = file.readline(limit)
+        yield number, kept
+
+
+def is_too_long(raw: bytes, longest: int) -> bool:
+    """Neither byte order mark nor line end count."""
+    return len(raw) > longest and len(raw.removeprefix(BOM).rstrip(b"\r\n")) > longest
+
+
+def too_long(longest: int) -> Defect:
+    """What is said of a line over the limit."""
+    return Defect(f"is longer than {longest} bytes; split the document")
+
+
+def fields(content: Content) -> Fields:
+    """The fields of a line.
+
+    Raises:
+        Defect: it has none.
+    """
+    if isinstance(content, dict):
+        return content
+    if isinstance(content, Defect):
+        raise content
+    return parse(content)
+
+
+def parse(raw: bytes | str) -> Fields:
     """The JSON object on one line; a byte order mark and a carriage return are tolerated.
 
     Raises:
-        InvalidLine: too long, not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
+        Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
     """
-    data = _bytes(raw, source, line).removeprefix(BOM).strip()
-    _check_bytes(data, source, line)
-    value = _decode(data, source, line)
-    if not isinstance(value, dict):
-        raise InvalidLine(source, line, f"holds a JSON {_name(value)}; write one object such as {{...}} per line")
-    _check_strings(data, value, source, line)
-    return value
-
-
-def first(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """The first of `names` that the object has with a value other than null."""
-    return next((name for name in names if fields.get(name) is not None), None)
-
-
-def text(fields: Fields, name: str, source: str, line: int) -> str:
-    """The string in field `name`.
-
-    Raises:
-        InvalidLine: it is not a string.
-    """
-    value = fields[name]
-    if not isinstance(value, str):
-        raise InvalidLine(source, line, f"`{name}` is a JSON {_name(value)}; write it as a string")
-    return value
-
-
-def scalar(fields: Fields, name: str, source: str, line: int) -> str:
-    """The string or number in field `name`, as text ("5" for 5); blanks around it are dropped.
-
-    Raises:
-        InvalidLine: it is neither, or it is empty.
-    """
-    value = fields[name]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InvalidLine(source, line, f"`{name}` is a JSON {_name(value)}; write it as a string or a number")
-    if not str(value).strip():
-        raise InvalidLine(source, line, f"`{name}` is empty; give it a value or leave the field out")
-    return str(value).strip()
-
-
-def identifier(fields: Fields, names: tuple[str, ...], source: str, line: int) -> str | None:
-    """The line's id from the first of `names` that it has, or None."""
-    name = first(fields, names)
-    return None if name is None else scalar(fields, name, source, line)
-
-
-def label(fields: Fields, names: tuple[str, ...], source: str, line: int) -> str | None:
-    """A subject or level as text; absent and blank are None."""
-    name = first(fields, names)
-    if name is None or fields[name] == "":
-        return None
-    return scalar(fields, name, source, line)
-
-
-def level(fields: Fields, source: str, line: int) -> str | None:
-    """The difficulty as text: "5" for 5 and for "Level 5"; "Level ?" is None."""
-    value = label(fields, ("level",), source, line)
-    if value is None:
-        return None
-    value = value.removeprefix("Level").strip()
-    return None if value in ("", "?") else value
-
-
-def _bytes(raw: bytes | str, source: str, line: int) -> bytes:
-    if isinstance(raw, bytes):
-        return raw
+    data = _bytes(raw).removeprefix(BOM).strip()
     try:
-        return raw.encode()
-    except UnicodeEncodeError as error:
-        raise _surrogate(source, line) from error
+        value = _fast(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = _slow(data)
+    if not isinstance(value, dict):
+        raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
+    if b"\\u" in data:
+        check_strings(value)
+    return value
 
 
-def _check_bytes(data: bytes, source: str, line: int) -> None:
-    if len(data) > MAX_LINE_BYTES:
-        raise InvalidLine(source, line, f"is longer than {MAX_LINE_BYTES} bytes; split the document")
-    if not data:
-        raise InvalidLine(source, line, "is empty; remove the line")
-    if data.startswith(LFS_POINTER):
-        raise InvalidLine(source, line, "is a Git LFS pointer, not the data; run `git lfs pull` and upload the file")
-    if b"\x00" in data:
-        raise InvalidLine(source, line, "holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
+def check_strings(value: Any) -> None:
+    """What only an escape can smuggle in.
+
+    Raises:
+        Defect: a NUL or a lone surrogate; PostgreSQL stores neither.
+    """
+    if b"\x00" in _utf8("".join(_strings(value))):
+        raise Defect(r"holds the character \u0000; remove it")
 
 
-def _decode(data: bytes, source: str, line: int) -> Any:
+def name(value: Any) -> str:
+    """What `value` is, in JSON's words."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _slow(data: bytes) -> Any:
+    """The same again by a parser that says where it stopped."""
+    _check_bytes(data)
     try:
         return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
-        raise InvalidLine(source, line, f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
+        raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     except RecursionError as error:
-        raise InvalidLine(source, line, "is nested too deeply; write one flat JSON object per line") from error
+        raise Defect("is nested too deeply; write one flat JSON object per line") from error
     except ValueError as error:
-        raise InvalidLine(source, line, f"is not JSON ({error}); write one JSON object per line") from error
+        raise Defect(f"is not JSON ({error}); write one JSON object per line") from error
+
+
+def _check_bytes(data: bytes) -> None:
+    if not data:
+        raise Defect("is empty; remove the line")
+    if data.startswith(LFS_POINTER):
+        raise Defect("is a Git LFS pointer, not the data; run `git lfs pull` and upload the file")
+    if b"\x00" in data:
+        raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
+    if b"\r" in data:
+        raise Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
+
+
+def _bytes(raw: bytes | str) -> bytes:
+    return raw if isinstance(raw, bytes) else _utf8(raw)
 
 
 def _refuse_constant(constant: str) -> Never:
@@ -127,14 +146,6 @@ def _finite(number: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"{number} is out of range")
     return value
-
-
-def _check_strings(data: bytes, value: Fields, source: str, line: int) -> None:
-    """What only an escape can smuggle in; PostgreSQL stores neither."""
-    if b"\\u" not in data:
-        return
-    if b"\x00" in _utf8("".join(_strings(value)), source, line):
-        raise InvalidLine(source, line, r"holds the character \u0000; remove it")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -150,17 +161,8 @@ def _strings(value: Any) -> Iterator[str]:
             stack += part
 
 
-def _utf8(text: str, source: str, line: int) -> bytes:
+def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise _surrogate(source, line) from error
-
-
-def _surrogate(source: str, line: int) -> InvalidLine:
-    return InvalidLine(source, line, r"holds a lone surrogate (such as \ud800); write the whole character")
-
-
-def _name(value: Any) -> str:
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
+        raise Defect(r"holds a lone surrogate (such as \ud800); write the whole character") from error

@@ -1,54 +1,77 @@
-"""Files and folders that users have, as numbered JSON lines, one at a time."""
+"""Files and folders that users have, as rows, one at a time."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
-from shared.errors import Invalid, InvalidLine, NotFound
-from shared.ingest import lines, qrels
-
-Numbered = tuple[str, int, bytes]
-"""(source, line number from 1, the raw line)."""
+from shared.errors import Invalid, NotFound
+from shared.ingest import fields, folders, lines, qrels, rows
+from shared.ingest.lines import Defect, Row
+from shared.ingest.passages import Chunking
+from shared.ingest.rows import Format
 
 LAYOUTS = (
-    "a JSONL file (one JSON object per line, .jsonl or .ndjson)",
+    "a JSONL, CSV or Parquet file",
     "a MATH folder ({train,test}/{subject}/{n}.json, or {subject}/{n}.json)",
     "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
+    "an AutoRAG folder (corpus.parquet, qa.parquet)",
+    "a FlashRAG folder ({split}.jsonl)",
+    "for a corpus, Markdown or text files (.md, .markdown, .txt), or a folder of them",
 )
-_SUFFIXES = (".jsonl", ".ndjson")
+DEFAULT = Chunking()
+_SUFFIXES = {
+    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".csv": Format.CSV, ".tsv": Format.CSV, ".parquet": Format.PARQUET
+}  # fmt: skip
 
 
-def corpus_lines(path: Path, *, split: str = "train") -> Iterator[Numbered]:
-    """The lines of a corpus: a JSONL file, a MATH folder (of its `split`, where it has splits), a BEIR corpus.
-
-    Raises:
-        NotFound: no such path.
-        Invalid: an unknown layout; the message lists the known ones.
-        InvalidLine: a file of a MATH folder is not a JSON object.
-    """
-    _check_exists(path)
-    if path.is_file():
-        return _jsonl(_known_file(path), path.name)
-    if (path / "corpus.jsonl").is_file():
-        return _jsonl(path / "corpus.jsonl", "corpus.jsonl")
-    return _math(path, split)
-
-
-def dataset_lines(path: Path, *, split: str = "test") -> Iterator[Numbered]:
-    """The lines of a dataset: as `corpus_lines`; BEIR queries of `split` are joined with their `gold_documents`.
+def corpus_lines(
+    path: Path,
+    *,
+    split: str = "train",
+    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    delimiter: str | None = None,
+    chunking: Chunking = DEFAULT,
+) -> Iterator[Row]:
+    """The rows of a corpus.
 
     Raises:
         NotFound: no such path.
-        Invalid: an unknown layout or split; the message lists the known ones.
-        InvalidLine: a file of a MATH folder, a query or a judgement cannot be read.
+        Invalid: an unknown layout, or more than one; the message lists the known ones.
+        InvalidLine: a file is no data.
     """
     _check_exists(path)
     if path.is_file():
-        return _jsonl(_known_file(path), path.name)
-    if (path / "queries.jsonl").is_file():
+        is_text = path.suffix.lower() in folders.TEXTS
+        return folders.texts(path.parent, [path], chunking) if is_text else _file(path, format, delimiter)
+    if found := _table(path, ("corpus.jsonl", "corpus.parquet", f"{split}.jsonl")):
+        return _file(found, format, delimiter)
+    if problems := folders.math_files(path, split):
+        return folders.math(path, problems)
+    return folders.texts(path, _known(path, folders.text_files(path)), chunking)
+
+
+def dataset_lines(
+    path: Path,
+    *,
+    split: str = "test",
+    format: Format = Format.AUTO,  # noqa: A002
+    delimiter: str | None = None,
+) -> Iterator[Row]:
+    """The rows of a dataset; BEIR queries of `split` are joined with their `gold_documents`.
+
+    Raises:
+        NotFound: no such path.
+        Invalid: an unknown layout or split, or more than one layout; the message lists the known ones.
+        InvalidLine: a file is no data, or a judgement cannot be read.
+    """
+    _check_exists(path)
+    if path.is_file():
+        return _file(path, format, delimiter)
+    found = _table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
+    if found is None:
+        return folders.math(path, _known(path, folders.math_files(path, split)))
+    if found.name == "queries.jsonl":
         return _queries(path, split)
-    return _math(path, split)
+    return _file(found, format, delimiter)
 
 
 def _check_exists(path: Path) -> None:
@@ -56,54 +79,48 @@ def _check_exists(path: Path) -> None:
         raise NotFound(f"There is no file or folder {str(path)!r}")
 
 
-def _known_file(path: Path) -> Path:
-    if path.suffix.lower() not in _SUFFIXES:
+def _table(folder: Path, names: tuple[str, ...]) -> Path | None:
+    """The file of a folder that holds it all.
+
+    Raises:
+        Invalid: there are two.
+    """
+    found = [folder / name for name in names if (folder / name).is_file()]
+    if len(found) > 1:
+        names = tuple(file.name for file in found)
+        raise Invalid(f"{folder.name!r} may mean any of {', '.join(names)}", hint=f"name one: --from {found[0]}")
+    return found[0] if found else None
+
+
+def _known(path: Path, files: list[Path]) -> list[Path]:
+    if not files:
         raise _unknown(path)
-    return path
+    return files
 
 
 def _unknown(path: Path) -> Invalid:
     return Invalid(f"{path.name!r} has no known layout", hint="Known layouts: " + "; ".join(LAYOUTS))
 
 
-def _jsonl(path: Path, source: str) -> Iterator[Numbered]:
-    """Lines that are not blank. Of a line over the limit only so much is kept that its reader refuses it."""
-    limit = lines.MAX_LINE_BYTES + len(lines.BOM) + len(b"\r\n") + 1
+def _file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
+    """By its content; by its name where that says nothing."""
     with path.open("rb") as file:
-        number = 0
-        while raw := file.readline(limit):
-            number += 1
-            kept = raw
-            while len(raw) == limit and not raw.endswith(b"\n"):
-                raw = file.readline(limit)
-            if kept.strip():
-                yield source, number, kept
-
-
-def _math(path: Path, split: str) -> Iterator[Numbered]:
-    """One line per problem, in natural order, with the path below the folder as `unique_id` (as MATH-500 has it)."""
-    root = path / split if (path / split).is_dir() else path
-    files = sorted(root.glob("*/*.json"), key=_natural)
-    if not files:
+        head = file.read(rows.HEAD)
+    chosen = rows.recognised(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
+    if chosen is None:
         raise _unknown(path)
-    return (_problem(file, file.relative_to(path).as_posix()) for file in files)
+    return _opened(path, chosen, delimiter)
 
 
-def _natural(file: Path) -> tuple[str, int, str]:
-    number = int(file.stem) if file.stem.isdecimal() else -1
-    return file.parent.name, number, file.stem
+def _opened(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
+    with path.open("rb") as file:
+        yield from rows.read(file, path.name, format, delimiter=delimiter)
 
 
-def _problem(file: Path, source: str) -> Numbered:
-    with file.open("rb") as opened:
-        fields = lines.parse(opened.read(lines.MAX_LINE_BYTES + len(lines.BOM) + 1), source, 1)
-    return source, 1, msgspec.json.encode({"unique_id": source, **fields})
-
-
-def _queries(path: Path, split: str) -> Iterator[Numbered]:
+def _queries(path: Path, split: str) -> Iterator[Row]:
     """The queries that `split` judges; BEIR keeps the queries of all splits in one file."""
     judged = qrels.read(_qrels_file(path, split), f"qrels/{split}.tsv")
-    return _joined(_jsonl(path / "queries.jsonl", "queries.jsonl"), judged)
+    return _joined(_file(path / "queries.jsonl", Format.JSONL, None), judged)
 
 
 def _qrels_file(path: Path, split: str) -> Path:
@@ -114,11 +131,15 @@ def _qrels_file(path: Path, split: str) -> Path:
     return file
 
 
-def _joined(queries: Iterator[Numbered], judged: dict[str, dict[str, int]]) -> Iterator[Numbered]:
-    for source, number, raw in queries:
-        fields = lines.parse(raw, source, number)
-        identifier = lines.identifier(fields, ("_id",), source, number)
+def _joined(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
+    for source, number, content in queries:
+        try:
+            query = lines.fields(content)
+            identifier = fields.identifier(query, ("_id",))
+        except Defect as defect:
+            yield source, number, defect
+            continue
         if identifier is None:
-            raise InvalidLine(source, number, "has no `_id`; a BEIR query needs one")
-        if identifier in judged:
-            yield source, number, msgspec.json.encode({**fields, "gold_documents": judged[identifier]})
+            yield source, number, Defect("has no `_id`; a BEIR query needs one")
+        elif identifier in judged:
+            yield source, number, {**query, "gold_documents": judged[identifier]}

@@ -1,22 +1,31 @@
 """Ids of one upload: each may occur once."""
 
-from shared.errors import InvalidLine
+from shared.ingest.lines import Defect
 
 
 class UniqueIds:
-    """Remembers where each id was first seen; memory grows with the number of ids."""
+    """Remembers where each id was first seen; about 100 bytes an id."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, int]] = {}
+        # Hashes instead of ids: 64 bits with a secret of the process, so that nobody can make two collide.
+        self._lines: dict[int, int] = {}
+        self._sources: dict[int, str] = {}
+        self._usual: str | None = None
+        """Of the first line; only ids of other sources are remembered with theirs."""
 
     def check(self, identifier: str | None, source: str, line: int) -> None:
         """Take note of `identifier`; None is never a duplicate.
 
         Raises:
-            InvalidLine: the id was seen before; the message says where.
+            Defect: the id was seen before; the message says where.
         """
         if identifier is None:
             return
-        where = self._seen.setdefault(identifier, (source, line))
-        if where != (source, line):
-            raise InvalidLine(source, line, f"repeats the id {identifier!r} of {where[0]}, line {where[1]}; rename one")
+        self._usual = self._usual or source
+        key = hash(identifier)
+        if key in self._lines:
+            where = f"{self._sources.get(key, self._usual)}, line {self._lines[key]}"
+            raise Defect(f"repeats the id {identifier!r} of {where}; rename one")
+        self._lines[key] = line
+        if source != self._usual:
+            self._sources[key] = source

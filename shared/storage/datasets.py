@@ -3,16 +3,17 @@
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from sqlalchemy import RowMapping, text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import Item
 from shared.errors import Conflict, Invalid, NotFound
 from shared.ingest.datasets import DatasetItem
 from shared.storage import pages
+from shared.storage.copying import copy
 from shared.storage.database import Database
 from shared.storage.names import checked
 
@@ -22,14 +23,7 @@ LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before O
 SCOPE = pages.scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
 INSERT = text("INSERT INTO datasets (name, hash, items) VALUES (:name, '', 0) RETURNING id")
-INSERT_ITEMS = text("""
-    INSERT INTO items (dataset_id, ordinal, hash, question, gold, gold_documents, subject, level, custom_id)
-    SELECT :dataset, u.ordinal, u.hash, u.question, u.gold, CAST(u.gold_documents AS jsonb), u.subject, u.level,
-        u.custom_id
-    FROM unnest(CAST(:ordinals AS integer[]), CAST(:hashes AS bytea[]), CAST(:questions AS text[]),
-        CAST(:golds AS text[]), CAST(:gold_documents AS text[]), CAST(:subjects AS text[]), CAST(:levels AS text[]),
-        CAST(:custom_ids AS text[]))
-        u(ordinal, hash, question, gold, gold_documents, subject, level, custom_id)""")
+ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id")
 FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
 
 
@@ -50,6 +44,27 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Dataset
     new: bool
     """False: the same items were there under this name."""
+    alternatives: int
+    """Items with further expected answers, which nothing is graded against."""
+
+
+class _Digest:
+    """What identifies an upload, updated batch by batch."""
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.alternatives = 0
+        self._content = hashlib.sha256()
+
+    def add(self, batch: Sequence[DatasetItem]) -> None:
+        for item in batch:
+            self._content.update(canonical.digest(item))
+            self.alternatives += item.alternatives > 0
+        self.items += len(batch)
+
+    @property
+    def content(self) -> bytes:
+        return self._content.digest()
 
 
 async def create(database: Database, name: str, batches: AsyncIterator[list[DatasetItem]]) -> Created:
@@ -63,48 +78,35 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Data
     async with database.transaction() as connection:
         await connection.execute(LOCK)
         row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
+        digest = _Digest()
         if row is not None:
-            return Created(dataset=await _same(_dataset(row), batches), new=False)
-        dataset = int((await connection.execute(INSERT, {"name": name})).scalar_one())
-        content, items = hashlib.sha256(), 0
+            dataset = await _same(_dataset(row), batches, digest)
+            return Created(dataset=dataset, new=False, alternatives=digest.alternatives)
+        number = int((await connection.execute(INSERT, {"name": name})).scalar_one())
         async for batch in batches:
-            await _insert(connection, dataset, items, batch)
-            _add(content, batch)
-            items += len(batch)
-        if items == 0:
+            await copy(connection, "items", ITEMS, _rows(number, digest.items, batch))
+            digest.add(batch)
+        if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
-        await connection.execute(FINISH, {"dataset": dataset, "hash": content.digest(), "items": items})
+        await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
         row = (await connection.execute(ONE, {"name": name})).mappings().one()
-        return Created(dataset=_dataset(row), new=True)
+        return Created(dataset=_dataset(row), new=True, alternatives=digest.alternatives)
 
 
-async def _same(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]]) -> Dataset:
-    content = hashlib.sha256()
+async def _same(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], digest: _Digest) -> Dataset:
     async for batch in batches:
-        _add(content, batch)
-    if content.hexdigest() != dataset.hash:
+        digest.add(batch)
+    if digest.content.hex() != dataset.hash:
         raise Conflict(f"dataset {dataset.name!r} exists with other items", hint="choose another name")
     return dataset
 
 
-def _add(content: "hashlib._Hash", batch: Sequence[DatasetItem]) -> None:
-    for item in batch:
-        content.update(canonical.digest(item))
-
-
-async def _insert(connection: AsyncConnection, dataset: int, first: int, batch: Sequence[DatasetItem]) -> None:
-    values = {
-        "dataset": dataset,
-        "ordinals": list(range(first, first + len(batch))),
-        "hashes": [_hash(item) for item in batch],
-        "questions": [item.question for item in batch],
-        "golds": [item.gold for item in batch],
-        "gold_documents": [_json(item.gold_documents) for item in batch],
-        "subjects": [item.subject for item in batch],
-        "levels": [item.level for item in batch],
-        "custom_ids": [item.custom_id for item in batch],
-    }
-    await connection.execute(INSERT_ITEMS, values)
+def _rows(dataset: int, first: int, batch: Sequence[DatasetItem]) -> list[tuple[Any, ...]]:
+    return [
+        (dataset, ordinal, _hash(item), item.question, item.gold, _json(item.gold_documents), item.subject, item.level,
+         item.custom_id)
+        for ordinal, item in enumerate(batch, start=first)
+    ]  # fmt: skip
 
 
 def _hash(item: DatasetItem) -> bytes:

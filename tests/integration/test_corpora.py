@@ -10,9 +10,10 @@ from sqlalchemy import text
 from services.orchestrator.api import uploads
 from shared.contracts.documents import Document
 from shared.ingest.lines import MAX_LINE_BYTES
+from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
-from tests.integration.scene import scalar
+from tests.integration.scene import SETTINGS, scalar
 
 pytestmark = pytest.mark.anyio
 
@@ -142,22 +143,34 @@ async def test_a_name_that_cannot_be_used_is_refused(api: Api) -> None:
 
 
 async def test_a_line_over_the_limit_is_refused_with_its_number(api: Api, database: Database) -> None:
-    """413, whatever the line holds."""
+    """Whatever it holds."""
     reply = await api.upload("corpora", "mine", [*LINES, {"text": "x" * MAX_LINE_BYTES}])
-    assert (reply.status_code, "line 4" in reply.json()["detail"]) == (413, True)
+    assert (reply.status_code, "line 4: is longer than" in reply.json()["detail"]) == (422, True)
     assert await nothing_is_stored(database)
 
 
-async def test_an_upload_over_the_limit_is_refused(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_over_the_limit_is_refused(database: Database, redis_url: str) -> None:
     """Whether it declares its length or not."""
-    monkeypatch.setattr(uploads, "LARGEST", 10)
 
     async def undeclared() -> AsyncIterator[bytes]:
         yield b" " * 11
 
-    for content in (b" " * 11, undeclared()):
-        reply = await api.http.post("/v1/corpora", params={"name": "mine"}, content=content)
+    settings = SETTINGS.model_copy(update={"limits": Limits(upload_bytes=10)})
+    async with serving(database, redis_url, settings) as api:
+        for content in (b" " * 11, undeclared()):
+            reply = await api.http.post("/v1/corpora", params={"name": "mine"}, content=content)
+            assert (reply.status_code, reply.json()["type"]) == (413, "urn:mathrag:too_large")
+
+
+async def test_an_upload_of_too_many_lines_is_refused(database: Database, redis_url: str) -> None:
+    """Nothing of it is stored."""
+    settings = SETTINGS.model_copy(update={"limits": Limits(upload_rows=2)})
+    async with serving(database, redis_url, settings) as api:
+        assert (await api.upload("corpora", "mine", LINES[:2])).status_code == 201
+        reply = await api.upload("corpora", "more", LINES)
         assert (reply.status_code, reply.json()["type"]) == (413, "urn:mathrag:too_large")
+        assert "2 lines" in reply.json()["detail"]
+        assert (await api.http.get("/v1/corpora/more")).status_code == 404
 
 
 async def test_lists_are_newest_first_and_paged(api: Api) -> None:

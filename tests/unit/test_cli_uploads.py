@@ -56,7 +56,7 @@ def test_a_corpus_is_sent_line_by_line(corpus: Path, monkeypatch: pytest.MonkeyP
     def answer(request: httpx2.Request) -> httpx2.Response:
         requests.append(request)
         request.read()
-        return httpx2.Response(201, json={"documents": 2, "skipped": 0})
+        return httpx2.Response(201, json={"documents": 2, "skipped": 0, "rejected": 0, "rejected_lines": []})
 
     monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
     ended = CliRunner().invoke(app, ["corpus", "create", "mine", "--from", str(corpus)])
@@ -79,10 +79,10 @@ def test_the_servers_line_is_the_files_line(corpus: Path, monkeypatch: pytest.Mo
     assert (ended.exit_code, ended.stderr) == (4, "error: corpus.jsonl, line 3: is not JSON\n")
 
 
-@pytest.mark.parametrize(("name", "code"), [("nothing.jsonl", 3), ("table.csv", 4)])
+@pytest.mark.parametrize(("name", "code"), [("nothing.jsonl", 3), ("table.dat", 4)])
 def test_a_path_that_cannot_be_read_is_refused_before_anything_is_sent(tmp_path: Path, name: str, code: int) -> None:
     """It is not there, or of no known layout; the message lists those."""
-    (tmp_path / "table.csv").touch()
+    (tmp_path / "table.dat").touch()
     ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / name)])
     assert ended.exit_code == code
     assert name in ended.stderr

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shared.contracts import canonical
 from shared.contracts.calls import MAX_QUESTION
 from shared.errors import Invalid, InvalidLine
 from shared.ingest.datasets import DatasetItem, read_dataset, read_dataset_line
@@ -40,9 +41,9 @@ def test_reads_math_500() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["question", "problem", "text"])
-def test_question_has_three_names(name: str) -> None:
-    """BEIR queries say text."""
+@pytest.mark.parametrize("name", ["question", "problem", "query", "user_input", "text"])
+def test_question_has_five_names(name: str) -> None:
+    """AutoRAG says query, ragas user_input, BEIR text."""
     assert read(**{name: " why? "}).question == "why?"
 
 
@@ -52,8 +53,8 @@ def test_gold_has_five_names(name: str) -> None:
     assert read(question="q", **{name: "18"}).gold == "18"
 
 
-@pytest.mark.parametrize("name", ["custom_id", "id", "unique_id", "_id"])
-def test_id_has_four_names(name: str) -> None:
+@pytest.mark.parametrize("name", ["custom_id", "id", "unique_id", "_id", "qid"])
+def test_id_has_five_names(name: str) -> None:
     """Numbers are ids as well."""
     assert read(question="q", **{name: 7}).custom_id == "7"
 
@@ -80,7 +81,16 @@ def test_gold_answer(fields: dict[str, Any], gold: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(["a", "b"], {"a": 1, "b": 1}), ({"a": 2, "b": 1}, {"a": 2, "b": 1}), ([], {}), (None, None)],
+    [
+        (["a", "b"], {"a": 1, "b": 1}),
+        ({"a": 2, "b": 1}, {"a": 2, "b": 1}),
+        ([["a"], ["b", "c"]], {"a": 1, "b": 1, "c": 1}),
+        ("a", {"a": 1}),
+        ([7], {"7": 1}),
+        ([], {}),
+        ([[]], {}),
+        (None, None),
+    ],
 )
 def test_gold_documents_as_list_or_with_grades(value: Any, expected: dict[str, int] | None) -> None:
     """An empty list says that nothing is relevant; absence says that nobody knows."""
@@ -91,15 +101,20 @@ def test_gold_documents_as_list_or_with_grades(value: Any, expected: dict[str, i
     ("fields", "expected"),
     [
         ({"answer": "4"}, "has no question; put it into `question`"),
-        ({"question": 4}, "`question` is a JSON number"),
-        ({"question": "q", "answer": ["4"]}, "`answer` is a JSON array; write it as a string or a number"),
+        ({"question": 4}, "`question` is a number"),
+        ({"question": "q", "answer": {"a": "4"}}, "`answer` is an object; write it as a string or a number"),
+        ({"question": "q", "answer": ["4", None]}, "`answer` is null; write it as a string or a number"),
+        ({"question": "q", "problem": "p"}, "has both `question` and `problem`, and they differ"),
+        ({"question": "q", "answer": "4", "gold": "5"}, "has both `answer` and `gold`, and they differ"),
+        ({"user_input": [{"content": "hi"}]}, "`user_input` is an array; write it as a string"),
+        ({"question": "q", "answer": "4", "contexts": ["c"]}, "may be a system's answer or the expected one"),
         ({"question": "q", "answer": " "}, "`answer` is empty"),
-        ({"question": "q", "answer": True}, "`answer` is a JSON boolean"),
-        ({"question": "q", "solution": 4}, "`solution` is a JSON number"),
-        ({"question": "q", "gold_documents": "a"}, "`gold_documents` must be a list of ids or an object"),
-        ({"question": "q", "gold_documents": [1]}, "`gold_documents` must be"),
-        ({"question": "q", "gold_documents": 3}, "`gold_documents` must be"),
-        ({"question": "q", "gold_documents": {"a": "1"}}, "`gold_documents` must be"),
+        ({"question": "q", "answer": True}, "`answer` is a boolean"),
+        ({"question": "q", "solution": 4}, "`solution` is a number"),
+        ({"question": "q", "gold_documents": [None]}, "`gold_documents` is null"),
+        ({"question": "q", "gold_documents": [["a", {}]]}, "`gold_documents` is an object"),
+        ({"question": "q", "gold_documents": True}, "`gold_documents` is a boolean"),
+        ({"question": "q", "gold_documents": {"a": "1"}}, "`gold_documents` must be a list of ids or an object"),
         ({"question": "q", "gold_documents": {"a": True}}, "`gold_documents` must be"),
     ],
 )
@@ -108,6 +123,34 @@ def test_defect_names_field_and_fix(fields: dict[str, Any], expected: str) -> No
     with pytest.raises(InvalidLine, match=r"^items.jsonl, line 1: ") as caught:
         read(**fields)
     assert expected in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "gold", "alternatives"),
+    [
+        ({"golden_answers": ["Paris", "the city of Paris"]}, "Paris", 1),
+        ({"golden_answers": ["1/2", "\\frac{1}{2}", " 1/2 "]}, "1/2", 0),
+        ({"golden_answers": []}, None, 0),
+        ({"golden_answers": [7]}, "7", 0),
+        ({"generation_gt": ["4", "5", "6", "5"]}, "4", 2),
+        ({"generation_gt": "4"}, "4", 0),
+        ({"reference": "4", "response": "5"}, "4", 0),
+        ({"ground_truth": "4", "answer": "5", "contexts": ["c"]}, "4", 0),
+        ({"ground_truths": ["4"], "answer": "5"}, "4", 0),
+        ({"gold": "4", "contexts": ["c"]}, "4", 0),
+    ],
+)
+def test_of_several_expected_answers_the_first_is_kept_and_the_others_are_counted(
+    fields: dict[str, Any], gold: str | None, alternatives: int
+) -> None:
+    """Those that the grader would take for the same are none; a system's answer is never an expected one."""
+    item = read(question="q", **fields)
+    assert (item.gold, item.alternatives) == (gold, alternatives)
+
+
+def test_an_item_without_alternatives_is_hashed_as_before() -> None:
+    """So that an upload of old finds its dataset."""
+    assert b"alternatives" not in canonical.encode(read(question="q", answer="4"))
 
 
 def test_empty_question_is_told_apart() -> None:
@@ -175,7 +218,7 @@ def test_beir_query_needs_an_id(tmp_path: Path) -> None:
     """Without it no judgement can be joined."""
     write(tmp_path, {"queries.jsonl": '{"text": "one"}\n', "qrels/test.tsv": QRELS})
     with pytest.raises(InvalidLine, match=r"queries.jsonl, line 1: has no `_id`"):
-        list(dataset_lines(tmp_path))
+        list(read_dataset(dataset_lines(tmp_path)))
 
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")

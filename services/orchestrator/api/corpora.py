@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
-from services.orchestrator.api.uploads import JSONL, Reader, spooled
+from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from shared.errors import Unavailable
 from shared.storage import corpora, pages
 
@@ -19,6 +19,10 @@ INDEXING_S = 1800.0
 EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
 }  # fmt: skip
+UPLOADED: dict[str, Any] = {
+    **EXAMPLE, "skipped": 0, "rejected": 1,
+    "rejected_lines": [{"line": 7, "message": "has no text; put it into `text` (or `contents`, or `solution`)"}],
+}  # fmt: skip
 
 
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
@@ -26,31 +30,29 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
 
     skipped: int
     """Lines without text, where `skip_empty` was asked for."""
+    rejected: int
+    """Lines that cannot be used, where `on_error=skip` was asked for."""
+    rejected_lines: list[Rejected]
+    """The first of them."""
 
 
 @router.post(
-    "", status_code=201, summary="Upload a corpus", openapi_extra=JSONL,
-    responses=answers(CorpusUpload, {**EXAMPLE, "skipped": 0}, status=201),
+    "", status_code=201, summary="Upload a corpus", openapi_extra=BODY,
+    responses=answers(CorpusUpload, UPLOADED, status=201),
 )  # fmt: skip
-async def create(
-    request: Request,
-    held: Held,
-    name: Annotated[str, Query(examples=["math"])],
-    skip_empty: Annotated[bool, Query(description="Leave out lines without text, and count them.")] = False,  # noqa: FBT002
-) -> Response:
-    """One JSON object per line: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.
+async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
+    """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.
 
     Answers when both indexes are built: 201, or 200 where the same documents were there under this name. A line that
-    cannot be used rejects the upload; nothing of it is stored.
+    cannot be used rejects the upload, and nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with spooled(request) as file:
-        reader = Reader(file, skip_empty=skip_empty)
-        created = await corpora.create(held.database, name, reader.corpus())
+    async with upload.corpus() as reader:
+        created = await corpora.create(held.database, name, batches(iter(reader)))
     if not created.corpus.indexed:
         await _index(held, created.corpus)
     stored = await corpora.get(held.database, name)
-    upload = CorpusUpload(skipped=reader.skipped, **msgspec.structs.asdict(stored))
-    return json(upload, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
+    answer = CorpusUpload(**msgspec.structs.asdict(stored), **left_out(reader))
+    return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
 
 
 async def _index(held: Resources, corpus: corpora.Corpus) -> None:

@@ -3,11 +3,11 @@
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
-from services.orchestrator.api.uploads import JSONL, Reader, spooled
+from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from shared.storage import datasets, pages
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
@@ -16,34 +16,41 @@ EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math-500", "hash": "41be…", "items": 500, "created_at": "2026-11-21T08:00:00Z",
 }  # fmt: skip
 
+UPLOADED: dict[str, Any] = {
+    **EXAMPLE, "skipped": 0, "rejected": 1, "alternatives": 0,
+    "rejected_lines": [{"line": 7, "message": "has no question; put it into `question` (or `problem`)"}],
+}  # fmt: skip
+
 
 class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     """The dataset, and what was left out of it."""
 
     skipped: int
     """Lines without a question, where `skip_empty` was asked for."""
+    rejected: int
+    """Lines that cannot be used, where `on_error=skip` was asked for."""
+    rejected_lines: list[Rejected]
+    """The first of them."""
+    alternatives: int
+    """Items with several expected answers that differ: only the first of each is graded against."""
 
 
 @router.post(
-    "", status_code=201, summary="Upload a dataset", openapi_extra=JSONL,
-    responses=answers(DatasetUpload, {**EXAMPLE, "skipped": 0}, status=201),
+    "", status_code=201, summary="Upload a dataset", openapi_extra=BODY,
+    responses=answers(DatasetUpload, UPLOADED, status=201),
 )  # fmt: skip
-async def create(
-    request: Request,
-    held: Held,
-    name: Annotated[str, Query(examples=["math-500"])],
-    skip_empty: Annotated[bool, Query(description="Leave out lines without a question, and count them.")] = False,  # noqa: FBT002
-) -> Response:
-    """One JSON object per line: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`.
+async def create(held: Held, name: Annotated[str, Query(examples=["math-500"])], upload: Uploaded) -> Response:
+    """JSON lines, CSV or Parquet: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`.
 
-    201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload;
-    nothing of it is stored.
+    201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload, and
+    nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with spooled(request) as file:
-        reader = Reader(file, skip_empty=skip_empty)
-        created = await datasets.create(held.database, name, reader.dataset())
-    upload = DatasetUpload(skipped=reader.skipped, **msgspec.structs.asdict(created.dataset))
-    return json(upload, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
+    async with upload.dataset() as reader:
+        created = await datasets.create(held.database, name, batches(iter(reader)))
+    answer = DatasetUpload(
+        **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **left_out(reader)
+    )
+    return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 
 @router.get(

@@ -30,6 +30,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Path of the field that is wrong, such as `params.gate.tau`."""
     line: int | None = None
     """Number of the line that is wrong, from 1."""
+    others: tuple[str, ...] = ()
+    """What is wrong with further lines of an upload."""
 
 
 def install(app: FastAPI) -> None:
@@ -52,6 +54,7 @@ def problem_of(error: MathragError, instance: str) -> Problem:
         hint=error.hint,
         field=named[1] if named else None,
         line=error.line if isinstance(error, InvalidLine) else None,
+        others=tuple(other.message for other in error.others) if isinstance(error, InvalidLine) else (),
     )
 
 

@@ -1,4 +1,4 @@
-"""Uploads: JSON lines, spooled to disk as they arrive, then read in batches in a worker thread.
+"""Uploads: spooled to disk as they arrive, then read row by row in a worker thread.
 
 The database sees an upload only when all of it is here, so a slow client holds no transaction open.
 """
@@ -7,107 +7,148 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import islice
-from typing import IO, TypeVar
+from typing import IO, Annotated, Any, Literal, TypeVar
 
+import msgspec
 from anyio import to_thread
-from fastapi import Request
-from msgspec.structs import replace
+from fastapi import Depends, Query, Request
 
-from shared.errors import TooLarge
-from shared.ingest.corpora import CorpusRecord, read_corpus_line
-from shared.ingest.datasets import DatasetItem, read_dataset_line
-from shared.ingest.lines import MAX_LINE_BYTES, EmptyText
-from shared.ingest.unique import UniqueIds
+from services.orchestrator.api.resources import Held
+from shared.errors import Invalid, TooLarge
+from shared.ingest import corpora, datasets, rows
+from shared.ingest.corpora import CorpusRecord
+from shared.ingest.datasets import DatasetItem
+from shared.ingest.lines import Fields
+from shared.ingest.reader import OnError, Reader
+from shared.ingest.rows import Format
+from shared.settings import Limits
 
-LARGEST = 256 << 20
-"""Bytes of one upload."""
 BATCH = 1000
 SOURCE = "upload"
 """What errors call the body; a client knows the file."""
-JSONL = {"requestBody": {"required": True, "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}}
+MEDIA_TYPES = {
+    "application/x-ndjson": Format.JSONL,
+    "application/jsonl": Format.JSONL,
+    "text/csv": Format.CSV,
+    "text/tab-separated-values": Format.CSV,
+    "application/vnd.apache.parquet": Format.PARQUET,
+}
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/csv": {"schema": {"type": "string"}},
+            "application/vnd.apache.parquet": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
 """For OpenAPI: FastAPI cannot see that the body is read as a stream."""
 
 T = TypeVar("T")
 Record = TypeVar("Record", CorpusRecord, DatasetItem)
 
 
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that was not stored."""
+
+    line: int
+    """From 1; in Parquet the row."""
+    message: str
+
+
+class Upload:
+    """How a request wants its body read."""
+
+    def __init__(
+        self,
+        request: Request,
+        held: Held,
+        format: Annotated[Format, Query(description="`auto`: by Content-Type, else by its first bytes.")] = Format.AUTO,  # noqa: A002
+        delimiter: Annotated[
+            Literal["comma", "semicolon", "tab"] | None, Query(description="Of CSV; by default what splits the header.")
+        ] = None,
+        skip_empty: Annotated[bool, Query(description="Leave out lines without text, and count them.")] = False,  # noqa: FBT002
+        on_error: Annotated[
+            OnError, Query(description="`reject`: one bad line, and nothing is stored; `skip`: the good ones are.")
+        ] = OnError.REJECT,
+    ) -> None:
+        self._request = request
+        self._limits = held.settings.limits
+        self._format = format if format is not Format.AUTO else _declared(request)
+        self._delimiter = delimiter
+        self._skip_empty = skip_empty
+        self._on_error = on_error
+
+    @asynccontextmanager
+    async def corpus(self) -> AsyncIterator["Reader[CorpusRecord]"]:
+        """Reads documents; one without an id gets its line number."""
+        async with spooled(self._request, self._limits) as file:
+            yield self._reader(file, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+
+    @asynccontextmanager
+    async def dataset(self) -> AsyncIterator["Reader[DatasetItem]"]:
+        """Reads items."""
+        async with spooled(self._request, self._limits) as file:
+            yield self._reader(file, lambda line, _: datasets.item(line), datasets.identifier)
+
+    def _reader(
+        self, file: IO[bytes], read: Callable[[Fields, int], Record], identifier: Callable[[Record], str | None]
+    ) -> Reader[Record]:
+        found = rows.read(file, SOURCE, self._format, delimiter=self._delimiter, longest=self._limits.line_bytes)
+        return Reader(
+            found,
+            read,
+            identifier,
+            skip_empty=self._skip_empty,
+            on_error=self._on_error,
+            most=self._limits.upload_rows,
+        )
+
+
+Uploaded = Annotated[Upload, Depends()]
+
+
+def _declared(request: Request) -> Format:
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media == "multipart/form-data":
+        raise Invalid("the body is a form", hint="send the file itself: curl --data-binary @FILE")
+    return MEDIA_TYPES.get(media, Format.AUTO)
+
+
 @asynccontextmanager
-async def spooled(request: Request) -> AsyncIterator[IO[bytes]]:
+async def spooled(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
     """The whole body, on disk.
 
     Raises:
         TooLarge: it is longer than an upload may be; said as soon as it is known.
     """
-    if int(request.headers.get("content-length", "0")) > LARGEST:
-        raise _too_large()
+    if int(request.headers.get("content-length", "0")) > limits.upload_bytes:
+        raise _too_large(limits)
     with tempfile.TemporaryFile() as file:
         async for chunk in request.stream():
-            if file.tell() + len(chunk) > LARGEST:
-                raise _too_large()
+            if file.tell() + len(chunk) > limits.upload_bytes:
+                raise _too_large(limits)
             await to_thread.run_sync(file.write, chunk)
         file.seek(0)
         yield file
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(f"an upload may have {LARGEST >> 20} MiB", hint="split it into several")
+def _too_large(limits: Limits) -> TooLarge:
+    return TooLarge(f"an upload may have {limits.upload_bytes} bytes", hint="split it into several")
 
 
-def numbered(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers from 1.
+async def batches(records: Iterator[T]) -> AsyncIterator[list[T]]:
+    """`records` in lists, read in a worker thread."""
 
-    Raises:
-        TooLarge: a line is longer than a line may be.
-    """
-    number = 0
-    while raw := file.readline(MAX_LINE_BYTES + 2):
-        number += 1
-        if len(raw.rstrip(b"\r\n")) > MAX_LINE_BYTES:
-            raise TooLarge(f"{SOURCE}, line {number}: a line may have {MAX_LINE_BYTES >> 20} MiB", hint="split it")
-        if raw.strip():
-            yield number, raw
-
-
-class Reader:
-    """Reads an upload's lines into records; counts the empty ones that it was told to leave out."""
-
-    def __init__(self, file: IO[bytes], *, skip_empty: bool) -> None:
-        self._lines = numbered(file)
-        self._skip = skip_empty
-        self._ids = UniqueIds()
-        self.skipped = 0
-
-    def corpus(self) -> AsyncIterator[list[CorpusRecord]]:
-        """Batches of documents; one without an id gets its line number."""
-        return _batches(self._records(_read_document, lambda record: record.external_id))
-
-    def dataset(self) -> AsyncIterator[list[DatasetItem]]:
-        """Batches of items."""
-        return _batches(self._records(read_dataset_line, lambda item: item.custom_id))
-
-    def _records(
-        self, read: Callable[[bytes, str, int], Record], identifier: Callable[[Record], str | None]
-    ) -> Iterator[Record]:
-        for line, raw in self._lines:
-            try:
-                record = read(raw, SOURCE, line)
-            except EmptyText:
-                if not self._skip:
-                    raise
-                self.skipped += 1
-                continue
-            self._ids.check(identifier(record), SOURCE, line)
-            yield record
-
-
-def _read_document(raw: bytes, source: str, line: int) -> CorpusRecord:
-    record = read_corpus_line(raw, source, line)
-    return record if record.external_id is not None else replace(record, external_id=str(line))
-
-
-async def _batches(records: Iterator[T]) -> AsyncIterator[list[T]]:
     def following() -> list[T]:
         return list(islice(records, BATCH))
 
     while batch := await to_thread.run_sync(following):
         yield batch
+
+
+def left_out(reader: Reader[Any]) -> dict[str, Any]:
+    """What the answer says about lines that were not stored."""
+    lines = [Rejected(line=each.line, message=each.said) for each in reader.rejections]
+    return {"skipped": reader.skipped, "rejected": reader.rejected, "rejected_lines": lines}

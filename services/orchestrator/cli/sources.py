@@ -3,9 +3,12 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shared.ingest.paths import Numbered
+import msgspec
+
+from shared.ingest.lines import Content, Defect, Empty, Row, located
+from shared.ingest.reader import LISTED, OnError
 
 _SAID = re.compile(r"upload, line (\d+)")
 
@@ -18,21 +21,37 @@ class _Run(NamedTuple):
     line: int
 
 
-class Sources:
-    """Remembers where each sent line came from, in runs: one per file, and one per gap."""
+class Rejected(NamedTuple):
+    """A line that was not sent."""
 
-    def __init__(self, numbered: Iterable[Numbered]) -> None:
-        self._numbered = numbered
+    source: str
+    line: int
+    message: str
+
+
+class Sources:
+    """Sends every row as a JSON line; remembers where each came from, in runs: one per file, and one per gap."""
+
+    def __init__(self, rows: Iterable[Row], *, skip_empty: bool = False, on_error: OnError = OnError.REJECT) -> None:
+        """What cannot even be sent is left out, or not, as the server is asked to do with the rest."""
+        self._rows = rows
+        self.skip_empty = skip_empty
+        self.on_error = on_error
         self._runs: list[_Run] = []
         self.sent = 0
+        self._skipped = 0
+        self._rejected: list[Rejected] = []
 
     def __iter__(self) -> Iterator[bytes]:
-        for source, line, raw in self._numbered:
+        for source, line, content in self._rows:
+            if isinstance(content, Defect):
+                self._leave_out(content, source, line)
+                continue
             self.sent += 1
             last = self._runs[-1] if self._runs else None
             if last is None or (source, line) != (last.source, last.line + self.sent - last.sent):
                 self._runs.append(_Run(self.sent, source, line))
-            yield raw if raw.endswith(b"\n") else raw + b"\n"
+            yield _json_line(content)
 
     def where(self, sent: int) -> tuple[str, int]:
         """Source and line of the line that was sent as number `sent`, from 1."""
@@ -42,3 +61,30 @@ class Sources:
     def translate(self, message: str) -> str:
         """A server's message with our names for the lines that it mentions."""
         return _SAID.sub(lambda said: "{}, line {}".format(*self.where(int(said[1]))), message)
+
+    def complete(self, made: dict[str, Any]) -> dict[str, Any]:
+        """A server's answer to an upload, in terms of the files, with what was not even sent."""
+        lines = [{**line, **self._named(line)} for line in made["rejected_lines"]]
+        return {
+            **made,
+            "skipped": made["skipped"] + self._skipped,
+            "rejected": made["rejected"] + len(self._rejected),
+            "rejected_lines": [*(each._asdict() for each in self._rejected), *lines][:LISTED],
+        }
+
+    def _named(self, line: dict[str, Any]) -> dict[str, Any]:
+        source, number = self.where(line["line"])
+        return {"source": source, "line": number, "message": self.translate(line["message"])}
+
+    def _leave_out(self, defect: Defect, source: str, line: int) -> None:
+        if self.skip_empty and isinstance(defect, Empty):
+            self._skipped += 1
+        elif self.on_error is OnError.SKIP:
+            self._rejected.append(Rejected(source, line, str(defect)))
+        else:
+            raise located(defect, source, line)
+
+
+def _json_line(content: Content) -> bytes:
+    raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
+    return raw if raw.endswith(b"\n") else raw + b"\n"

@@ -6,49 +6,74 @@ from typing import Annotated, Any
 import typer
 
 from services.orchestrator.cli.client import Client
-from services.orchestrator.cli.failures import Failed, reported
+from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.cli.sources import Sources
 from shared.ingest import paths
+from shared.ingest.passages import Chunking
+from shared.ingest.reader import OnError
+from shared.ingest.rows import Format
 
 corpus = typer.Typer(help="What is searched.", no_args_is_help=True)
 dataset = typer.Typer(help="What is asked.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="What jobs call it.")]
 From = Annotated[
-    Path, typer.Option("--from", help="A JSONL file, a MATH folder ({train,test}/{subject}/{n}.json), a BEIR folder.")
+    Path,
+    typer.Option("--from", help="JSONL, CSV or Parquet; a MATH, BEIR, AutoRAG or FlashRAG folder; Markdown or text."),
 ]
 SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out lines without text, and count them.")]
-CorpusSplit = Annotated[str, typer.Option("--split", help="Of a MATH folder.")]
-DatasetSplit = Annotated[str, typer.Option("--split", help="Of a MATH or BEIR folder.")]
+OnErrorOption = Annotated[
+    OnError, typer.Option("--on-error", help="skip: leave out lines that cannot be used, name them, and exit with 1.")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="Of a file; auto: as its first bytes say.")]
+Delimiter = Annotated[str | None, typer.Option(help="Of CSV: comma, semicolon or tab; else what splits the header.")]
+CorpusSplit = Annotated[str, typer.Option("--split", help="Of a MATH or FlashRAG folder.")]
+DatasetSplit = Annotated[str, typer.Option("--split", help="Of a MATH, FlashRAG or BEIR folder.")]
+ChunkSize = Annotated[int, typer.Option(min=1, help="Of Markdown and text: characters of a passage.")]
+ChunkOverlap = Annotated[int, typer.Option(min=0, help="Characters that a passage repeats of the one before, at most.")]
 
 
 @corpus.command("create")
 def create_corpus(
-    name: Name, source: From, split: CorpusSplit = "train", skip_empty: SkipEmpty = False, as_json: AsJson = False
+    name: Name,
+    source: From,
+    split: CorpusSplit = "train",
+    format: FormatOption = Format.AUTO,  # noqa: A002
+    delimiter: Delimiter = None,
+    chunk_size: ChunkSize = paths.DEFAULT.size,
+    chunk_overlap: ChunkOverlap = paths.DEFAULT.overlap,
+    skip_empty: SkipEmpty = False,
+    on_error: OnErrorOption = OnError.REJECT,
+    as_json: AsJson = False,
 ) -> None:
     """Upload documents and have them indexed. The same upload again is harmless."""
     with reported(as_json=as_json), Client() as client:
-        made = _upload(client, "/v1/corpora", name, Sources(paths.corpus_lines(source, split=split)), skip_empty)
-        if as_json:
-            print_json(made)
-            return
-        typer.echo(f"corpus {name}: {made['documents']} documents, indexed{_skipped(made)}")
-        typer.echo("  next: mathrag dataset create NAME --from PATH")
+        chunking = Chunking(size=chunk_size, overlap=chunk_overlap)
+        rows = paths.corpus_lines(source, split=split, format=format, delimiter=delimiter, chunking=chunking)
+        made = _upload(client, "/v1/corpora", name, Sources(rows, skip_empty=skip_empty, on_error=on_error))
+        said = f"corpus {name}: {made['documents']} documents, indexed"
+        _report(made, said, "mathrag dataset create NAME --from PATH", as_json)
 
 
 @dataset.command("create")
 def create_dataset(
-    name: Name, source: From, split: DatasetSplit = "test", skip_empty: SkipEmpty = False, as_json: AsJson = False
+    name: Name,
+    source: From,
+    split: DatasetSplit = "test",
+    format: FormatOption = Format.AUTO,  # noqa: A002
+    delimiter: Delimiter = None,
+    skip_empty: SkipEmpty = False,
+    on_error: OnErrorOption = OnError.REJECT,
+    as_json: AsJson = False,
 ) -> None:
     """Upload questions. The same upload again is harmless."""
     with reported(as_json=as_json), Client() as client:
-        made = _upload(client, "/v1/datasets", name, Sources(paths.dataset_lines(source, split=split)), skip_empty)
-        if as_json:
-            print_json(made)
-            return
-        typer.echo(f"dataset {name}: {made['items']} items{_skipped(made)}")
-        typer.echo(f"  next: mathrag job submit --name N --dataset {name} --corpus C --pipeline mathrag-gate --wait")
+        rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter)
+        made = _upload(client, "/v1/datasets", name, Sources(rows, skip_empty=skip_empty, on_error=on_error))
+        said = f"dataset {name}: {made['items']} items{_alternatives(made)}"
+        submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline mathrag-gate --wait"
+        _report(made, said, submit, as_json)
 
 
 @corpus.command("list")
@@ -77,13 +102,36 @@ def _corpus_row(row: Any) -> tuple[object, ...]:
     return row["name"], row["documents"], "yes" if row["indexed"] else "no", row["created_at"][:19]
 
 
-def _upload(client: Client, path: str, name: str, sources: Sources, skip_empty: bool) -> Any:
+def _upload(client: Client, path: str, name: str, sources: Sources) -> Any:
     """Stream from disk; what the server says about a line is said about the file's."""
+    options = {"format": "jsonl", "skip_empty": str(sources.skip_empty).lower(), "on_error": sources.on_error.value}
     try:
-        return client.upload(path, sources, name=name, skip_empty=str(skip_empty).lower())
+        made = client.upload(path, sources, name=name, **options)
     except Failed as failed:
-        raise Failed(failed.kind, sources.translate(failed.message), failed.hint) from failed
+        hint = sources.translate(failed.hint) if failed.hint else None
+        raise Failed(failed.kind, sources.translate(failed.message), hint) from failed
+    return sources.complete(made)
+
+
+def _report(made: Any, said: str, following: str, as_json: bool) -> None:
+    """Say what was stored and what was not; exit with a finding where lines were rejected."""
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(f"{said}{_skipped(made)}")
+        for line in made["rejected_lines"]:
+            typer.echo(f"  rejected: {line['source']}, line {line['line']}: {line['message']}", err=True)
+        if made["rejected"]:
+            typer.echo(f"{made['rejected']} lines were rejected", err=True)
+        typer.echo(f"  next: {following}")
+    if made["rejected"]:
+        raise typer.Exit(Exit.FINDING)
 
 
 def _skipped(made: Any) -> str:
     return f" ({made['skipped']} empty lines left out)" if made["skipped"] else ""
+
+
+def _alternatives(made: Any) -> str:
+    several = made["alternatives"]
+    return f" ({several} with several expected answers: the first of each is graded against)" if several else ""

@@ -1,0 +1,98 @@
+"""Names of the fields that the known layouts use, and the values under them; a wrong type is a `Defect`."""
+
+from typing import Any
+
+from shared.ingest.lines import Defect, Fields, name
+
+IDS = ("custom_id", "_id", "id", "unique_id", "doc_id", "qid")
+QUESTIONS = ("question", "problem", "query", "user_input")
+"""AutoRAG says `query`, ragas `user_input`, MATH `problem`."""
+PASSAGES = ("text", "contents")
+"""BEIR says `text`, for its queries too; FlashRAG and AutoRAG `contents`."""
+REFERENCES = ("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths")
+"""Can only be what was expected: FlashRAG, AutoRAG, ragas and older ragas."""
+ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden")
+RETRIEVED = ("contexts", "retrieved_contexts")
+"""What a system retrieved: an `answer` beside it may be that system's."""
+GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids")
+SUBJECTS = ("subject", "type", "topic")
+METAS = ("meta", "metadata")
+OTHERS = ("solution", "title", "level")
+KNOWN = frozenset(
+    (*IDS, *QUESTIONS, *PASSAGES, *REFERENCES, *ANSWERS, *RETRIEVED, *GOLD_DOCUMENTS, *SUBJECTS, *METAS, *OTHERS)
+)
+"""Every name that means something; all other fields are left alone."""
+NESTED = frozenset((*REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
+"""May hold lists or objects: in a table cell they are written as JSON."""
+
+
+def first(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """The first of `names` that the object has with a value other than null."""
+    for each in names:
+        if fields.get(each) is not None:
+            return each
+    return None
+
+
+def only(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """The one of `names` that the object has with a value other than null.
+
+    Raises:
+        Defect: it has two, and they differ.
+    """
+    found = None
+    for each in names:
+        value = fields.get(each)
+        if value is None:
+            continue
+        if found is not None and fields[found] != value:
+            raise Defect(f"has both `{found}` and `{each}`, and they differ; keep the one that is meant")
+        found = found or each
+    return found
+
+
+def text(fields: Fields, field: str) -> str:
+    """The string in `field`.
+
+    Raises:
+        Defect: it is not a string.
+    """
+    value = fields[field]
+    if not isinstance(value, str):
+        raise Defect(f"`{field}` is {name(value)}; write it as a string")
+    return value
+
+
+def scalar(value: Any, field: str) -> str:
+    """A string or number found in `field`, as text ("5" for 5); blanks around it are dropped.
+
+    Raises:
+        Defect: it is neither, or it is empty.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
+    found = str(value).strip()
+    if not found:
+        raise Defect(f"`{field}` is empty; give it a value or leave the field out")
+    return found
+
+
+def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """The line's id from the first of `names` that it has, or None."""
+    field = first(fields, names)
+    return None if field is None else scalar(fields[field], field)
+
+
+def label(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """A subject or level as text; absent and blank are None."""
+    field = first(fields, names)
+    return None if field is None or fields[field] == "" else scalar(fields[field], field)
+
+
+def level(fields: Fields) -> str | None:
+    """The difficulty as text: "5" for 5 and for "Level 5"; "Level ?" is None."""
+    value = label(fields, ("level",))
+    if value is None:
+        return None
+    value = value.removeprefix("Level").strip()
+    return None if value in ("", "?") else value
