@@ -16,7 +16,7 @@ from shared.errors import Invalid, NotFound
 from shared.pipelines import registry
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.provenance.code import accepting
-from shared.runtime import ending, models
+from shared.runtime import admission, ending, models
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
 from shared.settings import Settings
@@ -72,6 +72,7 @@ async def submit_once(
     Raises:
         NotFound: no such dataset or corpus.
         Invalid: a field cannot be used; the message names it.
+        TooLarge, TooMany: more than the operator allows.
         IdempotencyMismatch, InProgress: see `idempotency.once`.
     """
     async with database.transaction() as connection:
@@ -86,6 +87,7 @@ async def _insert(connection: AsyncConnection, settings: Settings, submission: S
     """The job and its first samples; the operator's default models fill the roles that it does not name."""
     pipeline = _pipeline(submission.pipeline)
     dataset, items = await _dataset(connection, submission.dataset)
+    await admission.admit(connection, settings.limits, items=items, repeats=submission.repeats)
     corpus = await _corpus(connection, submission.corpus)
     pins = await _pins(connection, submission, corpus, settings.roles)
     _probe(submission, pins)
