@@ -12,13 +12,16 @@ from redis.asyncio import Redis
 
 from services.orchestrator.access.headers import SecurityHeaders
 from services.orchestrator.access.identity import Identity
+from services.orchestrator.access.keyring import Keyring
 from services.orchestrator.access.limits import UPLOADS, AtOnce
 from services.orchestrator.access.scopes import authorised
 from services.orchestrator.api import (
     catalog,
+    chat,
     corpora,
     datasets,
     events,
+    experiments,
     gpus,
     health,
     jobs,
@@ -26,6 +29,8 @@ from services.orchestrator.api import (
     openapi,
     problems,
     provenance,
+    reference,
+    search,
 )
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.job_spans import JobSpans
@@ -83,10 +88,13 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         version="1",
         summary="Batches of questions answered with retrieval-augmented generation, measured honestly.",
         lifespan=lifespan,
+        openapi_url=None,
         dependencies=[Depends(authorised)],
         telemetry=traces.server(),
     )
-    for part in (corpora, datasets, jobs, events, provenance, gpus, catalog, health):
+    for part in (
+        corpora, datasets, jobs, events, provenance, search, chat, experiments, gpus, catalog, health, reference,
+    ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)
     if settings.telemetry.metrics:
@@ -100,7 +108,7 @@ def _protect(app: FastAPI, settings: Settings) -> None:
     """What a request passes on its way to a route, from the inside out."""
     required = keys_required(settings)
     app.add_middleware(AtOnce, limits=settings.limits)
-    app.add_middleware(Identity, keys_required=required)
+    app.add_middleware(Identity, keyring=Keyring() if required else None)
     app.add_middleware(Bodies, most=settings.limits.body_bytes, hint="see `limits.body_bytes`", streams=UPLOADS)
     if not required:
         app.add_middleware(Browsers, hosts=(settings.host, *settings.access.hosts))

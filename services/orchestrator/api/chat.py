@@ -1,0 +1,191 @@
+"""`POST /v1/chat`: one question, answered as every other one is: by a job, of one sample, that somebody waits for."""
+
+import uuid
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import text
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.search import Name, Question
+from services.orchestrator.api.submissions import params_of
+from services.orchestrator.reports.work import work
+from shared.contracts.calls import Generated
+from shared.contracts.samples import Item
+from shared.lease import residencies
+from shared.runtime import online
+from shared.runtime.jobs import Jobs
+from shared.runtime.price import Price, price
+from shared.runtime.submit import Submission, submit
+from shared.storage import documents, jobs, provenance
+
+router = APIRouter(prefix="/v1", tags=["chat"])
+LONGEST_WAIT_S = 60.0
+POLL_S = "1"
+# Loads of models that answered this job's own calls, wanted since it was asked.
+LOADS = text("""
+    SELECT count(*) FROM (
+        SELECT DISTINCT a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+        JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id AND a.accepted
+        JOIN jobs j ON j.id = s.job_id JOIN residencies r ON r.epoch = a.epoch AND r.wanted_at >= j.created_at
+        WHERE s.job_id = :job) loads""")
+
+EXAMPLE: dict[str, Any] = {"question": "What is $2+3$?", "corpus": "math", "wait_s": 30}
+PRICE: dict[str, Any] = {"loads": 1, "load_s": 0.42, "calls": {"retrieve": 2, "generate": 1}, "calls_before": 0}
+ANSWER: dict[str, Any] = {
+    "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "url": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
+    "state": "completed", "reason": None, "pipeline": "hybrid", "price": PRICE,
+    "cost": {"loads": 1, "calls_made": {"retrieve": 2, "generate": 1}, "calls_reused": {"retrieve": 0, "generate": 0}},
+    "answer": "5", "extraction": "ok", "truncated": False, "text": "So it is $\\boxed{5}$.",
+    "context": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
+                 "truncated": False}],
+}  # fmt: skip
+LATER: dict[str, Any] = {
+    **ANSWER, "state": "running", "cost": None, "answer": None, "extraction": None, "text": None, "context": [],
+}  # fmt: skip
+
+
+class ChatRequest(BaseModel):
+    """A question, and how it is to be answered."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": EXAMPLE})
+
+    question: Question
+    corpus: Name | None = None
+    pipeline: str | None = None
+    """`hybrid` where there is a corpus, else `closed-book`."""
+    params: dict[str, Any] = {}
+    """As a job's."""
+    models: dict[str, str] = {}
+    """Model names by role, as a job's."""
+    wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 30.0
+    """Longest wait for the answer; after it the job goes on, and can be polled."""
+
+    def submission(self) -> Submission:
+        """The job that answers it.
+
+        Raises:
+            Invalid: a parameter cannot be used; the message names it.
+        """
+        return Submission(
+            name="chat",
+            dataset=online.dataset_name(self.question),
+            corpus=self.corpus,
+            pipeline=self.pipeline or ("hybrid" if self.corpus else "closed-book"),
+            params=params_of(self.params),
+            models=self.models,
+            rank=online.RANK,
+            online=True,
+        )
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What it really took."""
+
+    loads: int
+    """Models that were loaded since it was asked, and answered it."""
+    calls_made: dict[str, int]
+    calls_reused: dict[str, int]
+    """By role: an earlier question or job had asked the same."""
+
+
+class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer, or the job that will have it."""
+
+    job: uuid.UUID
+    url: str
+    """Of the job; `/samples/0` below it is the whole provenance."""
+    state: str
+    """Of the job; what follows is there once it has ended."""
+    reason: str | None
+    """Why there is no answer."""
+    pipeline: str
+    price: Price
+    """Stated before it ran."""
+    cost: Cost | None = None
+    answer: str | None = None
+    """What the text gives as its result, in `\\boxed{}`."""
+    extraction: str | None = None
+    truncated: bool = False
+    text: str | None = None
+    """All that the generator wrote."""
+    context: list[documents.Shown] = []
+    """The documents that it was shown, in order."""
+
+
+@router.post(
+    "/chat", summary="Ask one question",
+    responses={**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)},
+)  # fmt: skip
+async def chat(request: ChatRequest, held: Held) -> Response:
+    """200 with the answer if it is there within `wait_s`, else 202 and the job's `Location`; the job goes on then.
+
+    Its calls are claimed before those of batches, but the resident model is not unloaded for it while it has work:
+    `price.calls_before` says how much. The same question again costs nothing.
+    """
+    resident, submission = await _resident(held), request.submission()
+    await online.provide(held.database, request.question)
+    job = await submit(held.database, held.settings, submission)
+    stated = await _price(held, job, resident, request.question)
+    held.wake()
+    await online.wait(held.database, job, request.wait_s)
+    answer = await _answer(held, job, stated, request.corpus)
+    if answer.state in jobs.TERMINAL:
+        return json(answer)
+    return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
+
+
+async def _resident(held: Resources) -> tuple[int, ...]:
+    async with held.database.transaction() as connection:
+        newest = await residencies.newest(connection, held.settings.device.id)
+    return newest.models if newest is not None and newest.state == "open" else ()
+
+
+async def _price(held: Resources, job: uuid.UUID, resident: tuple[int, ...], question: str) -> Price:
+    async with held.database.transaction() as connection:
+        row = await jobs.resolve(connection, str(job))
+        spec = (await Jobs().load(connection, {row}, set()))[row]
+        return await price(connection, held.settings.device.id, resident, spec, Item(ordinal=0, question=question))
+
+
+async def _answer(held: Resources, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
+    job = await jobs.get(held.database, str(public_id))
+    answer = await _answered(held, public_id, corpus) if job.state == "completed" else {}
+    return ChatAnswer(
+        job=job.id,
+        url=f"/v1/jobs/{job.id}",
+        state=job.state,
+        pipeline=job.pipeline,
+        price=stated,
+        cost=await _cost(held, public_id) if job.ended else None,
+        **{"reason": job.reason, **answer},
+    )
+
+
+async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
+    """How the job's only sample ended."""
+    sample = await provenance.provenance(held.database, str(public_id), 0)
+    if sample.outcome is None:
+        return {"reason": f"{sample.failure}: {sample.detail}"}
+    replies = [step.attempt.reply for step in sample.steps if step.attempt is not None]
+    texts = [reply.text for reply in replies if isinstance(reply, Generated)]
+    async with held.database.transaction() as connection:
+        shown = await documents.shown(connection, corpus, sample.outcome.context)
+    return {
+        "answer": sample.outcome.answer,
+        "extraction": sample.outcome.extraction.value,
+        "truncated": sample.outcome.truncated,
+        "text": texts[-1] if texts else None,
+        "context": [shown[document] for document in sample.outcome.context],
+    }
+
+
+async def _cost(held: Resources, public_id: uuid.UUID) -> Cost:
+    async with held.database.snapshot() as connection:
+        job = await jobs.resolve(connection, str(public_id))
+        counted = await work(connection, job)
+        loads = (await connection.execute(LOADS, {"job": job})).scalar_one()
+    return Cost(loads=loads, calls_made=counted.calls_made, calls_reused=counted.calls_reused)

@@ -1,0 +1,71 @@
+"""How each operation may refuse, on one page, with an example of every kind of problem."""
+
+from shared import errors
+from shared.errors import MathragError
+
+BEHIND_KEYS = (401, 403)
+"""Where the operator asks for keys."""
+OUR_FAULT = (500, 503)
+
+REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
+    ("GET", "/healthz"): (),
+    ("GET", "/readyz"): (),
+    ("GET", "/metrics"): (),
+    ("GET", "/v1/pipelines"): (),
+    ("GET", "/v1/models"): (),
+    ("GET", "/v1/corpora"): (400, 422),
+    ("POST", "/v1/corpora"): (409, 422, 429),
+    ("GET", "/v1/corpora/{name}"): (404,),
+    ("GET", "/v1/datasets"): (400, 422),
+    ("POST", "/v1/datasets"): (409, 422, 429),
+    ("GET", "/v1/datasets/{name}"): (404,),
+    ("GET", "/v1/jobs"): (400, 422),
+    ("POST", "/v1/jobs"): (400, 404, 409, 422, 429),
+    ("GET", "/v1/jobs/{job}"): (400, 404, 409),
+    ("PATCH", "/v1/jobs/{job}"): (400, 404, 409, 412, 422, 428),
+    ("POST", "/v1/jobs/{job}/cancel"): (400, 404, 409, 412),
+    ("POST", "/v1/jobs/{job}/pause"): (400, 404, 409, 412),
+    ("POST", "/v1/jobs/{job}/resume"): (400, 404, 409, 412),
+    ("POST", "/v1/jobs/{job}/requeue"): (400, 404, 409, 422, 429),
+    ("GET", "/v1/jobs/{job}/events"): (400, 404, 409, 429),
+    ("GET", "/v1/jobs/{job}/results"): (404, 409, 422),
+    ("GET", "/v1/jobs/{job}/provenance"): (404, 409, 422),
+    ("GET", "/v1/jobs/{job}/samples"): (400, 404, 409, 422),
+    ("GET", "/v1/jobs/{job}/samples/{index}"): (404, 409, 422),
+    ("GET", "/v1/jobs/{job}/report"): (404, 409),
+    ("GET", "/v1/jobs/{job}/audit"): (404, 409),
+    ("POST", "/v1/search"): (404, 422),
+    ("POST", "/v1/chat"): (404, 422, 429),
+    ("GET", "/v1/experiments"): (501,),
+    ("POST", "/v1/experiments"): (501,),
+    ("GET", "/v1/gpus"): (),
+    ("GET", "/v1/gpus/{device}"): (404, 422),
+    ("POST", "/v1/gpus/{device}/drain"): (404, 422),
+    ("POST", "/v1/gpus/{device}/release"): (404, 422),
+}
+"""Besides those that every operation has: 413, 500, 503, and with keys 401 and 403."""
+
+EXAMPLES: dict[int, MathragError] = {
+    error.status: error
+    for error in (
+        errors.BadRequest("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or none"),
+        errors.Unauthorized("an API key is needed", hint="send `Authorization: Bearer KEY`"),
+        errors.Forbidden("this API key lacks the scope 'operate'", hint="mathrag key create NAME --scope operate"),
+        errors.NotFound("there is none of this name", hint="the list has all that there are"),
+        errors.Conflict("the name is taken, or the state does not allow it", hint="choose another name"),
+        errors.PreconditionFailed("the job has version 4, you saw 3", hint="GET it again"),
+        errors.TooLarge("a request must declare its length", hint="see `limits.body_bytes`"),
+        errors.Invalid("`params.gate.tua`: there is no such field", hint="fields of `params.gate`: items, tau, …"),
+        errors.PreconditionRequired("`If-Match`: is needed here", hint="send the ETag of the job as you saw it, or *"),
+        errors.TooMany("as many are running as the operator allows", hint="wait until one of them ends"),
+        errors.MathragError("something went wrong that should not", hint="the orchestrator's log says where"),
+        errors.NotImplementedYet("experiments are reserved for a later version", hint="submit one job each"),
+        errors.Unavailable("a service that is needed does not answer", hint="see GET /readyz"),
+    )
+}  # fmt: skip
+
+
+def of(method: str, path: str) -> tuple[int, ...]:
+    """Statuses of the problems that this operation may answer with."""
+    always = (413, *OUR_FAULT, *(() if path == "/healthz" else BEHIND_KEYS))
+    return tuple(sorted({*always, *REFUSALS[method, path]}))

@@ -1,0 +1,113 @@
+"""What one question will cost: its pipeline is run dry, on made-up replies, and its calls are held against the device.
+
+Made-up searches find nothing twice, so a pipeline without loops makes no more calls than this.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.calls import (
+    Call,
+    Generate,
+    Generated,
+    Grade,
+    Graded,
+    Judge,
+    Rated,
+    Reply,
+    Rerank,
+    Retrieve,
+    Retrieved,
+    Scored,
+)
+from shared.contracts.documents import Document, Hit
+from shared.contracts.samples import Item
+from shared.pipelines import registry
+from shared.runtime.binding import Bound, bind
+from shared.runtime.jobs import JobSpec
+from shared.runtime.replay import Replay
+
+MOST_ROUNDS = 100
+LEASED = text("SELECT id FROM models WHERE id = ANY(:ids) AND needs_lease")
+WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
+LAST_LOADS = text("""
+    SELECT DISTINCT ON (s.model) s.model, s.seconds
+    FROM (SELECT epoch, servers FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 200) r
+    CROSS JOIN LATERAL jsonb_to_recordset(r.servers) s(model integer, seconds double precision)
+    ORDER BY s.model, r.epoch DESC""")
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What a question costs at most, as the device stood when it was asked."""
+
+    loads: int
+    """Models that must be loaded, if nothing else happens on the device."""
+    load_s: float | None
+    """What their last loads took, added up; null: one of them was never loaded here."""
+    calls: dict[str, int]
+    """By role; those whose replies are there already are not made again."""
+    calls_before: int
+    """Model calls that were in the queue already: the resident model's come first."""
+
+
+async def price(connection: AsyncConnection, device: str, resident: Sequence[int], job: JobSpec, item: Item) -> Price:
+    """The price of `item` under `job`, on a device that holds `resident`."""
+    rounds = list(_rounds(job, item))
+    calls = {bound.key: bound for round_ in rounds for bound in round_}
+    ids = sorted({bound.model_id for bound in calls.values()})
+    leased = set((await connection.execute(LEASED, {"ids": ids})).scalars())
+    loads = _loads([{bound.model_id for bound in round_} & leased for round_ in rounds], set(resident))
+    seconds = {row.model: row.seconds for row in await connection.execute(LAST_LOADS, {"device": device})}
+    return Price(
+        loads=len(loads),
+        load_s=round(sum(seconds[model] for model in loads), 3) if seconds.keys() >= set(loads) else None,
+        calls=dict(Counter(bound.role for bound in calls.values())),
+        calls_before=(await connection.execute(WAITING)).scalar_one(),
+    )
+
+
+def _loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
+    """Models in the order of their loads, where whatever a round lacks takes the place of what was there."""
+    loads: list[int] = []
+    for needed in rounds:
+        if missing := sorted(needed - resident):
+            loads += missing
+            resident = needed
+    return loads
+
+
+def _rounds(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
+    """The calls that wait for each other's replies, round by round: the calibration's, then the sample's."""
+    library: dict[str, Document] = defaultdict(lambda: Document(problem="", text=""))
+    if registry.get(job.pipeline).prepare is not None:
+        prepare = job.prepare([item], library)
+        yield from _run(job, prepare)
+        job = msgspec.structs.replace(job, prepared=prepare.result)
+    yield from _run(job, job.start(item, 0, library))
+
+
+def _run(job: JobSpec, replay: Replay[Any]) -> Iterator[list[Bound]]:
+    while replay.calls and replay.position < MOST_ROUNDS:
+        yield [bind(call, job.binding, 0) for call in replay.calls]
+        replay.answer([_made_up(call) for call in replay.calls])
+
+
+def _made_up(call: Call) -> Reply:
+    match call:
+        case Retrieve():
+            found = (hashlib.sha256(f"{call.index} {rank}".encode()).hexdigest() for rank in range(1, call.k + 1))
+            return Retrieved(hits=tuple(Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(found, 1)))
+        case Rerank():
+            return Scored(scores=tuple(0.0 for _ in call.documents))
+        case Judge():
+            return Rated(rating=3, text="[[3]]")
+        case Generate():
+            return Generated(text="")
+        case Grade():
+            return Graded(math_verify=None, strict=False)

@@ -1,0 +1,255 @@
+"""`POST /v1/chat`: one question is a job like every other, with its price stated before and its cost after."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.audit import check
+from shared.lease import residencies
+from shared.runtime import online
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+
+pytestmark = pytest.mark.anyio
+
+QUESTION = "What is 3 plus 4?"
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The API over a furnished database."""
+    await scene.furnish(database, 1)
+    async with serving(database, redis_url) as api:
+        yield api
+
+
+async def ask(api: Api, status: int, **fields: Any) -> Any:
+    """A question."""
+    reply = await api.http.post("/v1/chat", json={"question": QUESTION, "wait_s": 0, **fields})
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+@asynccontextmanager
+async def answering(database: Database) -> AsyncIterator[None]:
+    """Scripted workers that run whatever comes, during epoch 1, until the block ends."""
+
+    async def work() -> None:
+        while True:
+            if await scene.scalar(database, "SELECT count(*) FROM jobs WHERE ended_at IS NULL"):
+                await finished(database)
+            await asyncio.sleep(0.01)
+
+    working = asyncio.create_task(work())
+    yield
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+@contextmanager
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A waiting request looks again at once."""
+    with monkeypatch.context() as patch:
+        patch.setattr(online, "LONGEST_PAUSE_S", 0.01)
+        yield
+
+
+async def hold(database: Database, name: str, *, load_s: float = 0.25) -> None:
+    """A residency of one model, that took this long to load."""
+    async with database.transaction() as connection:
+        newest = await residencies.newest(connection, "cpu:0")
+        model = await scene.model(database, name)
+        epoch = await residencies.want(connection, "cpu:0", newest.epoch if newest else 0, [model], "test")
+        assert epoch is not None
+        await residencies.started(connection, epoch, {"model": model, "seconds": load_s})
+        if newest is not None:
+            await residencies.move(connection, newest.epoch, "closed", datetime.now(UTC), "test")
+        await residencies.move(connection, epoch, "open", datetime.now(UTC))
+
+
+async def test_an_answer_that_comes_in_time_is_the_reply(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its text, its context, and the job that holds all of its provenance; and the job audits clean."""
+    with no_pause(monkeypatch):
+        async with answering(database):
+            answer = await ask(api, 200, corpus="docs", wait_s=60)
+    assert (answer["state"], answer["pipeline"], answer["extraction"]) == ("completed", "hybrid", "ok")
+    assert answer["text"] == f"so \\boxed{{{answer['answer']}}}"
+    (document,) = answer["context"]
+    assert document["text"] in [each.text for each in scene.DOCUMENTS]
+    assert answer["cost"]["calls_made"] == {"retrieve": 2, "generate": 1}
+    assert answer["url"] == f"/v1/jobs/{answer['job']}"
+    sample = await api.get(f"{answer['url']}/samples/0")
+    assert sample["question"] == QUESTION
+    assert await check(database, (await api.get(answer["url"]))["id"]) == []
+
+
+async def test_an_answer_that_is_late_is_a_job_to_poll(api: Api, database: Database) -> None:
+    """202 with its place; it goes on, and the scheduler knows."""
+    reply = await api.http.post("/v1/chat", json={"question": QUESTION, "wait_s": 0})
+    answer = reply.json()
+    assert (reply.status_code, reply.headers["location"]) == (202, f"/v1/jobs/{answer['job']}")
+    assert (answer["state"], answer["answer"], answer["cost"]) == ("running", None, None)
+    assert api.woken == 1
+    await finished(database)
+    assert (await api.get(reply.headers["location"]))["state"] == "completed"
+
+
+async def test_the_same_question_again_makes_no_call(api: Api, database: Database) -> None:
+    """It shares the dataset and every reply; what was made up for the first is reused for the second."""
+    await ask(api, 202, corpus="docs")
+    await finished(database)
+    await ask(api, 202, corpus="docs")
+    await finished(database)
+    third = await ask(api, 202, corpus="docs")
+    await finished(database)
+    assert await scene.scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
+    report = await api.get(f"/v1/jobs/{third['job']}/report")
+    assert (report["model_calls"], report["calls_reused"]) == (0, {"retrieve": 2, "generate": 1})
+
+
+async def test_it_is_in_no_list(api: Api) -> None:
+    """Neither the job nor the dataset, which no upload can be in the way of."""
+    await ask(api, 202)
+    assert (await api.get("/v1/jobs"))["data"] == []
+    assert [each["name"] for each in (await api.get("/v1/datasets"))["data"]] == ["items"]
+    assert (await api.upload("datasets", online.dataset_name(QUESTION), [{"question": "x"}])).status_code == 422
+
+
+async def test_without_a_corpus_it_is_answered_from_memory(api: Api) -> None:
+    """closed-book; a pipeline that searches is refused, with the field."""
+    assert (await ask(api, 202))["pipeline"] == "closed-book"
+    assert "`corpus`" in (await ask(api, 422, pipeline="dense"))["detail"]
+
+
+async def test_its_calls_come_before_those_of_a_batch(api: Api, database: Database) -> None:
+    """Of the same model."""
+    await api.job("closed-book")
+    await scene.advance(database)
+    await ask(api, 202)
+    await scene.advance(database)
+    claim = await scene.claim(database, 1)
+    assert claim is not None
+    assert b"3 plus 4" in claim.calls[0].request
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "resident", "loads", "load_s", "calls"),
+    [
+        ("closed-book", "a-generator", 0, 0.0, {"generate": 1}),
+        ("closed-book", "a-judge", 1, None, {"generate": 1}),
+        ("hybrid", "a-generator", 0, 0.0, {"retrieve": 2, "generate": 1}),
+        ("mathrag-gate", "a-judge", 1, None, {"retrieve": 2, "judge": 10, "generate": 1}),
+        ("mathrag-gate", "a-generator", 2, None, {"retrieve": 2, "judge": 10, "generate": 1}),
+    ],
+)
+async def test_the_price_is_stated_before(
+    api: Api, database: Database, pipeline: str, resident: str, loads: int, load_s: float | None, calls: dict[str, int]
+) -> None:
+    """From what is resident and what the pipeline asks for, run dry; without a measured load nothing is predicted."""
+    await hold(database, resident)
+    price = (await ask(api, 202, pipeline=pipeline, corpus="docs"))["price"]
+    assert price == {"loads": loads, "load_s": load_s, "calls": calls, "calls_before": 0}
+
+
+async def test_the_price_knows_what_loads_took_and_what_waits_before(api: Api, database: Database) -> None:
+    """The newest load of each model counts; a batch's calls are counted, too."""
+    await hold(database, "a-generator", load_s=9.0)
+    await hold(database, "a-generator", load_s=1.5)
+    await hold(database, "a-judge", load_s=0.25)
+    await scene.add_dataset(database, 7, "batch")
+    await api.job("closed-book", dataset="batch")
+    await scene.advance(database)
+    assert (await ask(api, 202))["price"] == {"loads": 1, "load_s": 1.5, "calls": {"generate": 1}, "calls_before": 7}
+
+
+async def test_a_price_for_an_unused_device(api: Api) -> None:
+    """Everything must be loaded."""
+    price = (await ask(api, 202, pipeline="mathrag-gate", corpus="docs"))["price"]
+    assert (price["loads"], price["load_s"]) == (2, None)
+
+
+async def test_the_cost_keeps_to_the_price_and_the_gate_asks_the_judge(api: Api, database: Database) -> None:
+    """One question has too few pairs to trust the rules; what its calibration rated is not rated again."""
+    stated = (await ask(api, 202, pipeline="mathrag-gate", corpus="docs"))["price"]
+    await finished(database)
+    (job,) = await scene.rows(database, "SELECT public_id::text FROM jobs")
+    gate = (await api.get(f"/v1/jobs/{job[0]}"))["gate"]
+    assert gate["strategy"] == "judge"
+    assert "fewer than" in gate["reason"]
+    made = (await api.get(f"/v1/jobs/{job[0]}/report"))["calls_made"]
+    assert made.keys() == stated["calls"].keys()
+    assert all(made[role] <= stated["calls"][role] for role in made)
+
+
+async def test_loads_are_counted_if_they_came_after_the_question(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that was there already was not loaded for it."""
+    await hold(database, "a-generator")
+    await scene.run_sql(database, "UPDATE residencies SET epoch = 1")  # in which `answering` answers
+    with no_pause(monkeypatch):
+        async with answering(database):
+            answer = await ask(api, 200, wait_s=60)
+            assert answer["cost"] == {"loads": 0, "calls_made": {"generate": 1}, "calls_reused": {"generate": 0}}
+            await scene.run_sql(database, "UPDATE residencies SET wanted_at = now() + interval '1 hour'")
+            later = await ask(api, 200, wait_s=60, question="And 5 plus 6?")
+    assert later["cost"]["loads"] == 1
+
+
+async def test_a_question_that_fails_says_why(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200: it has ended, and this is how."""
+
+    def broken(*_: object) -> Any:
+        raise RuntimeError("no such luck")
+        yield
+
+    scene.install(monkeypatch, "broken", broken)  # type: ignore[arg-type]
+    with no_pause(monkeypatch):
+        async with answering(database):
+            refused = await api.http.post("/v1/chat", json={"question": QUESTION, "pipeline": "broken", "wait_s": 60})
+    answer = refused.json()
+    assert (refused.status_code, answer["answer"]) == (200, None)
+    assert "no such luck" in answer["reason"]
+
+
+async def test_waiting_holds_no_connection(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many may wait at once on a few connections."""
+    held = []
+    pause = asyncio.sleep
+
+    async def observed(seconds: float) -> None:
+        held.append(database.engine.pool.checkedout())  # type: ignore[attr-defined]
+        await pause(0)
+
+    monkeypatch.setattr(online.asyncio, "sleep", observed)
+    await ask(api, 202, wait_s=0.2)
+    assert held
+    assert set(held) == {0}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"wait_s": 61}, "`wait_s`"),
+        ({"question": ""}, "`question`"),
+        ({"params": {"gate": {"tua": 1}}}, "`params.gate.tua`"),
+        ({"pipeline": "nothing"}, "no pipeline 'nothing'"),
+        ({"models": {"generate": "nothing"}}, "`models.generate`"),
+        ({"repeats": 2}, "`repeats`"),
+    ],
+)
+async def test_what_cannot_be_asked_is_named(api: Api, change: dict[str, Any], words: str) -> None:
+    """As for a job."""
+    assert words in (await ask(api, 422, **change))["detail"]
+
+
+async def test_an_unknown_corpus_is_not_found(api: Api) -> None:
+    """404."""
+    assert "no corpus" in (await ask(api, 404, corpus="nothing"))["detail"]

@@ -1,0 +1,144 @@
+"""`POST /v1/search`: what the retriever finds, fused as the pipelines do, shown with the corpus's own ids."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from shared.rag.fusion import rrf
+from shared.storage.database import Database
+from shared.storage.documents import LONGEST_TEXT
+from tests.integration import scene
+from tests.integration.api import Api, serving
+
+pytestmark = pytest.mark.anyio
+
+HASHES = [document.hash for document in scene.DOCUMENTS]
+
+
+class Retriever:
+    """Finds the same documents for every question: `dense` upwards, `sparse` downwards."""
+
+    def __init__(self, indexes: dict[int, list[str]]) -> None:
+        self.indexes = indexes
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        """One request."""
+        assert request.url.path == "/search"
+        self.asked += json.loads(request.content)["searches"]
+        return httpx2.Response(200, json=[self._reply(search) for search in json.loads(request.content)["searches"]])
+
+    def _reply(self, search: dict[str, Any]) -> dict[str, Any]:
+        found = self.indexes[search["index"]][: search["k"]]
+        hits = [{"document": hash_, "rank": n, "score": 1 / n} for n, hash_ in enumerate(found, 1)]
+        return {"type": "retrieved", "hits": hits, "duplicates": [HASHES[-1]]}
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The API over a corpus whose documents have ids, and a retriever that knows its indexes."""
+    await scene.furnish(database, 1)
+    await scene.run_sql(
+        database,
+        "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash)"
+        " SELECT c.id, u.n, 'doc-' || u.n, u.hash FROM corpora c, unnest(CAST(:hashes AS bytea[])) WITH ORDINALITY"
+        " u(hash, n)",
+        hashes=[bytes.fromhex(hash_) for hash_ in HASHES],
+    )
+    ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
+    async with serving(database, redis_url) as api:
+        api.other = Retriever({int(str(dense)): HASHES, int(str(sparse)): HASHES[::-1]})
+        yield api
+
+
+async def search(api: Api, **fields: Any) -> Any:
+    """A search that is answered."""
+    reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs", **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+@pytest.mark.parametrize(("mode", "order"), [("dense", HASHES), ("sparse", HASHES[::-1])])
+async def test_one_index_is_shown_as_it_answers(api: Api, mode: str, order: list[str]) -> None:
+    """Ranks, scores, ids and texts, best first; the other index is not asked."""
+    found = await search(api, mode=mode, k=3)
+    assert (found["corpus"], found["mode"], found["duplicates"]) == ("docs", mode, [HASHES[-1]])
+    assert [hit["hash"] for hit in found["hits"]] == order[:3]
+    first = found["hits"][0]
+    number = HASHES.index(order[0])
+    assert (first["id"], first["rank"], first["score"]) == (f"doc-{number + 1}", 1, 1.0)
+    assert (first["problem"], first["text"]) == (scene.DOCUMENTS[number].problem, scene.DOCUMENTS[number].text)
+    other = "sparse" if mode == "dense" else "dense"
+    assert (first[f"{mode}_rank"], first[f"{other}_rank"]) == (1, None)
+    assert len(api.asked) == 1
+
+
+async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
+    """By reciprocal rank, in one request to the retriever."""
+    found = await search(api, k=4)
+    expected = rrf([HASHES[:4], HASHES[::-1][:4]])[:4]
+    assert [(hit["hash"], hit["score"]) for hit in found["hits"]] == [(hash_, score) for hash_, score in expected]
+    assert [hit["rank"] for hit in found["hits"]] == [1, 2, 3, 4]
+    assert len(api.asked) == 1
+    assert found["duplicates"] == [HASHES[-1]]
+
+
+async def test_nothing_is_stored(api: Api, database: Database) -> None:
+    """No job, no call."""
+    await search(api)
+    assert await scene.rows(database, "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM calls)") == [(0, 0)]
+
+
+async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner_url: str) -> None:
+    """An answer stays small, whatever the documents are."""
+    owner = Database(owner_url, pinned=False)
+    await scene.run_sql(owner, "ALTER TABLE documents DISABLE TRIGGER append_only")
+    await scene.run_sql(owner, "UPDATE documents SET body = repeat('x', :n)", n=LONGEST_TEXT + 1)
+    await scene.run_sql(owner, "ALTER TABLE documents ENABLE TRIGGER append_only")
+    await owner.close()
+    found = await search(api, mode="dense", k=1)
+    assert (len(found["hits"][0]["text"]), found["hits"][0]["truncated"]) == (LONGEST_TEXT, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"corpus": "nothing"}, 404, "no corpus 'nothing'"),
+        ({"k": 101}, 422, "`k`"),
+        ({"k": 0}, 422, "`k`"),
+        ({"mode": "fuzzy"}, 422, "`mode`"),
+        ({"question": ""}, 422, "`question`"),
+        ({"question": "a\0b"}, 422, "`question`"),
+        ({"top": 3}, 422, "`top`"),
+    ],
+)
+async def test_what_cannot_be_searched_is_named(api: Api, change: dict[str, Any], status: int, words: str) -> None:
+    """Before the retriever is asked."""
+    reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs", **change})
+    assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
+    assert api.asked == []
+
+
+async def test_a_corpus_whose_indexes_are_not_built_is_unavailable(api: Api, database: Database) -> None:
+    """It is there, and cannot be searched yet."""
+    await scene.run_sql(database, "UPDATE indexes SET state = 'building' WHERE kind = 'sparse'")
+    reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
+    assert (reply.status_code, reply.json()["type"]) == (503, "urn:mathrag:unavailable")
+
+
+def _refused(_: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("refused")
+
+
+@pytest.mark.parametrize(
+    "away", [_refused, lambda _: httpx2.Response(500), lambda _: httpx2.Response(200, json={"strange": 1})]
+)
+async def test_a_retriever_that_is_away_is_a_problem(api: Api, away: Any) -> None:
+    """503, and where to look; also when it answers nonsense."""
+    api.other = away
+    reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
+    assert (reply.status_code, reply.json()["type"]) == (503, "urn:mathrag:unavailable")
+    assert "/readyz" in reply.json()["hint"]
