@@ -20,9 +20,9 @@ EVERYTHING = (keys.Scope.OPERATE,)
 class Identity:
     """Lets in whoever has a valid key, and writes down who that is; without keys everybody is the operator."""
 
-    def __init__(self, app: ASGIApp, *, keys_required: bool) -> None:
+    def __init__(self, app: ASGIApp, keyring: Keyring | None) -> None:
         self._app = app
-        self._keyring = Keyring() if keys_required else None
+        self._keyring = keyring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
