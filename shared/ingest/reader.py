@@ -65,7 +65,7 @@ class Reader(Generic[Record]):
         found = 0
         for count, (source, line, content) in enumerate(self._rows, start=1):
             if self._most is not None and count > self._most:
-                raise TooLarge(f"an upload may have {self._most} lines", hint="split it into several, or see `limits.upload_rows`")
+                raise TooLarge(f"an upload may have {self._most} lines", hint="split it, or see `limits.upload_rows`")
             record = self._record(source, line, content)
             if record is not None and (self._partial or not self.rejected):
                 found += 1

@@ -135,7 +135,7 @@ async def spooled(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
 
 
 def _too_large(limits: Limits) -> TooLarge:
-    return TooLarge(f"an upload may have {limits.upload_bytes} bytes", hint="split it into several, or see `limits.upload_bytes`")
+    return TooLarge(f"an upload may have {limits.upload_bytes} bytes", hint="split it, or see `limits.upload_bytes`")
 
 
 async def batches(records: Iterator[T]) -> AsyncIterator[list[T]]:
