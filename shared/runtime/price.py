@@ -58,7 +58,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 async def price(connection: AsyncConnection, device: str, resident: Sequence[int], job: JobSpec, item: Item) -> Price:
     """The price of `item` under `job`, on a device that holds `resident`."""
-    rounds = list(_rounds(job, item))
+    rounds = list(dry_run(job, item))
     calls = {bound.key: bound for round_ in rounds for bound in round_}
     ids = sorted({bound.model_id for bound in calls.values()})
     leased = set((await connection.execute(LEASED, {"ids": ids})).scalars())
@@ -82,7 +82,7 @@ def _loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
     return loads
 
 
-def _rounds(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
+def dry_run(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
     """The calls that wait for each other's replies, round by round: the calibration's, then the sample's."""
     library: dict[str, Document] = defaultdict(lambda: Document(problem="", text=""))
     if registry.get(job.pipeline).prepare is not None:

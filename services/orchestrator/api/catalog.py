@@ -1,6 +1,8 @@
 """`/v1/pipelines` and `/v1/models`: what a job may ask for."""
 
 import inspect
+from functools import cache
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Response
@@ -8,13 +10,21 @@ from sqlalchemy import text
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
+from shared.contracts.samples import Item, Params
 from shared.pipelines import registry
+from shared.runtime.binding import Binding, Pin
+from shared.runtime.jobs import JobSpec
+from shared.runtime.price import dry_run
 from shared.settings import Settings
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
 REGISTERED = text("""
     SELECT DISTINCT ON (name) name, digest FROM models WHERE served AND name = ANY(:names)
     ORDER BY name, registered_at DESC""")
+
+
+PARAMS: dict[str, Any] = msgspec.to_builtins(Params())
+ANY = Pin(model_id=0, hash="")
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +34,11 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     calibrated: bool
     """A calibration runs before its samples."""
+    needs_corpus: bool
+    roles: list[str]
+    """Of the calls that it makes; `judge` and `generate` are answered by models, which a job may name."""
+    params: Params
+    """What a job may set, with the defaults; a pipeline ignores what does not concern it."""
     hash: str
     """Of the sources that decide what it does."""
 
@@ -49,7 +64,8 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     "/pipelines", summary="List pipelines",
     responses=answers(
         list[PipelineView],
-        [{"name": "mathrag-gate", "summary": "…", "calibrated": True, "hash": "77ab…"}],
+        [{"name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
+          "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…"}],
     ),
 )  # fmt: skip
 async def pipelines() -> Response:
@@ -60,12 +76,27 @@ async def pipelines() -> Response:
 def _pipeline(registered: registry.Registered) -> PipelineView:
     module = inspect.getmodule(registered.run)
     words = registered.run.__doc__ or (module.__doc__ if module else None) or ""
+    roles = _roles(registered.name)
     return PipelineView(
         name=registered.name,
+        needs_corpus="retrieve" in roles,
+        roles=roles,
+        params=Params(),
         summary=words.strip().partition("\n")[0],
         calibrated=registered.prepare is not None,
         hash=registry.pipeline_hash(registered.name),
     )
+
+
+@cache
+def _roles(pipeline: str) -> list[str]:
+    """Of the calls of a dry run: no pipeline says it of itself."""
+    pins = dict.fromkeys(("dense", "sparse", "judge", "generate", "grade"), ANY)
+    job = JobSpec(
+        id=0, pipeline=pipeline, rank=0, dataset_id=0, params=Params(), prepared=None,
+        binding=Binding(pins=pins, params=Params()),
+    )  # fmt: skip
+    return sorted({bound.role for round_ in dry_run(job, Item(ordinal=0, question="?")) for bound in round_})
 
 
 @router.get(

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api.openapi import refuses
+from services.orchestrator.api.openapi import REFUSES
 from shared.errors import NotImplementedYet
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -12,13 +12,13 @@ TODAY = (
 )
 
 
-@router.get("", summary="List experiments (reserved)", responses=refuses())
+@router.get("", summary="List experiments (reserved)", responses=REFUSES)
 async def listed() -> Response:
     """Reserved: answers 501, and what to do today."""
     raise _reserved()
 
 
-@router.post("", summary="Create an experiment (reserved)", responses=refuses())
+@router.post("", summary="Create an experiment (reserved)", responses=REFUSES)
 async def create() -> Response:
     """Reserved: answers 501, and what to do today; nothing is read of the request."""
     raise _reserved()

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 
 from services.orchestrator.api import statuses
 from services.orchestrator.api.problems import Problem, problem_of
@@ -11,8 +12,9 @@ from shared.access.refusals import MEDIA_TYPE
 
 TEMPLATE = "#/components/schemas/{name}"
 WILDCARD = "4XX"
-"""Stands for what `statuses` says, until the document is made; and keeps FastAPI from adding a 422 of its own."""
-ASSUMED = "Successful Response"
+"""Stands for what `statuses` says until the document is made, and keeps FastAPI from adding a 422 of its own."""
+REFUSES: dict[int | str, Any] = {WILDCARD: {"description": "A problem."}}
+"""The `responses` of an operation that answers with problems alone."""
 EXAMPLES: dict[str, Any] = {
     "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "math", "device": "cpu:0", "index": 0,
 }  # fmt: skip
@@ -26,12 +28,7 @@ _components: dict[str, Any] = {}
 def answers(view: Any, example: Any, *, status: int = 200, media: str = "application/json") -> dict[int | str, Any]:
     """The `responses` of an operation that answers with `view`, or with a problem."""
     content = {media: {"schema": _schema(view), "example": example}}
-    return {status: {"description": "As asked.", "content": content}, WILDCARD: {"description": "A problem."}}
-
-
-def refuses() -> dict[int | str, Any]:
-    """The `responses` of an operation that only answers with problems."""
-    return {WILDCARD: {"description": "A problem."}}
+    return {status: {"description": "As asked.", "content": content}, **REFUSES}
 
 
 def _schema(view: Any) -> Any:
@@ -43,40 +40,45 @@ def _schema(view: Any) -> Any:
 
 
 def install(app: FastAPI) -> None:
-    """Have the views' schemas in `app`'s document, and say of every operation how it may refuse."""
+    """Have `app`'s document hold the views' schemas, and say of every operation how it answers and refuses."""
     original = app.openapi
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            _complete(original())
+        made = app.openapi_schema is not None
         document: dict[str, Any] = original()
+        if not made:
+            _complete(document, app)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _complete(document: dict[str, Any]) -> None:
+def _complete(document: dict[str, Any], app: FastAPI) -> None:
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    schemas.update(_components)
     components["securitySchemes"] = {"key": BEARER}
     # Without keys, the address is the only lock.
     document["security"] = [{"key": []}, {}]
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            _answer(operation["responses"], method.upper(), path)
-            _ask(operation, schemas)
+    for route in iter_route_contexts(app.routes):
+        for method in route.methods or ():
+            operation = document["paths"].get(route.path, {}).get(method.lower())
+            if operation is not None:
+                operation["responses"] = _responses(route.responses, method, str(route.path))
+                _ask(operation, schemas)
+    schemas.update(_components)
 
 
-def _answer(responses: dict[str, Any], method: str, path: str) -> None:
-    responses.pop(WILDCARD, None)
-    responses |= {str(status): _problem(status, path) for status in statuses.of(method, path)}
-    # FastAPI assumes a 200 where an operation names no success.
-    for status in [status for status, answer in responses.items() if answer == {"description": ASSUMED}]:
-        del responses[status]
+def _responses(declared: dict[int | str, Any], method: str, path: str) -> dict[str, Any]:
+    """As declared: FastAPI drops the nulls of examples, and adds answers that it assumes."""
+    responses = {str(status): dict(answer) for status, answer in declared.items() if status != WILDCARD}
+    for status in statuses.of(method, path):
+        refusal = _refusal(status, path)
+        answer = responses.setdefault(str(status), refusal)
+        answer["content"] = {**answer.get("content", {}), **refusal["content"]}
+    return dict(sorted(responses.items()))
 
 
-def _problem(status: int, path: str) -> dict[str, Any]:
+def _refusal(status: int, path: str) -> dict[str, Any]:
     problem = problem_of(statuses.EXAMPLES[status], path)
     content = {MEDIA_TYPE: {"schema": _schema(Problem), "example": msgspec.to_builtins(problem)}}
     return {"description": f"{problem.title}: a problem that names the fix.", "content": content}
