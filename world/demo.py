@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from services.orchestrator.cli import progress
+from services.orchestrator.cli import following, progress
 from services.orchestrator.cli.client import Client, segment
 from services.orchestrator.cli.failures import Failed, reported
 from services.orchestrator.cli.output import accuracy, counted, last_line
@@ -119,9 +119,9 @@ def _watched(client: Client, ids: Sequence[str]) -> list[Any]:
         while True:
             jobs = [client.get(f"/v1/jobs/{segment(job)}") for job in ids]
             view.show(merged(jobs))
-            if all(job["state"] in progress.ENDED for job in jobs):
+            if all(job["state"] in following.ENDED for job in jobs):
                 return jobs
-            time.sleep(progress.POLL_S)
+            time.sleep(following.POLL_S)
     finally:
         view.close()
 
@@ -134,7 +134,7 @@ def merged(jobs: Sequence[Any]) -> Any:
             for part in stage:
                 stages[role][part] += stage[part]
     counts = {part: sum(job["request_counts"][part] for job in jobs) for part in ("total", "in_progress")}
-    live = sum(job["state"] not in progress.ENDED for job in jobs)
+    live = sum(job["state"] not in following.ENDED for job in jobs)
     begun = {role: stage for role, stage in stages.items() if stage["total"]}
     return {"name": "all jobs", "state": f"{live} running", "stages": begun, "request_counts": counts}
 

@@ -6,8 +6,9 @@
     3  there is nothing with this name or id
     4  the input is invalid; the message names the field, or file and line
     5  a conflict: the name is taken, the id is ambiguous, the state does not allow it
-    6  the server cannot be reached, or something it needs cannot
+    6  not now: the server, or something it needs, cannot be reached or has too much to do
     7  an error of ours
+    8  refused: the API key is missing, not valid, or may not do this
   130  interrupted; what was submitted goes on
 
 Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
@@ -21,6 +22,8 @@ from enum import IntEnum
 import msgspec
 import typer
 
+from services.orchestrator.cli.configuration import REFUSALS, findings
+from services.orchestrator.cli.unsent import Shown
 from shared.errors import MathragError
 
 
@@ -35,19 +38,31 @@ class Exit(IntEnum):
     CONFLICT = 5
     UNREACHABLE = 6
     INTERNAL = 7
+    REFUSED = 8
     INTERRUPTED = 130
 
 
 CODES = {
     "usage": Exit.USAGE,
+    "not_implemented": Exit.USAGE,
     "not_found": Exit.NOT_FOUND,
+    "bad_request": Exit.INVALID,
     "invalid": Exit.INVALID,
     "invalid_line": Exit.INVALID,
     "too_large": Exit.INVALID,
     "conflict": Exit.CONFLICT,
+    "in_progress": Exit.CONFLICT,
+    "idempotency_mismatch": Exit.CONFLICT,
+    "precondition_failed": Exit.CONFLICT,
+    "precondition_required": Exit.CONFLICT,
     "unavailable": Exit.UNREACHABLE,
     "unreachable": Exit.UNREACHABLE,
+    "too_many": Exit.UNREACHABLE,
+    "internal": Exit.INTERNAL,
+    "unauthorized": Exit.REFUSED,
+    "forbidden": Exit.REFUSED,
 }
+"""Every kind of error there is; one that a newer server has made up counts as internal."""
 
 
 class Failed(Exception):
@@ -70,10 +85,8 @@ def reported(*, as_json: bool) -> Iterator[None]:
     """Turn an error into words on stderr and an exit code."""
     try:
         yield
-    except MathragError as error:
-        _end(Failed(error.kind, error.message, error.hint), as_json=as_json)
-    except Failed as failed:
-        _end(failed, as_json=as_json)
+    except Shown:
+        raise typer.Exit(Exit.DONE) from None
     except BrokenPipeError:
         # The reader has seen enough (`| head`); flushing at exit must not complain either.
         sys.stderr.close()
@@ -83,8 +96,18 @@ def reported(*, as_json: bool) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
-        defect = Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
-        _end(defect, as_json=as_json)
+        _end(failure(error), as_json=as_json)
+
+
+def failure(error: Exception) -> Failed:
+    """Any error, in the words of the table."""
+    if isinstance(error, Failed):
+        return error
+    if isinstance(error, MathragError):
+        return Failed(error.kind, error.message, error.hint)
+    if isinstance(error, REFUSALS):
+        return Failed("invalid", str(findings(error)[0]), hint="mathrag config validate")
+    return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
 
 
 def _end(failed: Failed, *, as_json: bool) -> None:

@@ -1,40 +1,50 @@
-"""`mathrag job`: submit, look, cancel, and read what came out."""
+"""`mathrag job`: submit, look, change, and read what came out."""
 
-import sys
+import uuid
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from services.orchestrator.cli import progress
-from services.orchestrator.cli.client import Client, segment
+from services.orchestrator.cli import exports, progress
+from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
 from services.orchestrator.cli.failures import Exit, Failed, reported
+from services.orchestrator.cli.following import ENDED
+from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table
+from services.orchestrator.cli.references import Job
 from services.orchestrator.cli.reports import print_report
 
 PARTS = (
     ("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled"), ("in_progress", "in progress"),
 )  # fmt: skip
-job = typer.Typer(help="Runs of a pipeline over a dataset.", no_args_is_help=True)
+job = typer.Typer(help="Runs of a pipeline over a dataset.")
 
-Id = Annotated[str, typer.Argument(metavar="JOB", help="Name, id, or the first characters of the id (four or more).")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as gate.tau=0.3.")]
 Model = Annotated[
     list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A model, such as judge=world-judge.")
 ]
+Metadata = Annotated[list[str] | None, typer.Option("--metadata", metavar="KEY=TEXT", help="To find it again.")]
+Key = Annotated[
+    str | None, typer.Option("--idempotency-key", help="The same key again is the same job. [default: a new one]")
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch it until it has ended.")]
 
 
-@job.command()
+@job.command(cls=Mutation)
 def submit(
     name: Annotated[str, typer.Option(help="What you call it.")],
     dataset: Annotated[str, typer.Option(help="What is asked.")],
-    pipeline: Annotated[str, typer.Option(help="How it is answered; `GET /v1/pipelines` lists them.")],
+    pipeline: Annotated[str, typer.Option(help="How it is answered; see `mathrag pipeline`.")],
     corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
     repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
     reuse: Annotated[str, typer.Option(help="`all` replies of other jobs, or `none`.")] = "all",
     settings: Set = None,
     model: Model = None,
+    rank: Annotated[int, typer.Option(help="Smaller is answered sooner.")] = 100,
+    metadata: Metadata = None,
+    key: Key = None,
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,33 +53,35 @@ def submit(
         body = {
             "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
             "reuse": reuse, "params": parameters(settings or []),
-            "models": dict(pair(text, "--model") for text in model or []),
+            "models": dict(pair(text, "--model") for text in model or []), "rank": rank,
+            "metadata": dict(pair(text, "--metadata") for text in metadata or []),
         }  # fmt: skip
-        submitted = client.post("/v1/jobs", body)
-        if wait:
-            _watch(client, submitted["id"], as_json)
-        elif as_json:
-            print_json(submitted)
-        else:
-            typer.echo(f"job {name} is submitted: {submitted['id']}")
-            typer.echo(f"  next: mathrag job watch {submitted['id'][:8]}")
+        _submitted(client, client.post("/v1/jobs", body, _once(key)), wait, as_json)
 
 
 @job.command("list")
 def list_jobs(
-    limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50,
+    state: Annotated[str | None, typer.Option(help="Such as running or failed.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Only of this pipeline.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Only over this dataset.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Jobs, newest first."""
     with reported(as_json=as_json), Client() as client:
-        jobs = client.get("/v1/jobs", limit=limit)["data"]
+        filters = {"state": state, "pipeline": pipeline, "dataset": dataset, "name": name}
+        jobs = list(islice(client.all("/v1/jobs", limit=min(limit, MOST_OF_A_PAGE), **filters), limit))
         if as_json:
             print_json(jobs)
-        else:
+        elif jobs:
             table(("ID", "NAME", "PIPELINE", "DATASET", "STATE", "DONE", "FAILED", "TOTAL"), map(_row, jobs))
+        else:
+            typer.echo("No such job." if any(filters.values()) else "No jobs yet: mathrag job submit --help")
 
 
 @job.command()
-def show(reference: Id, as_json: AsJson = False) -> None:
+def show(reference: Job, as_json: AsJson = False) -> None:
     """One job as it is now."""
     with reported(as_json=as_json), Client() as client:
         found = client.get(f"/v1/jobs/{segment(reference)}")
@@ -80,34 +92,50 @@ def show(reference: Id, as_json: AsJson = False) -> None:
 
 
 @job.command()
-def watch(reference: Id, as_json: AsJson = False) -> None:
+def watch(reference: Job, as_json: AsJson = False) -> None:
     """Follow a job until it has ended; exits with 1 unless it completed."""
     with reported(as_json=as_json), Client() as client:
         _watch(client, reference, as_json)
 
 
-@job.command()
-def cancel(reference: Id, as_json: AsJson = False) -> None:
+@job.command(cls=Mutation)
+def cancel(reference: Job, as_json: AsJson = False) -> None:
     """Cancel a job: its samples end now. Again is harmless."""
+    _change(reference, "cancel", "show", as_json)
+
+
+@job.command(cls=Mutation)
+def pause(reference: Job, as_json: AsJson = False) -> None:
+    """Begin nothing more of a job until it is resumed; calls in flight may still end."""
+    _change(reference, "pause", "resume", as_json)
+
+
+@job.command(cls=Mutation)
+def resume(reference: Job, as_json: AsJson = False) -> None:
+    """Let a paused job go on where it was."""
+    _change(reference, "resume", "watch", as_json)
+
+
+def _change(reference: str, verb: str, next_verb: str, as_json: bool) -> None:
     with reported(as_json=as_json), Client() as client:
-        cancelled = client.post(f"/v1/jobs/{segment(reference)}/cancel")
+        changed = client.post(f"/v1/jobs/{segment(reference)}/{verb}")
         if as_json:
-            print_json(cancelled)
+            print_json(changed)
         else:
-            typer.echo(f"job {cancelled['name']} is {cancelled['state']}")
+            typer.echo(f"job {changed['name']} is {changed['state']}")
+            typer.echo(f"  next: mathrag job {next_verb} {changed['id'][:8]}")
 
 
-@job.command()
-def results(reference: Id, as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
-    """Every sample that has ended so far: one JSON object per line."""
+@job.command(cls=Mutation)
+def requeue(reference: Job, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
+    """Ask for the same as a job that has ended: a new job, which computes only what failed."""
     with reported(as_json=as_json), Client() as client:
-        for chunk in client.stream(f"/v1/jobs/{segment(reference)}/results"):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+        path = f"/v1/jobs/{segment(reference)}/requeue"
+        _submitted(client, client.post(path, headers=_once(key)), wait, as_json)
 
 
 @job.command()
-def report(reference: Id, as_json: AsJson = False) -> None:
+def report(reference: Job, as_json: AsJson = False) -> None:
     """How well, with what certainty, and at what cost."""
     with reported(as_json=as_json), Client() as client:
         found = client.get(f"/v1/jobs/{segment(reference)}/report")
@@ -115,6 +143,25 @@ def report(reference: Id, as_json: AsJson = False) -> None:
             print_json(found)
         else:
             print_report(found)
+
+
+job.command()(exports.results)
+job.command()(exports.export)
+
+
+def _once(key: str | None) -> dict[str, str]:
+    """Sent again by whatever stands between us and the server, it is still one job."""
+    return {"Idempotency-Key": key or str(uuid.uuid4())}
+
+
+def _submitted(client: Client, submitted: Any, wait: bool, as_json: bool) -> None:
+    if wait:
+        _watch(client, submitted["id"], as_json)
+    elif as_json:
+        print_json(submitted)
+    else:
+        typer.echo(f"job {submitted['name']} is submitted: {submitted['id']}")
+        typer.echo(f"  next: mathrag job watch {submitted['id'][:8]}")
 
 
 def _watch(client: Client, reference: str, as_json: bool) -> None:
@@ -145,7 +192,7 @@ def print_job(found: Any) -> None:
             ("gate", gate and gate["reason"]),
         ]
     )
-    verb = "report" if found["state"] in progress.ENDED else "watch"
+    verb = "report" if found["state"] in ENDED else "watch"
     typer.echo(f"  next: mathrag job {verb} {found['id'][:8]}")
 
 

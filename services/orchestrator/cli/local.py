@@ -1,5 +1,6 @@
 """What an operator's own shell reaches without the API: the configured database, or that of a stack which runs here."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,10 @@ import typer
 from services.orchestrator.cli.failures import Failed
 from services.orchestrator.stack import lock, passwords, state
 from services.orchestrator.stack.postgres import Postgres
-from shared.settings import load
+from services.orchestrator.stack.redis import Redis
+from shared.settings import Settings, load
+
+HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Of the stack. [default: .mathrag]")]
 
@@ -35,3 +39,23 @@ def embedded(data_dir: Path) -> Postgres:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
         raise Failed("unreachable", f"no PostgreSQL of ours runs on {data_dir.absolute()}", hint=hint)
     return Postgres(data_dir / "postgres", port=ports[0], passwords=passwords.remembered(data_dir))
+
+
+def running(settings: Settings, data_dir: Path | None) -> Settings:
+    """`settings` with the addresses of the stack that runs on the data directory, where they name none themselves."""
+    directory = data_dir or settings.data_dir
+    now = state.read(directory) if lock.holder(directory) is not None else None
+    addresses = {} if now is None else _addresses(directory, {child.name: child.port for child in now.children})
+    missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
+    return settings.model_copy(update={**missing, "data_dir": directory})
+
+
+def _addresses(directory: Path, ports: Mapping[str, int | None]) -> dict[str, str]:
+    """What the supervisor tells its children."""
+    secret = passwords.remembered(directory)
+    found = {key: f"http://127.0.0.1:{ports[name]}" for name, key in HTTP.items() if ports.get(name)}
+    if port := ports.get("postgres"):
+        found["database_url"] = Postgres(directory / "postgres", port=port, passwords=secret).url()
+    if port := ports.get("redis"):
+        found["redis_url"] = Redis(directory / "redis", port=port, passwords=secret).url()
+    return {**found, "service_key": secret.service}

@@ -1,6 +1,6 @@
 """What commands print: JSON for programs, aligned columns for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +12,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def print_json(value: Any) -> None:
     """`value` as one JSON document."""
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_lines_as_json(chunks: Iterable[bytes]) -> None:
+    """JSON lines as one array, as they arrive."""
+    separator, lines = "[", _lines(chunks)
+    for line in lines:
+        typer.echo(separator + line.decode(), nl=False)
+        separator = ",\n "
+    typer.echo("]" if separator != "[" else "[]")
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

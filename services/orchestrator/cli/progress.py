@@ -1,7 +1,5 @@
 """Watching a job: bars with an ETA per stage on a terminal, one line per change elsewhere."""
 
-import time
-from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import typer
@@ -16,13 +14,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from services.orchestrator.cli.client import Client, segment
-from services.orchestrator.cli.failures import Failed
-
-ENDED = ("completed", "failed", "cancelled")
-POLL_S = 0.5
-RETURN_S = 60.0
-"""How long a server that was there may be away: it is started again after a crash, and the job goes on."""
+from services.orchestrator.cli.client import Client
+from services.orchestrator.cli.following import looks
 
 
 class View(Protocol):
@@ -43,26 +36,6 @@ def watch(client: Client, job: str, view: View) -> Any:
     finally:
         view.close()
     return found
-
-
-def looks(
-    client: Client, job: str, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Any]:
-    """The job, look by look, until it has ended; waits for a server that is away for a while."""
-    seen = None
-    while True:
-        try:
-            found = client.get(f"/v1/jobs/{segment(job)}")
-            seen, job = clock(), found["id"]  # a name may come to stand for several jobs meanwhile
-        except Failed as failed:
-            if failed.kind != "unreachable" or seen is None or clock() - seen > RETURN_S:
-                raise
-            sleep(POLL_S)
-            continue
-        yield found
-        if found["state"] in ENDED:
-            return
-        sleep(POLL_S)
 
 
 def view() -> View:

@@ -1,26 +1,43 @@
-"""`mathrag sample show` and `mathrag audit`: why to believe a result."""
+"""`mathrag sample` and `mathrag audit`: why to believe a result."""
 
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from services.orchestrator.cli.client import Client, segment
+from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
 from services.orchestrator.cli.failures import Exit, reported
-from services.orchestrator.cli.jobs import Id
 from services.orchestrator.cli.output import AsJson, facts, print_json, table
+from services.orchestrator.cli.references import Job
 
-sample = typer.Typer(help="Single answers, with all they were made from.", no_args_is_help=True)
+sample = typer.Typer(help="Single answers, with all they were made from.")
 
 
-@sample.callback()
-def group() -> None:
-    """Keeps `show` a command of its own."""
+@sample.command("list")
+def list_samples(
+    reference: Job,
+    limit: Annotated[int, typer.Option(help="How many, in dataset order.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Samples of a job, in dataset order."""
+    with reported(as_json=as_json), Client() as client:
+        path = f"/v1/jobs/{segment(reference)}/samples"
+        found = list(islice(client.all(path, limit=min(limit, MOST_OF_A_PAGE)), limit))
+        if as_json:
+            print_json(found)
+        else:
+            table(("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT"), map(_row, found))
+
+
+def _row(found: Any) -> tuple[object, ...]:
+    correct = {True: "yes", False: "no"}.get(found["correct"])
+    return found["index"], found["repeat"], found["state"], found["answer"], found["gold"], correct
 
 
 @sample.command()
 def show(
-    reference: Id,
+    reference: Job,
     index: Annotated[int, typer.Argument(help="Of the item, in dataset order, from 0.")],
     repeat: Annotated[int, typer.Option(help="Which repeat, from 0.")] = 0,
     as_json: AsJson = False,
@@ -34,7 +51,7 @@ def show(
             print_sample(found)
 
 
-def audit(reference: Id, as_json: AsJson = False) -> None:
+def audit(reference: Job, as_json: AsJson = False) -> None:
     """Check a job's rows against the invariants; exits with 1 when one is violated."""
     with reported(as_json=as_json), Client() as client:
         found = client.get(f"/v1/jobs/{segment(reference)}/audit")

@@ -1,0 +1,51 @@
+"""`mathrag model` and `mathrag pipeline`: what a job may name."""
+
+import typer
+
+from services.orchestrator.cli.client import Client
+from services.orchestrator.cli.failures import reported
+from services.orchestrator.cli.output import AsJson, print_json, table
+
+model = typer.Typer(help="Models that jobs may name.")
+pipeline = typer.Typer(help="Pipelines that jobs may name.")
+
+
+@model.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """Models as configured, and whether a guard has registered them."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.get("/v1/models")
+        if as_json:
+            print_json(found)
+            return
+        rows = (
+            (
+                each["name"], each["driver"], ", ".join(each["default_for"]) or None, each["context"],
+                each["footprint_mib"], "yes" if each["registered"] else "no", (each["digest"] or "")[:12] or None,
+            )
+            for each in found
+        )  # fmt: skip
+        table(("NAME", "DRIVER", "DEFAULT FOR", "CONTEXT", "MIB", "REGISTERED", "DIGEST"), rows)
+
+
+@model.callback()
+def _models() -> None:
+    """Keeps `list` a command of its own."""
+
+
+@pipeline.command("list")
+def list_pipelines(as_json: AsJson = False) -> None:
+    """Pipelines, each with what it does."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.get("/v1/pipelines")
+        if as_json:
+            print_json(found)
+        else:
+            table(
+                ("NAME", "HASH", "WHAT IT DOES"), ((each["name"], each["hash"][:12], each["summary"]) for each in found)
+            )
+
+
+@pipeline.callback()
+def _pipelines() -> None:
+    """Keeps `list` a command of its own."""

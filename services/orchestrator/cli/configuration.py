@@ -1,0 +1,117 @@
+"""What is wrong with the configuration, in words that name key, place and fix."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import msgspec
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import SettingsError
+
+from shared.settings import Settings
+
+REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
+"""What loading the settings raises."""
+PREFIX = "MATHRAG_"
+OPEN = ("MATHRAG_MODELS__", "MATHRAG_ROLES__")
+"""Settings whose keys are the operator's own."""
+OTHERS = frozenset(
+    f"{PREFIX}{name}"
+    for name in (
+        # read by `mathrag` itself, and by children
+        "URL", "API_KEY", "CONFIG", "SECRETS_DIR", "SERVER_KEY",
+        # read by docker-compose.yml
+        "TAG", "PUBLISH", "REVISION", "MODELS_DIR", "GUARD_MEMORY", "RETRIEVER_MEMORY", "OTLP_ENDPOINT",
+    )
+)  # fmt: skip
+"""Variables that are no settings."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong."""
+
+    key: str
+    where: str
+    """File and line, or variable."""
+    message: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {f'`{self.key}`: ' if self.key else ''}{self.message}"
+
+
+def file() -> Path:
+    """The file that settings are read from."""
+    return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
+
+
+def findings(refused: Exception) -> list[Finding]:
+    """What an exception of `REFUSALS` says."""
+    if isinstance(refused, ValidationError):
+        return [_invalid(error["loc"], error["type"], error["msg"]) for error in refused.errors(include_url=False)]
+    mark = getattr(refused, "problem_mark", None)
+    where = f"{file()}, line {mark.line + 1}" if mark else "the environment"
+    message = str(getattr(refused, "problem", None) or refused).partition("\n")[0]
+    return [Finding(key="", where=where, message=message, fix="correct it")]
+
+
+def misspelt(environment: Mapping[str, str]) -> list[Finding]:
+    """Variables that look like ours and that nobody reads."""
+    known = {*variables(Settings), *OTHERS}
+    named = (name for name in sorted(environment) if name.startswith(PREFIX))
+    return [
+        Finding(key="", where=name, message="no such setting, so it changes nothing", fix=_nearest(name, known))
+        for name in named
+        if name.upper() not in known and not name.startswith(OPEN)
+    ]
+
+
+def variables(group: type[BaseModel], prefix: str = PREFIX) -> Iterator[str]:
+    """Names of the variables of all settings."""
+    for name, field in group.model_fields.items():
+        yield f"{prefix}{name.upper()}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from variables(field.annotation, f"{prefix}{name.upper()}__")
+
+
+def _invalid(place: Sequence[str | int], kind: str, message: str) -> Finding:
+    path = [str(part) for part in place]
+    key = ".".join(path)
+    if kind != "extra_forbidden":
+        fix = f"mathrag config schema says what `{key}` may be"
+        return Finding(key=key, where=_where(path), message=message[:1].lower() + message[1:], fix=fix)
+    known = {name.removeprefix(PREFIX).lower().replace("__", ".") for name in variables(Settings)}
+    return Finding(key=key, where=_where(path), message="there is no such setting", fix=_nearest(key, known))
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else "take it away; docs/operations.md lists all settings"
+
+
+def _where(path: Sequence[str]) -> str:
+    """The variable that says it, else the line of the file; the environment wins over the file."""
+    for depth in range(len(path), 0, -1):
+        variable = PREFIX + "__".join(path[:depth]).upper()
+        if variable in os.environ:
+            return variable
+    line = line_of(path)
+    return f"{file()}, line {line}" if line else str(file())
+
+
+def line_of(path: Sequence[str]) -> int | None:
+    """The line of the file that holds this key, or as much of its path as is there."""
+    try:
+        node = yaml.compose(file().read_text("utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    line = None
+    for part in path:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        found = next(((key, value) for key, value in pairs if key.value == part), None)
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return line

@@ -1,0 +1,105 @@
+"""`mathrag doctor`: everything that a job needs, one line each, and the command that mends what is not well.
+
+On the machine of the stack it looks for itself, whether the API answers or not; from elsewhere it asks `/readyz`.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import msgspec
+import typer
+from redis.asyncio import Redis
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.cli import client, config, configuration
+from services.orchestrator.cli.failures import Exit, Failed, reported
+from services.orchestrator.cli.local import DataDir, running
+from services.orchestrator.cli.output import AsJson, print_json
+from services.orchestrator.probes.probe import PATIENCE_S, Check, checks
+from services.orchestrator.probes.registry import probes
+from shared.access.bearer import authorization
+from shared.settings import Settings, load
+from shared.storage.database import Database
+
+
+def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Check everything that a job needs; exits with 1 when something is wrong, and says how to mend it."""
+    with reported(as_json=as_json):
+        found = examine(data_dir)
+        well = all(check.ok for check in found)
+        if as_json:
+            print_json({"well": well, "checks": found})
+        else:
+            print_checks(found)
+        if not well:
+            raise typer.Exit(Exit.FINDING)
+
+
+def examine(data_dir: Path | None = None) -> list[Check]:
+    """All checks that are possible from here."""
+    said = [_configured(finding) for finding in config.check()]
+    try:
+        settings = running(load(), data_dir)
+    except configuration.REFUSALS:
+        return said
+    said = said or [Check(name="configuration", ok=True)]
+    url = client.url(data_dir)
+    if client.is_local(url):
+        return [*said, _answers(url), *_stack(settings), *asyncio.run(_probed(settings))]
+    with client.Client(url) as remote:
+        return [*said, *msgspec.convert(remote.readiness()["checks"], list[Check])]
+
+
+def _configured(finding: configuration.Finding) -> Check:
+    return Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix)
+
+
+def _answers(url: str) -> Check:
+    try:
+        with client.Client(url, patience_s=PATIENCE_S) as local:
+            local.get("/healthz")
+    except Failed as failed:
+        return Check(name="api", ok=False, detail=failed.message, fix=failed.hint or "see the orchestrator's log")
+    return Check(name="api", ok=True, detail=url)
+
+
+def _stack(settings: Settings) -> Iterator[Check]:
+    if not _is_reachable(settings):
+        where = settings.data_dir.absolute()
+        yield Check(name="stack", ok=False, detail=f"nothing runs on {where}", fix="mathrag up --detach")
+
+
+def _is_reachable(settings: Settings) -> bool:
+    return bool(settings.database_url and settings.redis_url)
+
+
+async def _probed(settings: Settings) -> list[Check]:
+    """What the registry has; where nothing runs, that which needs nobody else."""
+    chosen = [probe for probe in probes(settings) if probe.alone or _is_reachable(settings)]
+    database = Database(settings.database_url or NOWHERE, pinned=False)
+    known = authorization(settings.service_key)
+    try:
+        async with (
+            Redis.from_url(settings.redis_url or "redis://") as redis,
+            httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http,
+        ):
+            held = Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+            return await checks(chosen, held)
+    finally:
+        await database.close()
+
+
+NOWHERE = "postgresql+asyncpg://"
+"""Never connected to: probes that need the database are left out where there is none."""
+
+
+def print_checks(found: list[Check]) -> None:
+    """One line each."""
+    width = max(len(check.name) for check in found)
+    for check in found:
+        fix = f"; fix: {check.fix}" if check.fix and not check.ok else ""
+        typer.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name:<{width}}  {check.detail}{fix}".rstrip())
+    wrong = sum(not check.ok for check in found)
+    typer.echo(f"{wrong} of {len(found)} need attention" if wrong else "all is well")

@@ -1,0 +1,29 @@
+"""How a command line names one thing, and what a shell may offer for it."""
+
+from typing import Annotated
+
+import typer
+
+from services.orchestrator.cli.client import Client
+
+OFFERED_S = 1.0
+"""Longest that a shell waits for names; without an answer it offers none."""
+
+
+def _jobs(incomplete: str) -> list[tuple[str, str]]:
+    """Ids and names of the newest jobs, each with what it is."""
+    try:
+        with Client(patience_s=OFFERED_S) as client:
+            found = client.get("/v1/jobs", limit=100)["data"]
+    except Exception:  # noqa: BLE001 - whatever is wrong, a shell that is being typed in is no place to say it
+        return []
+    offered = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}
+    return [(name, said) for name, said in offered.items() if name.startswith(incomplete)]
+
+
+Job = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Name, id, or the first characters of the id (four or more).", autocompletion=_jobs
+    ),
+]

@@ -1,0 +1,77 @@
+"""The device: whether it may hold models, whether they fit, and what its driver says."""
+
+import asyncio
+
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.probes.probe import NotReady
+from shared.lease import residencies
+from shared.storage import devices
+
+SERVED = text("SELECT DISTINCT name FROM models WHERE served AND name = ANY(:names)")
+MIB = 1 << 20
+
+
+async def state(held: Resources) -> str:
+    """It is neither quarantined nor drained."""
+    device = held.settings.device.id
+    async with held.database.transaction() as connection:
+        newest = await residencies.newest(connection, device)
+        drain = await devices.drain_of(connection, device)
+    if drain is not None:
+        said = drain.reason or "no reason given"
+        raise NotReady(f"{device} is drained by an operator: {said}; jobs wait", fix=f"mathrag gpu release {device}")
+    if newest is not None and newest.state == "quarantined":
+        raise NotReady(f"{device} is quarantined: {newest.reason}")
+    return f"{device}: {newest.state if newest else 'nothing loaded yet'}"
+
+
+async def served(held: Resources) -> str:
+    """A guard serves the models that roles name."""
+    names = sorted(set(held.settings.roles.values()))
+    async with held.database.transaction() as connection:
+        found = set((await connection.execute(SERVED, {"names": names})).scalars())
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise NotReady(f"no guard serves {', '.join(missing)}")
+    return ", ".join(names)
+
+
+async def budget(held: Resources) -> str:
+    """Each model fits by itself: one that does not could never be loaded."""
+    most = held.settings.device.budget_mib
+    declared = {name: model.footprint_mib for name, model in held.settings.models.items()}
+    large = [f"{name} ({mib} MiB)" for name, mib in declared.items() if mib > most]
+    if large:
+        raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
+    return f"{most} MiB; the largest model declares {max(declared.values(), default=0)} MiB"
+
+
+async def driver(held: Resources) -> str:
+    """The GPU has a driver and the memory that the budget promises."""
+    device = held.settings.device
+    if device.id.startswith("cpu"):
+        return "a CPU device: none is needed"
+    return await asyncio.to_thread(_nvidia, device.budget_mib)
+
+
+def _nvidia(budget_mib: int) -> str:
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NotReady("nvidia-ml-py is not installed", fix="pip install nvidia-ml-py") from error
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NotReady(f"NVML: {error}", fix="nvidia-smi") from error
+    try:
+        version = pynvml.nvmlSystemGetDriverVersion()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        memories = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+    if max((memory.total // MIB for memory in memories), default=0) < budget_mib:
+        raise NotReady(f"no GPU has the {budget_mib} MiB of `device.budget_mib`")
+    free = ", ".join(f"{memory.free // MIB} of {memory.total // MIB} MiB free" for memory in memories)
+    return f"driver {version}; {free}"

@@ -1,0 +1,87 @@
+"""The configured models: each driver has a probe of its own, in one table."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import httpx2
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.probes.probe import NotReady, Probe
+from shared.access.bearer import authorization
+from shared.settings import Model, Settings
+
+GGUF = b"GGUF"
+REMOTE_S = 5.0
+DIGESTS = text("SELECT name, digest FROM models WHERE served AND name = ANY(:names)")
+
+Look = Callable[[Model], Awaitable[str]]
+
+
+def probes(settings: Settings) -> list[Probe]:
+    """One for each model of the settings."""
+    return [
+        Probe(
+            name=f"model {name}",
+            run=partial(_look, name),
+            fix=f"correct `models.{name}` in mathrag.yaml, then restart the guard",
+            deep=True,
+            alone=True,
+        )
+        for name in settings.models
+    ]
+
+
+async def _look(name: str, held: Resources) -> str:
+    model = held.settings.models[name]
+    return await LOOKS[model.driver](model)
+
+
+async def _file(model: Model) -> str:
+    if model.path is None:
+        raise NotReady("driver `process` needs a `path`")
+    with model.path.open("rb") as opened:
+        if opened.read(len(GGUF)) != GGUF:
+            raise NotReady(f"{model.path} is no GGUF file")
+    return f"{model.path.stat().st_size / (1 << 20):.0f} MiB"
+
+
+async def _endpoint(model: Model) -> str:
+    if model.url is None:
+        raise NotReady("driver `remote` needs a `url`")
+    key = os.environ.get(model.api_key_env, "") if model.api_key_env else ""
+    if model.api_key_env and not key:
+        raise NotReady(f"{model.api_key_env} is not set here", fix=f"export {model.api_key_env}=...")
+    async with httpx2.AsyncClient(timeout=REMOTE_S, trust_env=False, headers=authorization(key)) as client:
+        status = (await client.get(f"{model.url.rstrip('/')}/models")).status_code
+    if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN) or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
+        raise NotReady(f"its server answers {status}")
+    return "its server answers"
+
+
+async def _nothing(_: Model) -> str:
+    return "answers by itself"
+
+
+LOOKS: dict[str, Look] = {"process": _file, "remote": _endpoint, "scripted": _nothing}
+
+
+async def digests(held: Resources) -> str:
+    """The files are those that the guard registered."""
+    files = {name: model.path for name, model in held.settings.models.items() if model.path is not None}
+    async with held.database.transaction() as connection:
+        registered = {row.name: row.digest for row in await connection.execute(DIGESTS, {"names": list(files)})}
+    known = {name: file for name, file in files.items() if name in registered}
+    changed = [name for name, file in known.items() if await asyncio.to_thread(_sha256, file) != registered[name]]
+    if changed:
+        raise NotReady(f"the file of {', '.join(changed)} is not the one that was registered")
+    return f"{len(known)} files are as registered"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,99 @@
+"""The servers and processes that a job needs."""
+
+from datetime import UTC, datetime
+from functools import cache
+
+import httpx2
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from redis.exceptions import ResponseError
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.probes.probe import NotReady, Run
+from shared.contracts.calls import Lane
+from shared.settings import REPOSITORY
+
+MOST_SKEW_S = 2.0
+"""Claims and heartbeats live for 15 s; times in reports should agree to the second."""
+REVISION = text("SELECT version_num FROM alembic_version")
+NOW = text("SELECT clock_timestamp()")
+
+
+async def postgres(held: Resources) -> str:
+    """It answers."""
+    async with held.database.transaction() as connection:
+        await connection.execute(text("SELECT 1"))
+    return ""
+
+
+async def schema(held: Resources) -> str:
+    """The database is where the code is."""
+    async with held.database.transaction() as connection:
+        revision = (await connection.execute(REVISION)).scalar()
+    if revision != head():
+        raise NotReady(f"the database is at {revision}, the code at {head()}")
+    return f"at {revision}"
+
+
+@cache
+def head() -> str | None:
+    """The newest migration that this code has."""
+    return ScriptDirectory.from_config(Config(str(REPOSITORY / "alembic.ini"))).get_current_head()
+
+
+async def clock(held: Resources) -> str:
+    """This machine and the database agree what time it is."""
+    async with held.database.transaction() as connection:
+        before = datetime.now(UTC)
+        theirs: datetime = (await connection.execute(NOW)).scalar_one()
+        after = datetime.now(UTC)
+    ahead = (theirs - (before + (after - before) / 2)).total_seconds()
+    if abs(ahead) > MOST_SKEW_S:
+        raise NotReady(f"the database's is {abs(ahead):.1f} s {'ahead' if ahead > 0 else 'behind'}")
+    return f"within {max(abs(ahead), 0.1):.1f} s"
+
+
+async def redis(held: Resources) -> str:
+    """It answers."""
+    await held.redis.ping()
+    return ""
+
+
+async def redis_settings(held: Resources) -> str:
+    """It evicts nothing, and keeps what it was told."""
+    try:
+        policy = (await held.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+        appending = (await held.redis.config_get("appendonly"))["appendonly"]
+    except ResponseError:
+        return "its settings may not be read"
+    if policy != "noeviction":
+        raise NotReady(f"maxmemory-policy is {policy}", fix="redis-cli CONFIG SET maxmemory-policy noeviction")
+    if appending != "yes":
+        raise NotReady("appendonly is no", fix="redis-cli CONFIG SET appendonly yes")
+    return "noeviction, append-only file"
+
+
+def service(url_of: str) -> Run:
+    """A service of ours answers at the address that the setting `url_of` names."""
+
+    async def run(held: Resources) -> str:
+        reply = await held.http.get(f"{getattr(held.settings, url_of)}/healthz")
+        if reply.status_code != httpx2.codes.OK:
+            raise NotReady(f"answers {reply.status_code}")
+        return ""
+
+    return run
+
+
+def worker(lane: Lane) -> Run:
+    """A worker of this lane shows a heartbeat, on whatever host."""
+
+    async def run(held: Resources) -> str:
+        pattern = f"mathrag:worker:{lane.value}:*"
+        alive = [key async for key in held.redis.scan_iter(match=pattern, count=1000)]
+        if not alive:
+            raise NotReady("no heartbeat")
+        return f"{len(alive)} alive"
+
+    return run
