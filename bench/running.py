@@ -13,6 +13,9 @@ from typing import Any
 
 import httpx2
 
+from services.orchestrator.stack import passwords
+from services.orchestrator.stack.postgres import Postgres
+
 ENDED = ("completed", "failed", "cancelled")
 
 
@@ -23,6 +26,12 @@ class Stack:
         self.folder = folder
         self.url = url
         self.api = httpx2.Client(base_url=url, timeout=1900, trust_env=False)
+
+    def database_url(self, *, owner: bool = False) -> str:
+        """Its database, as the application's role or as the owner."""
+        port = next(child["port"] for child in self.status()["children"] if child["name"] == "postgres")
+        server = Postgres(self.folder / "postgres", port=port, passwords=passwords.remembered(self.folder))
+        return server.owner_url() if owner else server.url()
 
     def status(self) -> dict[str, Any]:
         """Its children, with process ids."""

@@ -38,7 +38,8 @@ def main() -> None:
     options = parser.parse_args()
     with throughput_stack(options.chunk, options.judges) as running:
         furnish(running, options.items)
-        print(f"items {options.items}, chunk {options.chunk}, judges {options.judges}: {rate(running, 'first'):.0f} calls/s")
+        made = rate(running, "first")
+        print(f"items {options.items}, chunk {options.chunk}, judges {options.judges}: {made:.0f} calls/s")
 
 
 def rate(running: Stack, name: str) -> float:
@@ -85,8 +86,12 @@ def small_embeddings(folder: Path) -> Path:
 def furnish(running: Stack, items: int) -> None:
     """Questions with a rare word each, and documents of about 1.2 kB that hold it."""
     dice = random.Random(1)
-    running.upload("corpora", "documents", (line({"text": text(item, dice)}) for item in range(items) for _ in range(DOCUMENTS)))
-    running.upload("datasets", "items", (line({"question": f"What is w{item}x of {dice.random()}?"}) for item in range(items)))
+    running.upload(
+        "corpora", "documents", (line({"text": text(item, dice)}) for item in range(items) for _ in range(DOCUMENTS))
+    )
+    running.upload(
+        "datasets", "items", (line({"question": f"What is w{item}x of {dice.random()}?"}) for item in range(items))
+    )
 
 
 def text(item: int, dice: random.Random) -> str:

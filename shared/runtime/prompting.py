@@ -56,8 +56,8 @@ class Prompting:
         """Model calls by id, and the failures of those whose template or document is not there."""
         requests = {call.id: _REQUEST.decode(call.request) for call in calls}
         async with self._database.statement() as connection:
-            references = {ref.doc for request in requests.values() for ref in _references(request)}
-            await self._library.ensure(connection, references)
+            documents = {ref.doc for request in requests.values() for ref in references(request)}
+            await self._library.ensure(connection, documents)
         prompts, refused = {}, []
         for call in calls:
             try:
@@ -115,7 +115,8 @@ def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
     return library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
 
 
-def _references(request: Request) -> list[DocumentRef]:
+def references(request: Request) -> list[DocumentRef]:
+    """The documents that a request's prompt is made from."""
     values = request.values.values()
     single = [value for value in values if isinstance(value, DocumentRef)]
     return single + [ref for value in values if isinstance(value, list) for ref in value]

@@ -1,0 +1,118 @@
+"""A job's wall time against its floor: two loads, and the same prompts through the guard's own driver.
+
+    .venv/bin/python -m bench.floor --items 200
+
+Floor and system alternate; both use the shipped models at the same concurrency, one model at a time. The floor does
+nothing else: no retrieval, no gate, no grading, no database.
+"""
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import time
+from datetime import datetime
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import text
+
+from bench.running import Stack, stack
+from services.guard.drivers.process import ProcessDriver
+from shared.contracts.calls import Decoding
+from shared.runtime.binding import Request, seed_of
+from shared.runtime.library import LibraryCache
+from shared.runtime.prompting import references, rendered
+from shared.settings import REPOSITORY, Settings
+from shared.storage.database import Database
+
+PARAMS = {"gate": {"tau": 1.0}}
+"""The judge scores every candidate."""
+CALLS = text("""
+    SELECT DISTINCT c.id, c.key, c.role, c.request FROM jobs j JOIN samples s ON s.job_id = j.id
+    JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
+    WHERE j.public_id = :job AND c.role IN ('judge', 'generate') ORDER BY c.id""")
+_REQUEST = msgspec.json.Decoder(Request)
+
+
+class Prompt(NamedTuple):
+    """What the guard sent."""
+
+    text: str
+    decoding: Decoding
+    seed: int
+
+
+def main() -> None:
+    """Alternate, print every figure, then the ratio of the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with stack() as running:
+        furnish(running, options.items)
+        seconds, job = system(running, 0)
+        prompts = asyncio.run(prompts_of(running.database_url(), job))
+        print({role: len(each) for role, each in prompts.items()}, f"first run {seconds:.1f} s (not counted)")
+        floors, systems = [], []
+        for number in range(1, options.rounds + 1):
+            floors.append(asyncio.run(floor(prompts)))
+            systems.append(system(running, number)[0])
+            print(f"round {number}: floor {floors[-1]:.2f} s, system {systems[-1]:.2f} s", flush=True)
+    print(f"ratio of the medians: {median(systems) / median(floors):.3f}")
+
+
+def furnish(running: Stack, items: int) -> None:
+    """The problem world."""
+    command = [sys.executable, "-m", "world.corpus", "--seed", "1", "--out", str(running.folder), "--items", str(items)]
+    subprocess.run(command, check=True, cwd=REPOSITORY)
+    for kind, name in (("corpora", "corpus"), ("datasets", "dataset")):
+        running.upload(kind, "world", [(running.folder / f"{name}.jsonl").read_bytes()])
+
+
+def system(running: Stack, number: int) -> tuple[float, str]:
+    """Seconds from submission to end of a job that computes everything anew, and its id."""
+    found = running.run(
+        name=f"run-{number}", dataset="world", corpus="world", pipeline="mathrag-gate", params=PARAMS, reuse="none"
+    )
+    if found["state"] != "completed":
+        raise SystemExit(f"the job is {found['state']}: {found['reason']}")
+    began, ended = (datetime.fromisoformat(found[name]) for name in ("created_at", "ended_at"))
+    return (ended - began).total_seconds(), found["id"]
+
+
+async def prompts_of(database_url: str, job: str) -> dict[str, list[Prompt]]:
+    """By role, every prompt that the job sent, as it was sent."""
+    database, library = Database(database_url, pinned=False), LibraryCache()
+    async with database.statement() as connection:
+        rows = (await connection.execute(CALLS, {"job": job})).all()
+        requests = [(row, _REQUEST.decode(row.request)) for row in rows]
+        await library.ensure(connection, {ref.doc for _, request in requests for ref in references(request)})
+    await database.close()
+    prompts: dict[str, list[Prompt]] = {"judge": [], "generate": []}
+    for row, request in requests:
+        if request.decoding is not None:
+            prompts[row.role].append(Prompt(rendered(request, library), request.decoding, seed_of(row.key)))
+    return prompts
+
+
+async def floor(prompts: dict[str, list[Prompt]]) -> float:
+    """Seconds of two loads and all prompts, one model after the other."""
+    settings, began = Settings(), time.monotonic()
+    for role, name in settings.roles.items():
+        model = settings.models[name]
+        server = await ProcessDriver(name, model, settings.device).start()
+        slots = asyncio.Semaphore(model.parallel)
+
+        async def ask(prompt: Prompt, server: object = server, slots: asyncio.Semaphore = slots) -> None:
+            async with slots:
+                await server.complete(prompt.text, prompt.decoding, prompt.seed)  # type: ignore[attr-defined]
+
+        await asyncio.gather(*(ask(prompt) for prompt in prompts[role]))
+        await server.stop()
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    main()
