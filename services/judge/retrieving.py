@@ -13,6 +13,7 @@ from shared.runtime.binding import Request
 from shared.runtime.claims import Answered, Claimed, Receipt
 from shared.storage.database import Database
 from shared.telemetry import traces
+from shared.telemetry.redaction import redacted
 
 INDEX = text("SELECT id FROM indexes WHERE model_id = :model AND state = 'ready' LIMIT 1")
 TIMEOUT_S = 60.0
@@ -54,10 +55,14 @@ class Retrieving:
         try:
             response = await self._client.post("/search", json={"searches": searches})
         except httpx2.TimeoutException as error:
-            return [Failure(kind=FailureKind.TIMEOUT, detail=repr(error))] * len(searches)
+            return [_failure(FailureKind.TIMEOUT, repr(error))] * len(searches)
         except httpx2.TransportError as error:
-            return [Failure(kind=FailureKind.CONNECTION, detail=repr(error))] * len(searches)
+            return [_failure(FailureKind.CONNECTION, repr(error))] * len(searches)
         if response.status_code != 200:
-            detail = f"HTTP {response.status_code}: {response.text[:300]}"
-            return [Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)] * len(searches)
+            said = f"HTTP {response.status_code}: {response.text[:300]}"
+            return [_failure(FailureKind.BACKEND_ERROR, said)] * len(searches)
         return _REPLIES.decode(response.content)
+
+
+def _failure(kind: FailureKind, detail: str) -> Failure:
+    return Failure(kind=kind, detail=redacted(detail))

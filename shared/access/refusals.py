@@ -5,6 +5,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from shared.errors import MathragError
+from shared.telemetry.redaction import redacted
 
 PREFIX = "urn:mathrag:"
 MEDIA_TYPE = "application/problem+json"
@@ -18,7 +19,7 @@ async def refuse(error: MathragError, scope: Scope, receive: Receive, send: Send
         "type": PREFIX + error.kind,
         "title": error.kind.replace("_", " ").capitalize(),
         "status": error.status,
-        "detail": error.message,
+        "detail": redacted(error.message),
         "instance": scope["path"],
     }
     if error.hint is not None:

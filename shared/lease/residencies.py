@@ -9,6 +9,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.telemetry.redaction import redacted
 
 COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at"
 NEWEST = text(f"SELECT {COLUMNS} FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 1")  # noqa: S608
@@ -75,7 +76,8 @@ async def want(
 
 async def move(connection: AsyncConnection, epoch: int, state: str, at: datetime, reason: str | None = None) -> None:
     """Set a residency's state; `at` is the guard's clock, and closed rows stay closed."""
-    await connection.execute(MOVE, {"epoch": epoch, "state": state, "at": at, "reason": reason})
+    said = None if reason is None else redacted(reason)
+    await connection.execute(MOVE, {"epoch": epoch, "state": state, "at": at, "reason": said})
 
 
 async def started(connection: AsyncConnection, epoch: int, server: dict[str, Any]) -> None:

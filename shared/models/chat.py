@@ -3,6 +3,7 @@
 import msgspec
 
 from shared.contracts.calls import FailureKind
+from shared.telemetry.redaction import redacted
 
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,9 +19,9 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatFailed(Exception):
-    """The model gave no answer, and why."""
+    """The model gave no answer, and why; what it says becomes part of the provenance, so it holds no secret."""
 
     def __init__(self, kind: FailureKind, detail: str) -> None:
-        super().__init__(f"{kind.value}: {detail}")
         self.kind = kind
-        self.detail = detail
+        self.detail = redacted(detail)
+        super().__init__(f"{kind.value}: {self.detail}")

@@ -24,6 +24,7 @@ from shared.runtime.windows import windows
 from shared.settings import Workers
 from shared.storage.database import Database
 from shared.telemetry import logs
+from shared.telemetry.redaction import redacted
 
 POLL_S = 0.25
 """A worker with calls in flight looks for new ones this often; without any it ends and waits for a tick."""
@@ -209,7 +210,7 @@ class Worker:
     async def _fail(self, claim: Claim, calls: set[int], detail: str) -> None:
         """Charge calls that could not be executed; they are tried again, and fail in words."""
         now = datetime.now(UTC)
-        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail[:500])
+        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redacted(detail)[:500])
         receipt = Receipt(started_at=now, ended_at=now)
         await self._commit(claim, [Answered(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)])
 

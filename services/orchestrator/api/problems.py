@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from shared.access.refusals import MEDIA_TYPE, PREFIX
 from shared.errors import Invalid, InvalidLine, MathragError
+from shared.telemetry.redaction import redacted
 
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}
@@ -49,7 +50,7 @@ def problem_of(error: MathragError, instance: str) -> Problem:
         type=PREFIX + error.kind,
         title=error.kind.replace("_", " ").capitalize(),
         status=error.status,
-        detail=error.message,
+        detail=redacted(error.message),
         instance=instance,
         hint=error.hint,
         field=named[1] if named else None,
