@@ -24,7 +24,7 @@ Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" i
 class Model(BaseModel):
     """A model that jobs may ask for by name."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     driver: Literal["process", "remote", "scripted"]
     path: Path | None = None
@@ -54,7 +54,7 @@ def _shipped() -> dict[str, Model]:
 class Device(BaseModel):
     """The device that one guard owns."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str = "cpu:0"
     residency: Literal["staged", "together"] = "staged"
@@ -67,7 +67,7 @@ class Device(BaseModel):
 class Workers(BaseModel):
     """How workers claim and commit."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     chunk: int = Field(default=16, gt=0, le=256)
     """Calls claimed together; twice the slots of a small backend is enough."""
@@ -89,7 +89,7 @@ class Workers(BaseModel):
 class Telemetry(BaseModel):
     """What processes say about themselves."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     otlp_endpoint: str = ""
     """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces."""
@@ -105,7 +105,7 @@ class Telemetry(BaseModel):
 class Access(BaseModel):
     """Who may call the API."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     keys: Literal["auto", "required", "off"] = "auto"
     """`auto`: required as soon as `host` is no loopback address."""
@@ -116,7 +116,7 @@ class Access(BaseModel):
 class Limits(BaseModel):
     """How much one user may ask for."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     body_bytes: int = Field(default=1 << 20, gt=0)
     """Of a request that is no upload."""
@@ -142,6 +142,7 @@ class Settings(BaseSettings):
         env_prefix="MATHRAG_",
         env_nested_delimiter="__",
         extra="forbid",
+        use_attribute_docstrings=True,  # they stand in config-schema.json
         yaml_file="mathrag.yaml",
         # What is wrong may be a secret in the wrong place.
         hide_input_in_errors=True,
