@@ -104,7 +104,7 @@ CREATE INDEX samples_ended ON samples (ended_at) WHERE ended_at IS NOT NULL;
 APPEND_ONLY = """
 CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' AND current_setting('mathrag.purge', true) = 'on' THEN
+    IF TG_OP = 'DELETE' AND TG_TABLE_NAME <> 'operations' AND current_setting('mathrag.purge', true) = 'on' THEN
         RETURN OLD;
     END IF;
     RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
@@ -114,6 +114,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON records FOR EACH ROW EXECU
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON job_events FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON operations FOR EACH ROW EXECUTE FUNCTION refuse_change();
 GRANT SELECT, INSERT ON job_events, records, operations TO mathrag_app;
+REVOKE DELETE ON jobs, samples FROM mathrag_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON idempotency TO mathrag_app;
 GRANT SELECT, INSERT ON api_keys TO mathrag_app;
 GRANT UPDATE (expires_at, revoked_at, used_at) ON api_keys TO mathrag_app;
@@ -122,6 +123,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO mathrag_app;
 """
 
 DOWN = """
+GRANT DELETE ON jobs, samples TO mathrag_app;
 DROP TABLE records, operations, devices, api_keys, idempotency;
 DROP TRIGGER note_event ON jobs;
 DROP TABLE job_events;

@@ -114,7 +114,7 @@ async def finish(database: Database) -> list[int]:
 
     Called after every batch that ended a sample: one statement while no job is due.
     """
-    async with database.transaction() as connection:
+    async with database.statement() as connection:
         due = (await connection.execute(DUE)).all()
     if any(row.state == "cancelling" for row in due):
         await park_idle(database)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
@@ -35,8 +36,12 @@ WAIT = text("""
     WHERE s.id = u.id AND s.state = 0""")
 
 
+NO_SUCH_CALL = "23503"
+"""Foreign key violation: only calls are ever deleted under a step."""
+
+
 class CallVanished(Exception):
-    """A call failed for good between the insert that met it and the select that wanted its id."""
+    """A call failed for good, or was purged, after this batch had found it."""
 
 
 class Written(NamedTuple):
@@ -125,13 +130,16 @@ async def _insert_steps(
     calls = [ids[step.bound.key] for _, step in steps]
     first = {call: number for number, call in reversed(list(enumerate(calls)))}
     created = [call in fresh and first[call] == number for number, call in enumerate(calls)]
-    await connection.execute(
-        INSERT_STEPS,
-        {
-            "samples": [progress.sample_id for progress, _ in steps],
-            "positions": [step.position for _, step in steps],
-            "slots": [step.slot for _, step in steps],
-            "calls": calls,
-            "created": created,
-        },
-    )
+    values = {
+        "samples": [progress.sample_id for progress, _ in steps],
+        "positions": [step.position for _, step in steps],
+        "slots": [step.slot for _, step in steps],
+        "calls": calls,
+        "created": created,
+    }
+    try:
+        await connection.execute(INSERT_STEPS, values)
+    except IntegrityError as error:
+        if getattr(error.orig, "sqlstate", "") == NO_SUCH_CALL:
+            raise CallVanished from error
+        raise
