@@ -38,7 +38,7 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
 
 @router.post(
     "", status_code=201, summary="Upload a corpus", openapi_extra=BODY,
-    responses=answers(CorpusUpload, UPLOADED, status=201),
+    responses=answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
 )  # fmt: skip
 async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
     """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.

@@ -37,7 +37,7 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
 
 @router.post(
     "", status_code=201, summary="Upload a dataset", openapi_extra=BODY,
-    responses=answers(DatasetUpload, UPLOADED, status=201),
+    responses=answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
 )  # fmt: skip
 async def create(held: Held, name: Annotated[str, Query(examples=["math-500"])], upload: Uploaded) -> Response:
     """JSON lines, CSV or Parquet: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`.

@@ -69,6 +69,14 @@ FORMATS: dict[str, Format] = {
 }
 
 
+def also(responses: dict[int | str, Any]) -> dict[int | str, Any]:
+    """`responses` of JSON lines, with the other formats."""
+    table = {"schema": {"type": "string"}, "example": "index,repeat,custom_id\r\n0,0,test/algebra/12\r\n"}
+    binary = {"schema": {"type": "string", "format": "binary"}, "example": "PAR1…PAR1"}
+    content = {**responses[200]["content"], FORMATS["csv"].media: table, FORMATS["parquet"].media: binary}
+    return {**responses, 200: {**responses[200], "content": content}}
+
+
 def chosen(asked: str | None, accept: str | None) -> str:
     """The format that was asked for by name, else the one that `Accept` prefers, else JSON lines."""
     if asked is not None:

@@ -11,6 +11,13 @@ from services.orchestrator.probes.registry import READINESS
 router = APIRouter(tags=["health"])
 
 
+WELL = {"name": "postgres", "ok": True, "detail": "", "fix": ""}
+UNWELL = {
+    "ready": False,
+    "checks": [WELL, {"name": "redis", "ok": False, "detail": "refused", "fix": "start it (`mathrag up`)"}],
+}
+
+
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """All checks."""
 
@@ -26,7 +33,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get(
     "/readyz", summary="Can jobs run?",
-    responses=answers(Readiness, {"ready": True, "checks": [{"name": "redis", "ok": True, "detail": "", "fix": ""}]}),
+    responses=answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
 )  # fmt: skip
 async def readyz(held: Held) -> Response:
     """200 if every check is well, else 503; each says what to do. `mathrag doctor` looks at more."""

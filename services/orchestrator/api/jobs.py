@@ -8,12 +8,11 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from services.orchestrator import reports
-from services.orchestrator.api import formats
+from services.orchestrator.api import examples, formats
 from services.orchestrator.api.etags import RequiredVersions, Seen, Versions, tagged
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
-from services.orchestrator.api.submissions import EXAMPLE as SUBMISSION
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
 from services.orchestrator.api.views import JobView, page, view
 from shared import audit
@@ -31,22 +30,9 @@ POLL_S = "1"
 REPLAYED = "Idempotency-Replayed"
 """Header of an answer that repeats an earlier one."""
 
-EXAMPLE: dict[str, Any] = {
-    **SUBMISSION,
-    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "state": "running", "reuse": "all", "rank": 100, "version": 2,
-    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
-    "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
-    "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None, "eta_seconds": 95,
-    "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
-    "links": {"self": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "events": "…/events"},
-}  # fmt: skip
-SAMPLE: dict[str, Any] = {
-    "index": 0, "repeat": 0, "state": "completed", "question": "What is $2+3$?", "gold": "5", "answer": "5",
-    "extraction": "ok", "truncated": False, "correct": True, "strict": True,
-}  # fmt: skip
-PAGE = {"data": [SAMPLE], "next_cursor": None}
-JOB = answers(JobView, EXAMPLE)
-ACCEPTED = answers(JobView, EXAMPLE, status=202)
+PAGE = {"data": [examples.SAMPLE], "next_cursor": None}
+JOB = answers(JobView, examples.JOB)
+ACCEPTED = answers(JobView, examples.JOB, status=202)
 UNCHANGED: dict[int | str, Any] = {304: {"description": "You have it: its tag is in `If-None-Match`."}}
 
 
@@ -96,7 +82,7 @@ async def _answer(
 @router.get(
     "",
     summary="List jobs",
-    responses=answers(pages.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
+    responses=answers(pages.Page[JobView], {"data": [examples.JOB], "next_cursor": None}) | UNCHANGED,
 )
 async def listed(
     held: Held,
@@ -159,7 +145,7 @@ async def resume(job: str, held: Held, versions: Versions) -> Response:
 @router.get(
     "/{job}/results",
     summary="Stream results",
-    responses=answers(samples.SampleRow, SAMPLE, media="application/x-ndjson"),
+    responses=formats.also(answers(samples.SampleRow, examples.SAMPLE, media="application/x-ndjson")),
 )
 async def results(
     job: str,
@@ -184,7 +170,9 @@ async def sample_page(job: str, held: Held, limit: int = pages.DEFAULT, cursor: 
 
 
 @router.get(
-    "/{job}/samples/{index}", summary="One sample's provenance", responses=answers(provenance.Provenance, SAMPLE)
+    "/{job}/samples/{index}",
+    summary="One sample's provenance",
+    responses=answers(provenance.Provenance, examples.PROVENANCE),
 )
 async def sample(
     job: str,

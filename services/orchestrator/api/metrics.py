@@ -13,7 +13,7 @@ router = APIRouter(tags=["health"])
 RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Prometheus' text format.",
-        "content": {"text/plain": {"example": 'mathrag_workers{lane="judge"} 1.0\n'}},
+        "content": {"text/plain": {"schema": {"type": "string"}, "example": 'mathrag_workers{lane="judge"} 1.0\n'}},
     }
 }
 

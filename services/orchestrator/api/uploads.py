@@ -33,13 +33,19 @@ MEDIA_TYPES = {
     "text/tab-separated-values": Format.CSV,
     "application/vnd.apache.parquet": Format.PARQUET,
 }
+LINE = '{"id": "algebra/17", "problem": "What is $2+2$?", "solution": "Therefore $\\boxed{4}$."}\n'
+TABLE = "id,question,text,answer\r\nalgebra/17,What is $2+2$?,Therefore $4$.,4\r\n"
+"""Either may be uploaded as a corpus and as a dataset."""
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/x-ndjson": {"schema": {"type": "string"}},
-            "text/csv": {"schema": {"type": "string"}},
-            "application/vnd.apache.parquet": {"schema": {"type": "string", "format": "binary"}},
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": LINE},
+            "text/csv": {"schema": {"type": "string"}, "example": TABLE},
+            "application/vnd.apache.parquet": {
+                "schema": {"type": "string", "format": "binary"},
+                "example": "PAR1…PAR1",
+            },
         },
     }
 }

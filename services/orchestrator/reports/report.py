@@ -143,11 +143,22 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     return said
 
 
+_ACCURACY = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
+_MODEL = {"name": "world-judge", "backend": "llama.cpp", "digest": "a2d1…", "version": "b6000"}
 EXAMPLE: dict[str, Any] = {
-    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "seconds": 41.2,
-    "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0},
-    "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
-    "extraction": {"ok": 497, "missing": 3}, "model_loads": 2, "model_calls": 3120,
+    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
+    "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
+    "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
+    "accuracy": _ACCURACY, "strict": _ACCURACY, "disagreements": 0, "extraction": {"ok": 497, "missing": 3},
+    "failures": {}, "grading_failures": {}, "truncated": 2, "unscored": 0, "duplicates_dropped": 1,
+    "parse_failures": 4, "gate": None, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
-    "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0, "parse_failures": 4,
+    "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,
+    "stages": {"judge": {"made": 2620, "reused": 0, "executed": 2620, "seconds": 20.4,
+                         "started_at": "2026-11-21T08:00:07Z", "ended_at": "2026-11-21T08:00:27.4Z"}},
+    "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-judge"], "cause": "drained", "state": "closed",
+                     "opened_at": "2026-11-21T08:00:06Z", "closed_at": "2026-11-21T08:00:28Z"}],
+    "by_level": {"Level 1": _ACCURACY}, "by_subject": {"Algebra": _ACCURACY}, "notes": [],
+    "settings": {"pipeline": "mathrag-gate", "pipeline_hash": "77ab…", "dataset": "math-500", "corpus": "math",
+                 "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}},
 }  # fmt: skip

@@ -1,0 +1,117 @@
+"""The API's document: every operation says what it wants, answers and refuses, with examples that hold."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+import msgspec
+import pytest
+from fastapi import FastAPI
+
+from services.orchestrator.api import openapi, statuses
+from services.orchestrator.app import build
+from shared.settings import Settings
+
+DOCUMENT: dict[str, Any] = build(Settings(database_url="unused")).openapi()
+METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+
+
+class Operation(NamedTuple):
+    """One of the document's."""
+
+    method: str
+    path: str
+    says: dict[str, Any]
+
+
+def operations() -> Iterator[Any]:
+    """All of them, none left out."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method in METHODS:
+            if method in methods:
+                yield pytest.param(Operation(method.upper(), path, methods[method]), id=f"{method} {path}")
+
+
+every = pytest.mark.parametrize("operation", list(operations()))
+
+
+def contents(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, media) of the request and of every answer."""
+    for name, media in operation.says.get("requestBody", {}).get("content", {}).items():
+        yield f"request {name}", media
+    for status, answer in operation.says["responses"].items():
+        for name, media in answer.get("content", {}).items():
+            yield f"{status} {name}", media
+
+
+@every
+def test_it_is_described(operation: Operation) -> None:
+    """In a line, and in sentences that do not just repeat it."""
+    summary, description = operation.says["summary"], operation.says["description"]
+    assert summary
+    assert summary[-1] != "."
+    assert description
+    assert description != summary
+
+
+@every
+def test_every_body_has_a_schema_and_an_example_that_keeps_it(operation: Operation) -> None:
+    """What is asked, what is answered, and every problem."""
+    for where, media in contents(operation):
+        schema = {"components": DOCUMENT["components"], **media["schema"]}
+        found = jsonschema_rs.Draft202012Validator(schema).iter_errors(media["example"])
+        assert not [f"{where}: {error.message} at {error.instance_path}" for error in found]
+
+
+@every
+def test_every_success_and_every_refusal_is_documented(operation: Operation) -> None:
+    """Each with its number: no wildcard; problems as problems, with their own status in the example."""
+    answers = operation.says["responses"]
+    assert all(status.isdecimal() for status in answers)
+    assert any(status.startswith("2") for status in answers) or "501" in answers
+    for status in statuses.of(operation.method, operation.path):
+        problem = answers[str(status)]["content"]["application/problem+json"]["example"]
+        assert problem["status"] == status
+        assert problem["hint"]
+
+
+@every
+def test_every_parameter_is_explained_by_an_example_or_a_description(operation: Operation) -> None:
+    """Those of the path by an example."""
+    for parameter in operation.says.get("parameters", ()):
+        assert parameter["in"] != "path" or "example" in parameter, parameter["name"]
+
+
+def test_the_page_of_refusals_names_the_operations_that_there_are() -> None:
+    """No route without a line, no line without a route."""
+    known = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    assert known == statuses.REFUSALS.keys()
+
+
+def test_keys_are_documented_as_what_an_operator_may_ask_for() -> None:
+    """As a bearer token, or nothing."""
+    assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert DOCUMENT["security"] == [{"key": []}, {}]
+
+
+def test_two_views_of_one_name_are_refused() -> None:
+    """One would silently take the other's place in the document."""
+    first, second = (msgspec.defstruct("TwiceUsed", [(field, int)]) for field in ("a", "b"))
+    openapi.answers(first, {"a": 1})
+    openapi.answers(first, {"a": 2})
+    with pytest.raises(ValueError, match="TwiceUsed"):
+        openapi.answers(second, {"b": 1})
+    del openapi._components["TwiceUsed"]
+
+
+def test_nulls_of_examples_are_kept() -> None:
+    """FastAPI drops them."""
+    app = FastAPI()
+    openapi.install(app)
+
+    @app.get("/healthz", responses=openapi.answers(dict[str, int | None], {"a": None}))
+    async def healthz() -> None:
+        """Known to the page of refusals."""
+
+    answer = app.openapi()["paths"]["/healthz"]["get"]["responses"]["200"]
+    assert answer["content"]["application/json"]["example"] == {"a": None}
