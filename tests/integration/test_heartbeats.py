@@ -17,7 +17,7 @@ from shared.runtime import heartbeats
 class OnlyTheRoot(http.server.BaseHTTPRequestHandler):
     """Answers / with 200 and everything else with 404."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name is the library's
+    def do_GET(self) -> None:
         """One request."""
         self.send_response(200 if self.path == "/" else 404)
         self.end_headers()
