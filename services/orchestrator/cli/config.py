@@ -55,12 +55,14 @@ def check(file: Path | None = None) -> list[configuration.Finding]:
         if not file.is_file():
             raise Failed("not_found", f"no file {file}", hint="mathrag config schema says what it may hold")
         os.environ["MATHRAG_CONFIG"] = str(file)
-    wrong = configuration.misspelt(os.environ)
+    found = configuration.misshapen()
     try:
-        load()
+        if not found:
+            load()
     except configuration.REFUSALS as refused:
-        return [*configuration.findings(refused), *wrong]
-    return wrong
+        found = configuration.findings(refused)
+    said = {finding.where for finding in found}
+    return [*found, *(each for each in configuration.misspelt(os.environ) if each.where not in said)]
 
 
 def print_findings(found: list[configuration.Finding]) -> None:

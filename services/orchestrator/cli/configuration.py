@@ -57,6 +57,17 @@ def findings(refused: Exception) -> list[Finding]:
     return [Finding(key="", where=where, message=message, fix="correct it")]
 
 
+def misshapen() -> list[Finding]:
+    """Whether the file holds anything but keys and values, which nothing that reads it expects."""
+    node = _tree()
+    if node is None or isinstance(node, yaml.MappingNode):
+        return []
+    where = f"{file()}, line {node.start_mark.line + 1}"
+    return [
+        Finding(key="", where=where, message="must hold keys and values", fix="cp mathrag.example.yaml mathrag.yaml")
+    ]
+
+
 def misspelt(environment: Mapping[str, str]) -> list[Finding]:
     """Variables that look like ours and that nobody reads."""
     known = {*variables(Settings), *OTHERS}
@@ -103,10 +114,7 @@ def _where(path: Sequence[str]) -> str:
 
 def line_of(path: Sequence[str]) -> int | None:
     """The line of the file that holds this key, or as much of its path as is there."""
-    try:
-        node = yaml.compose(file().read_text("utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return None
+    node = _tree()
     line = None
     for part in path:
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
@@ -115,3 +123,11 @@ def line_of(path: Sequence[str]) -> int | None:
             break
         line, node = found[0].start_mark.line + 1, found[1]
     return line
+
+
+def _tree() -> yaml.Node | None:
+    """The file as YAML reads it, with the places; None: there is nothing to read, or it is no YAML."""
+    try:
+        return yaml.compose(file().read_text("utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None

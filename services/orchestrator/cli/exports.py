@@ -65,7 +65,8 @@ def export(reference: Job, to: To, rows: Rows = Format.JSONL, force: Force = Fal
         there = [part.file for part in written if (to / part.file).exists()]
         if there and not force:
             raise Failed("conflict", f"{to} has {', '.join(there)} already", hint="another folder, or --force")
-        to.mkdir(parents=True, exist_ok=True)
+        if not client.shows:
+            to.mkdir(parents=True, exist_ok=True)
         for part in written:
             client.save(part.path, to / part.file, **part.query)
         if client.shows:

@@ -2,7 +2,20 @@
 
 import typer
 
-from services.orchestrator.cli import jobs, keys, samples, stack, uploads
+from services.orchestrator.cli import (
+    catalog,
+    completion,
+    config,
+    doctor,
+    gpu,
+    jobs,
+    keys,
+    nouns,
+    purge,
+    samples,
+    stack,
+    uploads,
+)
 
 app = typer.Typer(
     name="mathrag",
@@ -14,12 +27,22 @@ app = typer.Typer(
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
-app.add_typer(uploads.corpus, name="corpus")
-app.add_typer(uploads.dataset, name="dataset")
-app.add_typer(jobs.job, name="job")
-app.add_typer(samples.sample, name="sample")
-app.add_typer(keys.key, name="key")
-app.command()(samples.audit)
+app.command()(doctor.doctor)
+for noun, name in (
+    (uploads.corpus, "corpus"),
+    (uploads.dataset, "dataset"),
+    (jobs.job, "job"),
+    (samples.sample, "sample"),
+    (catalog.pipeline, "pipeline"),
+    (catalog.model, "model"),
+    (gpu.gpu, "gpu"),
+):
+    nouns.add(app, noun, name)
+app.command(cls=nouns.ApiCommand)(samples.audit)
+app.add_typer(keys.key, name="key", cls=nouns.Noun)
+app.add_typer(config.config, name="config", cls=nouns.Noun)
+app.command()(purge.purge)
+app.command()(completion.completion)
 
 if __name__ == "__main__":
     app()

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from services.orchestrator.cli.failures import Failed, reported
+from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.jobs import pair
+from services.orchestrator.cli.output import AsJson, print_json
 from services.orchestrator.stack import lock, ports, state
 from services.orchestrator.stack.children import Stack
 from services.orchestrator.stack.children import stack as build
@@ -35,30 +35,45 @@ FIX = "  fix: "
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [default: .mathrag]")]
 Port = Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one. [default: 8080]")]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the state as JSON.")]
 Scale = Annotated[list[str] | None, typer.Option(metavar="SERVICE=N", help="So many workers, such as judge=3.")]
 
 
-def up(detach: Detach = False, data_dir: DataDir = None, port: Port = None, scale: Scale = None) -> None:
+def up(
+    detach: Detach = False,
+    data_dir: DataDir = None,
+    port: Port = None,
+    scale: Scale = None,
+    as_json: AsJson = False,
+) -> None:
     """Start PostgreSQL, Redis and all services, and keep them running."""
-    with reported(as_json=False):
+    with reported(as_json=as_json):
         built = _build(data_dir, port, scale or [])
         if detach:
             _detached(built, scale or [])
+            _running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
         else:
-            _foreground(built)
+            _foreground(built, as_json)
 
 
-def down(data_dir: DataDir = None) -> None:
+def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Stop what `mathrag up` started; all data stay."""
-    directory = _directory(data_dir)
-    pid = lock.holder(directory)
-    if pid is None:
-        typer.echo(f"Nothing runs on {directory}.")
-        return
-    typer.echo(f"Stopping {directory} ...")
-    _end(pid, directory)
-    typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
+    with reported(as_json=as_json):
+        directory = _directory(data_dir)
+        pid = lock.holder(directory)
+        if pid is not None:
+            _say(f"Stopping {directory} ...", as_json)
+            _end(pid, directory)
+        if as_json:
+            print_json({"stopped": pid is not None, "data_dir": str(directory)})
+        elif pid is None:
+            typer.echo(f"Nothing runs on {directory}.")
+        else:
+            typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
+
+
+def _say(words: str, as_json: bool) -> None:
+    if not as_json:
+        typer.echo(words)
 
 
 def _end(pid: int, directory: Path) -> None:
@@ -73,16 +88,17 @@ def _end(pid: int, directory: Path) -> None:
 
 def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """What runs, where, and how often it was restarted; exits with 1 when nothing runs."""
-    directory = _directory(data_dir)
-    running = lock.holder(directory) is not None
-    last = state.read(directory) if running else None
-    if as_json:
-        typer.echo(msgspec.json.encode({"running": running, "data_dir": str(directory), "stack": last}).decode())
-    elif running:
-        typer.echo(_table(last) if last else f"Starting on {directory}.")
-    else:
-        typer.echo(f"Nothing runs on {directory}. Start it with `mathrag up`.")
-    raise typer.Exit(0 if running else 1)
+    with reported(as_json=as_json):
+        directory = _directory(data_dir)
+        running = lock.holder(directory) is not None
+        last = state.read(directory) if running else None
+        if as_json:
+            print_json({"running": running, "data_dir": str(directory), "stack": last})
+        elif running:
+            typer.echo(_table(last) if last else f"Starting on {directory}.")
+        else:
+            typer.echo(f"Nothing runs on {directory}. Start it with `mathrag up`.")
+        raise typer.Exit(Exit.DONE if running else Exit.FINDING)
 
 
 def _directory(given: Path | None) -> Path:
@@ -119,13 +135,17 @@ def scaled(settings: Settings, scale: list[str]) -> Settings:
     return settings.model_copy(update={"workers": settings.workers.model_copy(update=counts)})
 
 
-def _foreground(built: Stack) -> None:
+def _foreground(built: Stack, as_json: bool) -> None:
     supervisor = Supervisor(
-        built.table(), data_dir=built.data_dir, url=built.url, ready=_ready, running=lambda: typer.echo(_welcome(built))
+        built.table(),
+        data_dir=built.data_dir,
+        url=built.url,
+        ready=_quiet if as_json else _ready,
+        running=lambda: _running(built, as_json, stop="Ctrl-C"),
     )
     with suppress(asyncio.CancelledError):
         asyncio.run(_until_signal(supervisor))
-    typer.echo(f"Stopped. The data stay in {built.data_dir}.")
+    _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
 
 
 async def _until_signal(supervisor: Supervisor) -> None:
@@ -153,7 +173,6 @@ def _detached(built: Stack, scale: list[str]) -> None:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     _wait_running(child, built.data_dir, log)
-    typer.echo(_welcome(built, stop=f"mathrag down --data-dir {built.data_dir}"))
 
 
 def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -> None:
@@ -185,13 +204,20 @@ def _ready(name: str, seconds: float) -> None:
     typer.echo(f"  {name:<12} ready  {seconds:5.1f} s")
 
 
-def _welcome(built: Stack, *, stop: str = "Ctrl-C") -> str:
-    return f"""
+def _quiet(_name: str, _seconds: float) -> None:
+    """With --json, the end alone is said."""
+
+
+def _running(built: Stack, as_json: bool, *, stop: str) -> None:
+    if as_json:
+        print_json({"url": built.url, "data_dir": str(built.data_dir)})
+        return
+    typer.echo(f"""
 MathRAG-Gate runs at {built.url}
   data   {built.data_dir}
   logs   {built.data_dir / LOGS}
   look   mathrag status --data-dir {built.data_dir}
-  stop   {stop}"""
+  stop   {stop}""")
 
 
 def _table(now: state.State) -> str:
