@@ -20,7 +20,7 @@ CATALOGUE = (
     Metric("mathrag_samples_ended_total", "counter", "Samples that ended, by how.", ("state", "failure")),
     Metric("mathrag_steps_total", "counter", "Steps of ended samples: computed for them, or reused.", ("source",)),
     Metric(
-        "mathrag_queue_calls", "gauge", "Calls in the queue; at most 50000 are counted per lane and model.",
+        "mathrag_queue_calls", "gauge", "Calls in the queue; at most 20000 are counted per lane and model.",
         ("lane", "model", "state"),
     ),
     Metric("mathrag_call_duration_seconds", "histogram", "Execution of a call that was answered.", ("lane", "role")),

@@ -14,7 +14,8 @@ from shared.contracts.calls import Lane
 MIB = 1 << 20
 PATIENCE_S = 0.5
 """Longest wait for another service: a scrape must not hang with it."""
-MOST = 50_000
+MOST = 20_000
+"""Calls that are counted per lane and model: a longer queue is just long."""
 
 Gauge = tuple[str, list[str], float]
 

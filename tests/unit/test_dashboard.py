@@ -1,0 +1,102 @@
+"""What is provisioned for Prometheus and Grafana fits the metrics that there are."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE, Metric
+from shared.settings import REPOSITORY
+
+FOLDER = REPOSITORY / "deploy" / "observability"
+BOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "dashboards" / "mathrag.json").read_text("utf-8"))
+PANELS: list[dict[str, Any]] = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
+NAME = re.compile(r"\b(?:mathrag|process)_\w+")
+SELECTOR = re.compile(r"(mathrag_\w+)\{([^}]*)\}")
+GROUPED = re.compile(r"by \(([^)]*)\) \(+(?:rate|increase)?\(?(mathrag_\w+)")
+PROCESS = {"process_resident_memory_bytes"}
+"""What prometheus_client says of its process, and the dashboard shows."""
+
+
+def metric_of(name: str) -> Metric:
+    """The metric that a series belongs to."""
+    return BY_NAME.get(name) or BY_NAME[re.sub("_(count|sum|bucket)$", "", name)]
+
+
+def loaded(path: str) -> Any:
+    """A YAML file of the folder."""
+    return yaml.safe_load((FOLDER / path).read_text("utf-8"))
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_query_asks_for_metrics_that_exist(expression: str) -> None:
+    """With labels that they have."""
+    names = set(NAME.findall(expression))
+    assert names
+    for name in names - PROCESS:
+        assert metric_of(name)
+    for name, selector in SELECTOR.findall(expression):
+        assert set(re.findall(r"(\w+)!?=", selector)) <= set(metric_of(name).labels)
+    for labels, name in GROUPED.findall(expression):
+        assert set(labels.split(", ")) <= {*metric_of(name).labels, "le"}
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_counters_are_shown_as_rates_and_gauges_as_they_are(expression: str) -> None:
+    """A counter's value says when the process began, and nothing else."""
+    for name in set(NAME.findall(expression)) - PROCESS:
+        rated = bool(re.search(rf"(?:rate|increase)\({name}(?:\{{[^}}]*\}})?\[\$__rate_interval\]\)", expression))
+        assert rated is (metric_of(name).kind != "gauge")
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    """What nobody looks at need not be measured."""
+    shown = {metric_of(name).name for name in NAME.findall(" ".join(EXPRESSIONS)) if name not in PROCESS}
+    assert shown == BY_NAME.keys()
+
+
+def test_panels_can_be_told_apart() -> None:
+    """Grafana mixes up panels that share an id, and hides those that lie over each other."""
+    ids = [panel["id"] for panel in BOARD["panels"]]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in BOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert len(set(places)) == len(places)
+    assert all(panel["description"] for panel in PANELS)
+
+
+def test_the_data_source_is_a_variable() -> None:
+    """So that the dashboard can be imported elsewhere; here it is the one that is provisioned."""
+    (variable,) = BOARD["templating"]["list"]
+    assert (variable["name"], variable["type"]) == ("datasource", "datasource")
+    sources = [panel["datasource"] for panel in PANELS] + [
+        target["datasource"] for p in PANELS for target in p["targets"]
+    ]
+    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
+    provisioned = loaded("grafana/provisioning/datasources/mathrag.yaml")["datasources"]
+    assert variable["current"]["value"] in {source["uid"] for source in provisioned}
+
+
+def test_names_follow_prometheus() -> None:
+    """Base units, `_total` for counters alone, our prefix."""
+    for metric in CATALOGUE:
+        assert re.fullmatch(r"mathrag_[a-z_]+", metric.name)
+        assert (metric.kind == "counter") is metric.name.endswith("_total")
+        assert metric.kind != "histogram" or metric.name.endswith("_seconds")
+        assert metric.help.endswith(".")
+
+
+def test_every_metric_is_documented() -> None:
+    """Name, labels and meaning stand in telemetry.md."""
+    page = (REPOSITORY / "docs" / "telemetry.md").read_text("utf-8")
+    for metric in CATALOGUE:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        assert f"| `{metric.name}` | {metric.kind} | {labels} |" in page
+
+
+def test_one_orchestrator_is_scraped() -> None:
+    """Each says everything, so two would count double."""
+    (job,) = loaded("prometheus.yml")["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["orchestrator:8080"]}]
