@@ -5,16 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 UV := $(VENV)/lock/bin/uv
+AUDIT := $(VENV)/advisories/bin/pip-audit
 
 # --no-header, no index: a lock file names packages and hashes, never where they came from.
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e faults lint lock ci clean
+.PHONY: help demo test e2e faults lint lock advisories ci clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z0-9.]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv: $(STAMP) ## Create the environment; afterwards .venv/bin/mathrag works
 
@@ -51,10 +52,19 @@ lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) pyproject.toml --upgrade --group dev --extra embedded --constraint requirements/base.txt \
 		--output-file requirements/dev.txt
 	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
+	$(COMPILE) --group audit --upgrade --output-file requirements/audit.txt
 
 $(UV):
 	@$(PYTHON) -m venv $(VENV)/lock
 	@$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+advisories: $(STAMP) $(AUDIT) ## Known vulnerabilities of what is installed
+	@$(BIN)/python .ci/advisories.py
+
+$(AUDIT): requirements/audit.txt
+	@$(PYTHON) -m venv $(VENV)/advisories
+	@$(VENV)/advisories/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 ci: ## What runs before a change is accepted
 	@.ci/run

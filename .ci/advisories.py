@@ -1,0 +1,59 @@
+"""Known vulnerabilities of everything that is installed, by the lock files: exit 1 for one, 0 for none.
+
+pip-audit alone would say "none" where the source of advisories knows nothing of any package, or cannot be reached; here
+that is said to be a check that was skipped.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LOCKS = ("base.txt", "dev.txt")
+PROGRAM = REPOSITORY / ".venv" / "advisories" / "bin" / "pip-audit"
+UNREACHABLE = ("ConnectionError", "Failed to resolve", "Max retries", "timed out", "ServiceError")
+
+
+def main() -> int:
+    """Ask, and say what was found."""
+    command = [str(PROGRAM), "--disable-pip", "--require-hashes", "--progress-spinner=off", "--format=json"]
+    locks = [part for lock in LOCKS for part in ("-r", f"requirements/{lock}")]
+    done = subprocess.run([*command, *locks], cwd=REPOSITORY, capture_output=True, text=True, check=False)  # noqa: S603
+    code, words = judged(done.stdout, done.stderr)
+    print(words)  # noqa: T201 - what a person reads
+    return code
+
+
+def judged(output: str, errors: str) -> tuple[int, str]:
+    """Exit code and words for what pip-audit wrote."""
+    try:
+        packages: list[dict[str, Any]] = json.loads(output)["dependencies"]
+    except ValueError:
+        last = (errors.strip().splitlines() or ["no output"])[-1]
+        if any(sign in errors for sign in UNREACHABLE):
+            return 0, f"SKIPPED: the source of advisories cannot be reached ({last[:200]})"
+        return 1, f"pip-audit failed: {last[:500]}"
+    return _counted(packages)
+
+
+def _counted(packages: list[dict[str, Any]]) -> tuple[int, str]:
+    asked = [package for package in packages if "vulns" in package]
+    if found := [line for package in asked for line in _lines(package)]:
+        return 1, "\n".join(["Known vulnerabilities:", *sorted(set(found))])
+    if not asked:
+        return 0, f"SKIPPED: the source of advisories answers for none of {len(packages)} packages"
+    unknown = len(packages) - len(asked)
+    return 0, f"No known vulnerability in {len(asked)} packages" + (f"; {unknown} NOT checked" if unknown else "")
+
+
+def _lines(package: dict[str, Any]) -> list[str]:
+    name = f"{package['name']} {package['version']}"
+    return [
+        f"  {name}: {each['id']}, mended in {', '.join(each['fix_versions']) or 'none'}" for each in package["vulns"]
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The check for known vulnerabilities fails for one, and never calls a check that did not happen a success."""
+
+import importlib.util
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from shared.settings import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def advisories() -> ModuleType:
+    """The script of CI."""
+    spec = importlib.util.spec_from_file_location("advisories", REPOSITORY / ".ci" / "advisories.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def report(*packages: dict[str, Any]) -> str:
+    """As pip-audit writes it."""
+    return json.dumps({"dependencies": packages, "fixes": []})
+
+
+SOUND: dict[str, Any] = {"name": "sound", "version": "1", "vulns": []}
+UNKNOWN: dict[str, Any] = {"name": "unknown", "skip_reason": "not found"}
+BROKEN: dict[str, Any] = {"name": "broken", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+
+
+def test_a_vulnerability_fails(advisories: ModuleType) -> None:
+    """With package, number and the version that mends it; also beside packages that nobody knows."""
+    code, words = advisories.judged(report(SOUND, UNKNOWN, BROKEN), "")
+    assert code == 1
+    assert "broken 2: CVE-1, mended in 3" in words
+
+
+def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) -> None:
+    """And what was not."""
+    assert advisories.judged(report(SOUND), "") == (0, "No known vulnerability in 1 packages")
+    assert advisories.judged(report(SOUND, UNKNOWN), "") == (0, "No known vulnerability in 1 packages; 1 NOT checked")
+
+
+@pytest.mark.parametrize(
+    ("output", "errors"),
+    [
+        ("", "requests.exceptions.ConnectionError: Max retries exceeded"),
+        (report(UNKNOWN, UNKNOWN), "No known vulnerabilities found"),
+    ],
+)
+def test_a_source_that_does_not_answer_is_said_to_be_skipped(advisories: ModuleType, output: str, errors: str) -> None:
+    """pip-audit itself says "none" where it knows no package at all."""
+    code, words = advisories.judged(output, errors)
+    assert code == 0
+    assert words.startswith("SKIPPED")
+
+
+def test_any_other_failure_is_one(advisories: ModuleType) -> None:
+    """Such as a lock file that cannot be read."""
+    assert advisories.judged("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")
+
+
+def test_ci_runs_it(advisories: ModuleType) -> None:
+    """By the target that a person uses, too."""
+    assert "make advisories" in (REPOSITORY / ".ci" / "run").read_text("utf-8")
+    assert all((REPOSITORY / "requirements" / lock).exists() for lock in advisories.LOCKS)
