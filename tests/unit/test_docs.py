@@ -71,7 +71,7 @@ def test_every_setting_is_documented(key: str, default: object) -> None:
     found = row(page("operations.md"), key)
     assert found, f"`{key}` is not in a table of docs/operations.md"
     if isinstance(default, bool):
-        assert found.split("|")[2].strip() == str(default).lower()
+        assert found.split("|")[2].strip(" `") == str(default).lower()
     elif isinstance(default, int | float):
         assert found.split("|")[2].strip() == f"{default:.12g}"
     elif isinstance(default, str) and default:
