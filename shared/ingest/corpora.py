@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -13,6 +14,9 @@ from shared.ingest.reader import Reader
 
 IDS = ("_id", "id", "unique_id", "doc_id")
 PROBLEMS = ("problem", "question")
+identifier = attrgetter("external_id")
+"""What no other document of an upload may be called."""
+_present = fields.Present(IDS, PROBLEMS, fields.PASSAGES, fields.METAS, fields.SUBJECTS)
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 
 
@@ -36,10 +40,11 @@ def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no text.
     """
+    ids, problems, passages, metas, subjects = _present(line)
     return CorpusRecord(
-        external_id=fields.identifier(line, IDS) or external_id,
-        document=Document(problem=_problem(line), text=_text(line)),
-        meta=_meta(line),
+        external_id=fields.identifier(line, ids) or external_id,
+        document=Document(problem=_problem(line, problems), text=_text(line, passages)),
+        meta=_meta(line, metas, subjects),
     )
 
 
@@ -64,18 +69,13 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
     return iter(Reader(rows, lambda line, _: record(line), identifier))
 
 
-def identifier(found: CorpusRecord) -> str | None:
-    """What no other document of an upload may be called."""
-    return found.external_id
-
-
-def _problem(line: Fields) -> str:
-    field = fields.only(line, PROBLEMS)
+def _problem(line: Fields, names: tuple[str, ...]) -> str:
+    field = fields.only(line, names)
     return "" if field is None else fields.text(line, field).strip()
 
 
-def _text(line: Fields) -> str:
-    body = _body(line).strip()
+def _text(line: Fields, names: tuple[str, ...]) -> str:
+    body = _body(line, names).strip()
     title = fields.text(line, "title").strip() if line.get("title") is not None else ""
     text = f"{title}\n{body}" if title and body else title or body
     if not text:
@@ -83,8 +83,8 @@ def _text(line: Fields) -> str:
     return text
 
 
-def _body(line: Fields) -> str:
-    field = fields.only(line, fields.PASSAGES) or fields.first(line, ("solution",))
+def _body(line: Fields, names: tuple[str, ...]) -> str:
+    field = fields.only(line, names) or fields.first(line, fields.SOLUTION)
     if field is not None:
         return fields.text(line, field)
     answer = line.get("answer")
@@ -93,10 +93,10 @@ def _body(line: Fields) -> str:
     raise Defect("has no text; put it into `text` (or `contents`, or `solution`)")
 
 
-def _meta(line: Fields) -> dict[str, Any]:
-    field = fields.first(line, fields.METAS)
+def _meta(line: Fields, metas: tuple[str, ...], subjects: tuple[str, ...]) -> dict[str, Any]:
+    field = fields.first(line, metas)
     meta = {} if field is None else line[field]
     if not isinstance(meta, dict):
         raise Defect(f"`{field}` is not a JSON object; write {{...}} or leave it out")
-    known = {"subject": fields.label(line, fields.SUBJECTS), "level": fields.level(line)}
+    known = {"subject": fields.label(line, subjects), "level": fields.level(line)}
     return {**meta, **{key: value for key, value in known.items() if value is not None}}

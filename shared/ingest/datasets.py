@@ -1,6 +1,7 @@
 """Items from lines: questions with what is known about them (MATH, GSM8K, BEIR, FlashRAG, AutoRAG, ragas, plain)."""
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -14,6 +15,11 @@ from shared.rag.grading import equal_strict
 
 IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 _GSM8K_MARK = "####"
+identifier = attrgetter("custom_id")
+"""What no other item of an upload may be called."""
+_present = fields.Present(
+    IDS, fields.QUESTIONS, fields.REFERENCES, fields.ANSWERS, fields.GOLD_DOCUMENTS, fields.SUBJECTS
+)
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,14 +48,15 @@ def item(line: Fields) -> DatasetItem:
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
-    gold, alternatives = _gold(line)
+    ids, questions, references, given, documents, subjects = _present(line)
+    gold, alternatives = _gold(line, references, given)
     return DatasetItem(
-        question=_question(line),
+        question=_question(line, questions),
         gold=gold,
-        gold_documents=_gold_documents(line),
-        subject=fields.label(line, fields.SUBJECTS),
+        gold_documents=_gold_documents(line, documents),
+        subject=fields.label(line, subjects),
         level=fields.level(line),
-        custom_id=fields.identifier(line, IDS),
+        custom_id=fields.identifier(line, ids),
         alternatives=alternatives,
     )
 
@@ -75,13 +82,8 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     return iter(Reader(rows, lambda line, _: item(line), identifier))
 
 
-def identifier(found: DatasetItem) -> str | None:
-    """What no other item of an upload may be called."""
-    return found.custom_id
-
-
-def _question(line: Fields) -> str:
-    field = fields.only(line, fields.QUESTIONS) or fields.first(line, ("text",))
+def _question(line: Fields, names: tuple[str, ...]) -> str:
+    field = fields.only(line, names) or fields.first(line, ("text",))
     if field is None:
         raise Defect("has no question; put it into `question` (or `problem`)")
     question = fields.text(line, field).strip()
@@ -92,9 +94,9 @@ def _question(line: Fields) -> str:
     return question
 
 
-def _gold(line: Fields) -> tuple[str | None, int]:
+def _gold(line: Fields, references: tuple[str, ...], given: tuple[str, ...]) -> tuple[str | None, int]:
     """The expected answer, and how many others there are."""
-    field = fields.only(line, fields.REFERENCES) or _answer(line)
+    field = fields.only(line, references) or _answer(line, given)
     if field is not None:
         return _one_of(line[field], field)
     if line.get("solution") is None:
@@ -102,10 +104,9 @@ def _gold(line: Fields) -> tuple[str | None, int]:
     return answers.extract(fields.text(line, "solution"))[0], 0
 
 
-def _answer(line: Fields) -> str | None:
-    field = fields.only(line, fields.ANSWERS)
-    beside = fields.first(line, fields.RETRIEVED)
-    if field == "answer" and beside is not None:
+def _answer(line: Fields, names: tuple[str, ...]) -> str | None:
+    field = fields.only(line, names)
+    if field == "answer" and (beside := fields.first(line, fields.RETRIEVED)) is not None:
         raise Defect(
             f"`answer` beside `{beside}` may be a system's answer or the expected one; call the expected one `gold`"
         )
@@ -113,8 +114,9 @@ def _answer(line: Fields) -> str | None:
 
 
 def _one_of(value: Any, field: str) -> tuple[str | None, int]:
-    given = value if isinstance(value, list) else [value]
-    golds = [_after_mark(fields.scalar(each, field)) for each in given]
+    if not isinstance(value, list):
+        return _after_mark(fields.scalar(value, field)), 0
+    golds = [_after_mark(fields.scalar(each, field)) for each in value]
     first = golds[0] if golds else None
     others = {other for other in golds if other is not None and first is not None and not equal_strict(other, first)}
     return first, len(others)
@@ -127,8 +129,8 @@ def _after_mark(answer: str) -> str | None:
     return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
 
-def _gold_documents(line: Fields) -> dict[str, int] | None:
-    field = fields.only(line, fields.GOLD_DOCUMENTS)
+def _gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | None:
+    field = fields.only(line, names)
     if field is None:
         return None
     value = line[field]

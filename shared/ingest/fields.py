@@ -17,13 +17,50 @@ RETRIEVED = ("contexts", "retrieved_contexts")
 GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids")
 SUBJECTS = ("subject", "type", "topic")
 METAS = ("meta", "metadata")
-OTHERS = ("solution", "title", "level")
+TITLE = ("title",)
+SOLUTION = ("solution",)
+LEVEL = ("level",)
 KNOWN = frozenset(
-    (*IDS, *QUESTIONS, *PASSAGES, *REFERENCES, *ANSWERS, *RETRIEVED, *GOLD_DOCUMENTS, *SUBJECTS, *METAS, *OTHERS)
+    (
+        *IDS,
+        *QUESTIONS,
+        *PASSAGES,
+        *REFERENCES,
+        *ANSWERS,
+        *RETRIEVED,
+        *GOLD_DOCUMENTS,
+        *SUBJECTS,
+        *METAS,
+        *TITLE,
+        *SOLUTION,
+        *LEVEL,
+    )
 )
 """Every name that means something; all other fields are left alone."""
 NESTED = frozenset((*REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
 """May hold lists or objects: in a table cell they are written as JSON."""
+
+SHAPES = 64
+"""Sets of fields that are remembered."""
+
+
+class Present:
+    """Which names of each group a line has: most lines of an upload have the same fields, so it is asked once."""
+
+    def __init__(self, *groups: tuple[str, ...]) -> None:
+        self._groups = groups
+        self._known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+
+    def __call__(self, line: Fields) -> list[tuple[str, ...]]:
+        """Of every group the names that `line` has, in the group's order."""
+        shape = tuple(line)
+        found = self._known.get(shape)
+        if found is None:
+            if len(self._known) == SHAPES:
+                self._known.clear()
+            found = [tuple(each for each in group if each in line) for group in self._groups]
+            self._known[shape] = found
+        return found
 
 
 def first(fields: Fields, names: tuple[str, ...]) -> str | None:
@@ -91,7 +128,7 @@ def label(fields: Fields, names: tuple[str, ...]) -> str | None:
 
 def level(fields: Fields) -> str | None:
     """The difficulty as text: "5" for 5 and for "Level 5"; "Level ?" is None."""
-    value = label(fields, ("level",))
+    value = label(fields, LEVEL)
     if value is None:
         return None
     value = value.removeprefix("Level").strip()

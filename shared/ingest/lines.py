@@ -81,11 +81,11 @@ def parse(raw: bytes | str) -> Fields:
     Raises:
         Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
     """
-    data = _bytes(raw).removeprefix(BOM).strip()
+    data = raw if isinstance(raw, bytes) else _utf8(raw)
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = _slow(data)
+        value = _slow(data.removeprefix(BOM).strip())
     if not isinstance(value, dict):
         raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
@@ -131,10 +131,6 @@ def _check_bytes(data: bytes) -> None:
         raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     if b"\r" in data:
         raise Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
-
-
-def _bytes(raw: bytes | str) -> bytes:
-    return raw if isinstance(raw, bytes) else _utf8(raw)
 
 
 def _refuse_constant(constant: str) -> Never:

@@ -1,12 +1,13 @@
 """Reads an upload's rows into records: what cannot be used is rejected with its line, all of it in one pass."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from shared.errors import InvalidLine, TooLarge
 from shared.ingest import lines
-from shared.ingest.lines import Content, Defect, EmptyText, Fields, Row
+from shared.ingest.lines import Defect, EmptyText, Fields, Row
 from shared.ingest.unique import UniqueIds
 
 LISTED = 100
@@ -38,7 +39,7 @@ class Reader(Generic[Record]):
         *,
         skip_empty: bool = False,
         on_error: OnError = OnError.REJECT,
-        most: int | None = None,
+        most: int = sys.maxsize,
     ) -> None:
         """`read` makes a record of a line's fields and number, `most` is how many lines there may be."""
         self._rows = rows
@@ -64,23 +65,19 @@ class Reader(Generic[Record]):
         """
         found = 0
         for count, (source, line, content) in enumerate(self._rows, start=1):
-            if self._most is not None and count > self._most:
-                raise TooLarge(f"an upload may have {self._most} lines", hint="split it, or see `limits.upload_rows`")
-            record = self._record(source, line, content)
-            if record is not None and (self._partial or not self.rejected):
+            if count > self._most:
+                raise TooLarge(f"an upload may have {self._most} lines", hint="split it into several")
+            try:
+                record = self._read(lines.fields(content), line)
+                self._ids.check(self._identifier(record), source, line)
+            except Defect as defect:
+                self._leave_out(lines.located(defect, source, line))
+                continue
+            if self._partial or not self.rejected:
                 found += 1
                 yield record
         if self.rejected and not (self._partial and found):
             raise self._all()
-
-    def _record(self, source: str, line: int, content: Content) -> Record | None:
-        try:
-            record = self._read(lines.fields(content), line)
-            self._ids.check(self._identifier(record), source, line)
-        except Defect as defect:
-            self._leave_out(lines.located(defect, source, line))
-            return None
-        return record
 
     def _leave_out(self, invalid: InvalidLine) -> None:
         if self._skip_empty and isinstance(invalid, EmptyText):

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import RowMapping, text
@@ -11,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import Conflict, Invalid, NotFound
 from shared.ingest.corpora import CorpusRecord
 from shared.storage import pages
+from shared.storage.copying import copy
 from shared.storage.database import Database
 from shared.storage.names import checked
 
@@ -23,15 +25,9 @@ SCOPE = pages.scope("corpora")
 # Uploads that share documents insert them batch by batch; one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
-INSERT_DOCUMENTS = text("""
-    INSERT INTO documents (hash, problem, body)
-    SELECT * FROM unnest(CAST(:hashes AS bytea[]), CAST(:problems AS text[]), CAST(:bodies AS text[])) u(hash)
-    ORDER BY u.hash ON CONFLICT DO NOTHING""")
-INSERT_MEMBERS = text("""
-    INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash, meta)
-    SELECT :corpus, u.ordinal, u.external_id, u.hash, CAST(u.meta AS jsonb)
-    FROM unnest(CAST(:ordinals AS integer[]), CAST(:external_ids AS text[]), CAST(:hashes AS bytea[]),
-        CAST(:metas AS text[])) u(ordinal, external_id, hash, meta)""")
+STORED = text("SELECT hash FROM documents WHERE hash = ANY(CAST(:hashes AS bytea[]))")
+DOCUMENTS = ("hash", "problem", "body")
+MEMBERS = ("corpus_id", "ordinal", "external_id", "hash", "meta")
 FINISH = text("UPDATE corpora SET hash = :hash, documents = :documents WHERE id = :corpus")
 SAME_IDS = text("""
     SELECT sha256(convert_to(string_agg(external_id, E'\\n' ORDER BY ordinal), 'UTF8'))
@@ -59,6 +55,13 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     """False: the same documents were there under this name."""
 
 
+class _Hashed(NamedTuple):
+    """A record, and the hash of its document."""
+
+    hash: bytes
+    record: CorpusRecord
+
+
 class _Digest:
     """What identifies an upload, updated batch by batch."""
 
@@ -67,10 +70,10 @@ class _Digest:
         self._content = hashlib.sha256()
         self._ids = hashlib.sha256()
 
-    def add(self, records: Sequence[CorpusRecord]) -> None:
-        for record in records:
-            self._content.update(bytes.fromhex(record.document.hash))
-            self._ids.update((b"\n" if self.documents else b"") + (record.external_id or "").encode())
+    def add(self, batch: Sequence[_Hashed]) -> None:
+        for each in batch:
+            self._content.update(each.hash)
+            self._ids.update((b"\n" if self.documents else b"") + (each.record.external_id or "").encode())
             self.documents += 1
 
     @property
@@ -100,8 +103,9 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Corp
         corpus = int((await connection.execute(INSERT, {"name": name})).scalar_one())
         digest = _Digest()
         async for records in batches:
-            await _insert(connection, corpus, digest.documents, records)
-            digest.add(records)
+            batch = _hashed(records)
+            await _insert(connection, corpus, digest.documents, batch)
+            digest.add(batch)
         if digest.documents == 0:
             raise Invalid("the upload holds no documents", hint="send one JSON object per line")
         values = {"corpus": corpus, "hash": digest.content, "documents": digest.documents}
@@ -113,29 +117,30 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Corp
 async def _same(connection: AsyncConnection, corpus: Corpus, batches: AsyncIterator[list[CorpusRecord]]) -> Corpus:
     digest = _Digest()
     async for records in batches:
-        digest.add(records)
+        digest.add(_hashed(records))
     ids = (await connection.execute(SAME_IDS, {"corpus": corpus.id})).scalar()
     if (digest.content.hex(), digest.ids) != (corpus.hash, ids):
         raise Conflict(f"corpus {corpus.name!r} exists with other documents", hint="choose another name")
     return corpus
 
 
-async def _insert(connection: AsyncConnection, corpus: int, first: int, records: Sequence[CorpusRecord]) -> None:
-    hashes = [bytes.fromhex(record.document.hash) for record in records]
-    documents = {
-        "hashes": hashes,
-        "problems": [record.document.problem for record in records],
-        "bodies": [record.document.text for record in records],
-    }
-    await connection.execute(INSERT_DOCUMENTS, documents)
-    members = {
-        "corpus": corpus,
-        "ordinals": list(range(first, first + len(records))),
-        "external_ids": [record.external_id for record in records],
-        "hashes": hashes,
-        "metas": [msgspec.json.encode(record.meta).decode() for record in records],
-    }
-    await connection.execute(INSERT_MEMBERS, members)
+def _hashed(records: Sequence[CorpusRecord]) -> list[_Hashed]:
+    return [_Hashed(bytes.fromhex(record.document.hash), record) for record in records]
+
+
+async def _insert(connection: AsyncConnection, corpus: int, first: int, batch: Sequence[_Hashed]) -> None:
+    """Documents that nobody has stored yet, then the members; LOCK keeps other uploads from storing the same."""
+    documents = {each.hash: each.record.document for each in batch}
+    stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
+    for known in stored:
+        del documents[known]
+    new = [(key, document.problem, document.text) for key, document in documents.items()]
+    await copy(connection, "documents", DOCUMENTS, new)
+    members = [
+        (corpus, ordinal, each.record.external_id, each.hash, msgspec.json.encode(each.record.meta).decode())
+        for ordinal, each in enumerate(batch, start=first)
+    ]
+    await copy(connection, "corpus_documents", MEMBERS, members)
 
 
 async def get(database: Database, name: str) -> Corpus:

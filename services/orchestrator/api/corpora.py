@@ -1,5 +1,6 @@
 """`/v1/corpora`: upload documents, and have them indexed."""
 
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import httpx2
@@ -46,8 +47,8 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upl
     Answers when both indexes are built: 201, or 200 where the same documents were there under this name. A line that
     cannot be used rejects the upload, and nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with upload.corpus() as reader:
-        created = await corpora.create(held.database, name, batches(iter(reader)))
+    async with upload.corpus() as reader, aclosing(batches(iter(reader))) as records:
+        created = await corpora.create(held.database, name, records)
     if not created.corpus.indexed:
         await _index(held, created.corpus)
     stored = await corpora.get(held.database, name)

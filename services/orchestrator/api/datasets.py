@@ -1,5 +1,6 @@
 """`/v1/datasets`: upload questions."""
 
+from contextlib import aclosing
 from typing import Annotated, Any
 
 import msgspec
@@ -45,8 +46,8 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math-500"])],
     201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload, and
     nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with upload.dataset() as reader:
-        created = await datasets.create(held.database, name, batches(iter(reader)))
+    async with upload.dataset() as reader, aclosing(batches(iter(reader))) as records:
+        created = await datasets.create(held.database, name, records)
     answer = DatasetUpload(
         **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **left_out(reader)
     )

@@ -3,8 +3,9 @@
 The database sees an upload only when all of it is here, so a slow client holds no transaction open.
 """
 
+import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import IO, Annotated, Any, Literal, TypeVar
@@ -144,14 +145,20 @@ def _too_large(limits: Limits) -> TooLarge:
     return TooLarge(f"an upload may have {limits.upload_bytes} bytes", hint="split it, or see `limits.upload_bytes`")
 
 
-async def batches(records: Iterator[T]) -> AsyncIterator[list[T]]:
-    """`records` in lists, read in a worker thread."""
+async def batches(records: Iterator[T]) -> AsyncGenerator[list[T], None]:
+    """`records` in lists, each read in a worker thread while the one before is stored."""
 
     def following() -> list[T]:
         return list(islice(records, BATCH))
 
-    while batch := await to_thread.run_sync(following):
-        yield batch
+    reading = asyncio.create_task(to_thread.run_sync(following))
+    try:
+        while batch := await reading:
+            reading = asyncio.create_task(to_thread.run_sync(following))
+            yield batch
+    finally:
+        # Whoever stops early closes the file next: nobody may read on.
+        await asyncio.wait([reading])
 
 
 def left_out(reader: Reader[Any]) -> dict[str, Any]:
