@@ -62,7 +62,7 @@ CMD ["alembic", "upgrade", "head"]
 FROM migrate AS orchestrator
 COPY --from=code /app/services/orchestrator services/orchestrator
 EXPOSE 8080
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s \
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
     CMD ["python", "-m", "shared.probe", "http://127.0.0.1:8080/healthz"]
 # Beyond loopback, so it asks for API keys.
 CMD ["python", "-m", "services.orchestrator", "--host", "0.0.0.0", "--port", "8080"]
@@ -72,7 +72,7 @@ FROM base AS retriever
 COPY models/static-embeddings models/static-embeddings
 COPY --from=code /app/services/retriever services/retriever
 EXPOSE 8081
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s \
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
     CMD ["python", "-m", "shared.probe", "http://127.0.0.1:8081/healthz"]
 CMD ["python", "-m", "services.retriever", "--host", "0.0.0.0", "--port", "8081"]
 
@@ -86,20 +86,20 @@ USER mathrag
 COPY models/*.gguf models/
 COPY --from=code /app/services/guard services/guard
 EXPOSE 8082
-HEALTHCHECK --interval=30s --timeout=10s --start-period=120s --start-interval=1s \
+HEALTHCHECK --interval=30s --timeout=10s --start-period=120s --start-interval=2s \
     CMD ["python", "-m", "shared.probe", "http://127.0.0.1:8082/healthz"]
 CMD ["python", "-m", "services.guard", "--host", "0.0.0.0", "--port", "8082"]
 
 
 FROM base AS judge
 COPY --from=code /app/services/judge services/judge
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s \
-    CMD ["python", "-m", "shared.probe", "judge"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
+    CMD ["python", "-m", "shared.runtime.heartbeats", "judge"]
 CMD ["python", "-m", "services.judge"]
 
 
 FROM base AS generator
 COPY --from=code /app/services/generator services/generator
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=1s \
-    CMD ["python", "-m", "shared.probe", "generate"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
+    CMD ["python", "-m", "shared.runtime.heartbeats", "generate"]
 CMD ["python", "-m", "services.generator"]

@@ -1,17 +1,23 @@
-"""Heartbeats: a worker's key in Redis, by which readiness, the supervisor and health checks know that it is there."""
+"""Heartbeats: a worker's key in Redis, by which readiness, the supervisor and health checks know that it is there.
+
+`python -m shared.runtime.heartbeats judge` ends with 0 if this host has such a worker.
+"""
 
 import logging
 import os
 import socket
+import sys
 import threading
 
 from redis import Redis
 from redis.exceptions import RedisError
 
 from shared.contracts.calls import Lane
+from shared.settings import load
 
 BEAT_S = 5
 TTL_S = 15
+PATIENCE_S = 3.0
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +32,15 @@ def start(lane: Lane, redis_url: str) -> None:
     threading.Thread(target=_beat, args=(key(lane, os.getpid()), redis_url), daemon=True).start()
 
 
+def seen(lane: Lane, redis_url: str) -> bool:
+    """Whether a worker of this host has shown a heartbeat lately."""
+    with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as redis:
+        try:
+            return any(redis.scan_iter(match=key(lane, "*"), count=1000))
+        except RedisError:
+            return False
+
+
 def _beat(name: str, redis_url: str) -> None:
     redis = Redis.from_url(redis_url)
     stop = threading.Event()
@@ -35,3 +50,7 @@ def _beat(name: str, redis_url: str) -> None:
         except RedisError as error:
             _log.warning("heartbeat not written: %s", error)
         stop.wait(BEAT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if seen(Lane(sys.argv[1]), load().redis_url) else 1)
