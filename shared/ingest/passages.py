@@ -150,7 +150,8 @@ def _packed(pieces: Sequence[_Piece], chunking: Chunking) -> Iterator[list[_Piec
         if chunk and _length(chunk) + len(piece.text.rstrip()) > chunking.size:
             yield chunk
             chunk = _tail(chunk, min(chunking.overlap, max(0, chunking.size - len(piece.text))))
-        chunk.append(piece)
+        if chunk or not piece.text.isspace():
+            chunk.append(piece)
     if chunk:
         yield chunk
 
