@@ -27,6 +27,14 @@ class Stack:
         self.url = url
         self.api = httpx2.Client(base_url=url, timeout=1900, trust_env=False)
 
+    def service_url(self, name: str) -> str:
+        """Where one of its services listens."""
+        return f"http://127.0.0.1:{next(child['port'] for child in self.status()['children'] if child['name'] == name)}"
+
+    def service_key(self) -> str:
+        """What the services ask each other for."""
+        return passwords.remembered(self.folder).service
+
     def database_url(self, *, owner: bool = False) -> str:
         """Its database, as the application's role or as the owner."""
         port = next(child["port"] for child in self.status()["children"] if child["name"] == "postgres")

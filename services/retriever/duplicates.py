@@ -18,8 +18,13 @@ def is_near_duplicate(question: str, problem: str) -> bool:
     Words are the tokens that BM25 counts, so signs and markup are ignored. An empty problem (a plain passage) is
     never one.
     """
-    asked, answered = canonical.normalise(question).lower(), canonical.normalise(problem).lower()
-    return bool(answered) and (asked == answered or jaccard(shingles(asked), shingles(answered)) >= THRESHOLD)
+    asked, answered = _normal(question), _normal(problem)
+    if asked == answered or not answered:
+        return bool(answered)
+    left, right = shingles(asked), shingles(answered)
+    # Sets of too different a size cannot share enough, and most pairs are settled by that.
+    alike = min(len(left), len(right)) >= THRESHOLD * max(len(left), len(right))
+    return alike and jaccard(left, right) >= THRESHOLD
 
 
 def near_duplicates(question: str, problems: Iterable[tuple[str, str]]) -> list[str]:
@@ -29,8 +34,14 @@ def near_duplicates(question: str, problems: Iterable[tuple[str, str]]) -> list[
 
 def jaccard(left: Shingles, right: Shingles) -> float:
     """|intersection| / |union|; 0 for two empty sets."""
-    union = len(left | right)
-    return len(left & right) / union if union else 0.0
+    shared = len(left & right)
+    union = len(left) + len(right) - shared
+    return shared / union if union else 0.0
+
+
+@lru_cache(maxsize=8192)
+def _normal(text: str) -> str:
+    return canonical.normalise(text).lower()
 
 
 @lru_cache(maxsize=8192)

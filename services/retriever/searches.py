@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
-from anyio import to_thread
+from anyio import create_task_group, to_thread
 
 from services.retriever.duplicates import near_duplicates
 from services.retriever.ports import Match
@@ -51,13 +51,19 @@ def without_duplicates(search: Search, matches: Sequence[Match], problems: dict[
 
 async def _matches(shelf: Shelf, searches: Sequence[Search]) -> list[list[Match]]:
     positions: defaultdict[int, list[int]] = defaultdict(list)
-    for position, search in enumerate(searches):
-        positions[search.index].append(position)
+    for position, asked in enumerate(searches):
+        positions[asked.index].append(position)
     found: list[list[Match]] = [[] for _ in searches]
-    for number, group in positions.items():
-        index = await shelf.index(number)
-        questions = [searches[position].question for position in group]
-        k = max(searches[position].k for position in group) + SPARE
-        for position, matches in zip(group, await to_thread.run_sync(index.search, questions, k), strict=True):
-            found[position] = matches
+    indexes = {number: await shelf.index(number) for number in positions}
+
+    async def search(number: int) -> None:
+        questions = [searches[position].question for position in positions[number]]
+        k = max(searches[position].k for position in positions[number]) + SPARE
+        matches = await to_thread.run_sync(indexes[number].search, questions, k)
+        for position, each in zip(positions[number], matches, strict=True):
+            found[position] = each
+
+    async with create_task_group() as group:  # FAISS leaves the interpreter to the others while it searches
+        for number in indexes:
+            group.start_soon(search, number)
     return found

@@ -75,7 +75,8 @@ class Problems:
         wanted = set(documents)
         if len(self._known) > PROBLEMS:
             self._known.clear()
-        missing = [bytes.fromhex(document) for document in wanted - self._known.keys()]
+        # Not by a set operation with the keys, which would walk all that is known.
+        missing = [bytes.fromhex(document) for document in wanted if document not in self._known]
         if missing:
             query = text("SELECT hash, problem FROM documents WHERE hash = ANY(:hashes)")
             async with self._database.transaction() as connection:

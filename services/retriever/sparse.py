@@ -36,7 +36,8 @@ class Bm25Index:
     def _matches(self, question: str, k: int) -> list[Match]:
         terms = self._scorer.get_tokens_ids(tokens.tokenise(question))
         scores: NDArray[np.float32] = self._scorer.get_scores_from_ids(terms)
-        return [Match(self.documents[at], float(scores[at])) for at in best(scores, k)]
+        chosen = best(scores, k)
+        return [Match(self.documents[at], score) for at, score in zip(chosen, scores[chosen].tolist(), strict=True)]
 
     def save(self, folder: Path) -> None:
         """Write bm25s's arrays and the document hashes."""
@@ -82,8 +83,6 @@ class Bm25:
 
 def best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
     """Positions of the `k` largest positive scores, largest first; the smaller position among equals."""
-    found = np.flatnonzero(scores > 0)
-    if len(found) > k:
-        least = np.partition(scores[found], -k)[-k]
-        found = found[scores[found] >= least]
+    least = np.partition(scores, -k)[-k] if len(scores) > k else np.float32(0)
+    found = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores > 0)
     return found[np.argsort(-scores[found], kind="stable")][:k]
