@@ -1,6 +1,7 @@
 """The side of traces that knows OpenTelemetry's SDK; imported only where a collector is named."""
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,6 +30,8 @@ KINDS = {
     Kind.CONSUMER: SpanKind.CONSUMER,
 }
 TRACES = "/v1/traces"
+PATIENCE_S = 2.0
+"""Longest that a batch is tried, where OTEL_EXPORTER_OTLP_TIMEOUT says nothing: a process that ends waits for it."""
 
 _given: ContextVar[SpanRef | None] = ContextVar("_given", default=None)
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -155,7 +158,9 @@ class Tracing:
 def exporting(settings: Telemetry, service: str) -> Tracing:
     """Traces to the collector that the settings or OpenTelemetry's variables name; also those that FastAPI makes."""
     endpoint = settings.otlp_endpoint.rstrip("/") + TRACES if settings.otlp_endpoint else None
-    tracing = Tracing(service, BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)), content=settings.content)
+    patience = float(os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT") or PATIENCE_S)
+    processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, timeout=patience))
+    tracing = Tracing(service, processor, content=settings.content)
     trace.set_tracer_provider(tracing.provider)
     return tracing
 

@@ -19,21 +19,24 @@ from shared.telemetry.redaction import redacted
 
 CONTAINERS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 """Files that container engines put there."""
-QUIET = ("httpx2", "celery", "kombu", "uvicorn", "alembic", "opentelemetry.attributes")
-"""Libraries that say below a warning nothing that an operator could use."""
+QUIET = {
+    **dict.fromkeys(("httpx2", "celery", "kombu", "uvicorn", "alembic"), logging.WARNING),
+    # A warning for every try; that a batch was given up is an error, and enough.
+    "opentelemetry.exporter": logging.ERROR,
+}
+"""Libraries that say below this level nothing that an operator could use."""
 
 
 def configure(settings: Telemetry, service: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to `stream` (stderr), each line with the service's name."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_formatter(as_json=_as_json(settings)))
+    handler.setFormatter(_formatter(service, as_json=_as_json(settings)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
-    for name in QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in QUIET.items():
+        logging.getLogger(name).setLevel(level)
     logging.captureWarnings(capture=True)
-    structlog.contextvars.bind_contextvars(service=service)
 
 
 def bind(**fields: object) -> None:
@@ -53,8 +56,12 @@ def _as_json(settings: Telemetry) -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINERS)
 
 
-def _formatter(*, as_json: bool) -> logging.Formatter:
+def _formatter(service: str, *, as_json: bool) -> logging.Formatter:
+    def served(_logger: object, _method: str, event: EventDict) -> EventDict:
+        return {**event, "service": service}
+
     known: list[Processor] = [
+        served,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
