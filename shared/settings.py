@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -41,6 +42,14 @@ class Model(BaseModel):
     """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
     """Declared memory, held against the device's budget."""
+
+    @field_validator("url")
+    @classmethod
+    def _plain(cls, url: str | None) -> str | None:
+        # It stands in rows, spans and messages.
+        if url is not None and (urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc):
+            raise ValueError("must be http:// or https:// without a password; name a key by `api_key_env`")
+        return url
 
 
 def _shipped() -> dict[str, Model]:

@@ -141,3 +141,14 @@ def test_an_error_does_not_repeat_what_was_given() -> None:
         load()
     assert "s3cret" not in str(raised.value)
     assert "service_kye" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://user:s3cret@models.example/v1", "https://s3cret@models.example", "file:///s3cret"]
+)
+def test_a_model_servers_address_holds_no_password(url: str) -> None:
+    """It stands in rows, spans and messages; a key is named by its variable."""
+    written(f"models:\n  m:\n    driver: remote\n    url: {url}\n")
+    with pytest.raises(ValidationError, match="api_key_env") as raised:
+        load()
+    assert "s3cret" not in str(raised.value)

@@ -1,0 +1,54 @@
+"""Where processes of ours may connect to is decided by the operator's settings, not by environment or answers."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.settings import REPOSITORY
+
+CLIENTS = ("httpx2.AsyncClient", "httpx2.Client")
+SOURCES = sorted(file for folder in ("services", "shared") for file in (REPOSITORY / folder).rglob("*.py"))
+COMMAND_LINE = REPOSITORY / "services" / "orchestrator" / "cli" / "client.py"
+"""Runs as the user: a server elsewhere may lie behind the user's proxy."""
+
+
+def clients(file: Path) -> Iterator[dict[str | None, ast.expr]]:
+    """The named arguments of every HTTP client that a file builds."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in CLIENTS:
+            yield {keyword.arg: keyword.value for keyword in node.keywords}
+
+
+FOUND = [(file, arguments) for file in SOURCES for arguments in clients(file)]
+
+
+def test_there_are_clients_to_look_at() -> None:
+    """Otherwise the tests below say nothing."""
+    assert len(FOUND) > 4
+
+
+@pytest.mark.parametrize(("file", "arguments"), FOUND, ids=lambda value: value.name if isinstance(value, Path) else "")
+def test_no_client_of_a_service_asks_the_environment(file: Path, arguments: dict[str, ast.expr]) -> None:
+    """A proxy of the environment would see prompts and keys."""
+    if file != COMMAND_LINE:
+        assert ast.unparse(arguments["trust_env"]) == "False"
+
+
+@pytest.mark.parametrize(("file", "arguments"), FOUND, ids=lambda value: value.name if isinstance(value, Path) else "")
+def test_no_client_follows_a_redirect(file: Path, arguments: dict[str, ast.expr]) -> None:
+    """An answer does not choose the next address, and no key follows it there."""
+    assert "follow_redirects" not in arguments
+
+
+def test_nothing_else_opens_addresses() -> None:
+    """No second HTTP library in our own sources."""
+    imported = {
+        (file.name, name.name.partition(".")[0])
+        for file in SOURCES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    assert not {each for each in imported if each[1] in ("requests", "httpx", "aiohttp", "urllib3")}
