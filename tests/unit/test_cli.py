@@ -1,65 +1,15 @@
 """The command line against a server that says what a test tells it to."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import msgspec
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from services.orchestrator.cli import client, failures, progress
+from services.orchestrator.cli import client, failures, following
 from services.orchestrator.cli.jobs import parameters
-from services.orchestrator.cli.main import app
 from services.orchestrator.stack import state
-
-Handler = Callable[[httpx2.Request], httpx2.Response]
-Server = Callable[[Handler], list[httpx2.Request]]
-COUNTS = {"total": 2, "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 2}
-JOB: dict[str, Any] = {
-    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "running", "pipeline": "dense",
-    "dataset": "d", "corpus": None, "reason": None, "gate": None, "request_counts": COUNTS, "stages": {},
-}  # fmt: skip
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Install a handler; returns the requests that it got."""
-
-    def install(handler: Handler) -> list[httpx2.Request]:
-        requests: list[httpx2.Request] = []
-
-        def recorded(request: httpx2.Request) -> httpx2.Response:
-            request.read()
-            requests.append(request)
-            return handler(request)
-
-        monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(recorded))
-        return requests
-
-    return install
-
-
-def mathrag(*arguments: str) -> Result:
-    """Run a command."""
-    return CliRunner().invoke(app, arguments)
-
-
-def job(state: str, done: int = 0) -> dict[str, Any]:
-    """A job in this state, with `done` of its two samples completed."""
-    return {**JOB, "state": state, "request_counts": {**COUNTS, "completed": done, "in_progress": 2 - done}}
-
-
-def says(value: Any, status: int = 200) -> Handler:
-    """A server that always answers this."""
-    return lambda _: httpx2.Response(status, json=value)
-
-
-def refuses(status: int, kind: str, detail: str, hint: str | None = None) -> Handler:
-    """A server that always answers with this problem."""
-    return says({"type": f"urn:mathrag:{kind}", "detail": detail, "hint": hint}, status)
+from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 
 def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
@@ -72,7 +22,7 @@ def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
     assert "mathrag job watch 6b0c1e9e" in ended.stdout
     assert msgspec.json.decode(requests[0].content) == {
         "name": "first", "dataset": "d", "corpus": "c", "pipeline": "dense", "repeats": 3, "reuse": "none",
-        "params": {"gate": {"tau": 0.3}, "candidates": 5}, "models": {"judge": "j"},
+        "params": {"gate": {"tau": 0.3}, "candidates": 5}, "models": {"judge": "j"}, "rank": 100, "metadata": {},
     }  # fmt: skip
 
 
@@ -186,9 +136,14 @@ def test_watching_prints_one_line_per_change_and_ends_with_the_job(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same look twice is one line; a completed job exits with 0."""
-    monkeypatch.setattr(progress, "POLL_S", 0)
+    monkeypatch.setattr(following, "POLL_S", 0)
     looks = iter([job("running"), job("running"), job("running", 1), job("completed", 2)])
-    server(lambda _: httpx2.Response(200, json=next(looks)))
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        no_stream = request.url.path.endswith("/events")
+        return httpx2.Response(404, json={}) if no_stream else httpx2.Response(200, json=next(looks))
+
+    server(answer)
     ended = mathrag("job", "watch", "first")
     assert ended.exit_code == 0
     assert [line for line in ended.stdout.splitlines() if "samples " in line and "first" in line] == [
@@ -207,45 +162,6 @@ def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> No
     """No progress in between."""
     server(says(job("completed", 2)))
     assert msgspec.json.decode(mathrag("job", "watch", "first", "--json").stdout) == job("completed", 2)
-
-
-def test_watching_outlives_a_server_that_is_started_again() -> None:
-    """A server that was there may be away for a while."""
-    looks = iter([job("running"), None, None, job("completed")])
-    waits: list[float] = []
-    found = list(progress.looks(_Client(looks), "first", waits.append, lambda: 0.0))  # type: ignore[arg-type]
-    assert [each["state"] for each in found] == ["running", "completed"]
-    assert len(waits) == 3
-
-
-def test_watching_gives_up_on_a_server_that_stays_away() -> None:
-    """After a minute by the clock that it is given."""
-    clock = iter([0.0, 30.0, 59.0, 61.0])
-    looks = iter([job("running"), None, None, None])
-    watching = progress.looks(_Client(looks), "first", lambda _: None, lambda: next(clock))  # type: ignore[arg-type]
-    next(watching)
-    with pytest.raises(failures.Failed, match="away"):
-        next(watching)
-
-
-def test_watching_does_not_wait_for_a_server_that_never_was_there() -> None:
-    """A wrong address is said at once."""
-    with pytest.raises(failures.Failed, match="away"):
-        next(progress.looks(_Client(iter([None])), "first"))  # type: ignore[arg-type]
-
-
-class _Client:
-    """Answers look by look; None: not reachable."""
-
-    def __init__(self, looks: Any) -> None:
-        self._looks = looks
-
-    def get(self, _: str) -> Any:
-        """The next look."""
-        found = next(self._looks)
-        if found is None:
-            raise failures.Failed("unreachable", "away")
-        return found
 
 
 def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Server) -> None:

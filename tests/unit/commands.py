@@ -1,0 +1,38 @@
+"""Commands run in this process, and servers that answer them as a test says."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+from click.testing import Result
+from typer.testing import CliRunner
+
+from services.orchestrator.cli.main import app
+
+Handler = Callable[[httpx2.Request], httpx2.Response]
+Server = Callable[[Handler], list[httpx2.Request]]
+COUNTS = {"total": 2, "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 2}
+JOB: dict[str, Any] = {
+    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "running", "pipeline": "dense",
+    "dataset": "d", "corpus": None, "reason": None, "gate": None, "request_counts": COUNTS, "stages": {},
+}  # fmt: skip
+
+
+def mathrag(*arguments: str) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(app, arguments)
+
+
+def job(state: str, done: int = 0) -> dict[str, Any]:
+    """A job in this state, with `done` of its two samples completed."""
+    return {**JOB, "state": state, "request_counts": {**COUNTS, "completed": done, "in_progress": 2 - done}}
+
+
+def says(value: Any, status: int = 200) -> Handler:
+    """A server that always answers this."""
+    return lambda _: httpx2.Response(status, json=value)
+
+
+def refuses(status: int, kind: str, detail: str, hint: str | None = None) -> Handler:
+    """A server that always answers with this problem."""
+    return says({"type": f"urn:mathrag:{kind}", "detail": detail, "hint": hint}, status)

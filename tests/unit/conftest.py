@@ -1,0 +1,27 @@
+"""The command line's server, as a test wants it."""
+
+import httpx2
+import pytest
+
+from services.orchestrator.cli import client
+from tests.unit.commands import Handler, Server
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Install a handler; returns the requests that it got."""
+
+    def install(handler: Handler) -> list[httpx2.Request]:
+        requests: list[httpx2.Request] = []
+
+        def recorded(request: httpx2.Request) -> httpx2.Response:
+            request.read()
+            requests.append(request)
+            return handler(request)
+
+        monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(recorded))
+        return requests
+
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.delenv("MATHRAG_API_KEY", raising=False)
+    return install
