@@ -113,4 +113,6 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     def stop(**_: object) -> None:
         stopping[0] = 1
 
-    app.worker_main(["worker", "--queues", lane.value, "--loglevel", "WARNING", "--without-gossip", "--without-mingle"])
+    app.worker_main(
+        ["--quiet", "worker", "--queues", lane.value, "--loglevel", "WARNING", "--without-gossip", "--without-mingle"]
+    )
