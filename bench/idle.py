@@ -1,0 +1,41 @@
+"""Memory of an idle stack, by process: proportional set sizes, so that shared pages count once.
+
+.venv/bin/python -m bench.idle
+"""
+
+import time
+
+import psutil
+
+from bench.running import stack
+
+LIMIT_MIB = 1024
+SETTLE_S = 20
+
+
+def main() -> None:
+    """One figure a process with its children, and the sum against the limit."""
+    with stack() as running:
+        time.sleep(SETTLE_S)
+        found = running.status()
+        sizes = {child["name"]: tree_mib(child["pid"]) for child in found["children"]}
+        sizes["supervisor"] = mib(psutil.Process(found["pid"]))
+    for name, size in sizes.items():
+        print(f"{name}: {size:.0f} MiB")
+    total = sum(sizes.values())
+    print(f"sum {total:.0f} MiB, {total / LIMIT_MIB:.2f} of the limit of {LIMIT_MIB}")
+
+
+def tree_mib(pid: int) -> float:
+    """A process and all below it."""
+    process = psutil.Process(pid)
+    return sum(mib(each) for each in (process, *process.children(recursive=True)))
+
+
+def mib(process: psutil.Process) -> float:
+    """Proportional set size."""
+    return float(process.memory_full_info().pss / 2**20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Submitting a job against COPY of the rows that it makes.
+
+    .venv/bin/python -m bench.submit --items 100000
+
+Floor: asyncpg's COPY of the job's samples into a table of the same shape. System: `submit`, from the request to the
+commit that makes 202 true. Both in turn, five times, on an embedded PostgreSQL with its usual durability. The memory
+is this process's: what a submit adds to its peak.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import asyncpg
+
+from bench.uploads import ROUNDS, connected, database, peak, server, system, written
+from services.orchestrator.stack import postgres as pg
+from shared.runtime import models
+from shared.runtime.models import ModelIdentity
+from shared.runtime.submit import Submission, submit
+from shared.settings import Settings
+from shared.storage.database import Database
+
+ROLES = '{"judge": "j", "generate": "g"}'
+
+
+def main() -> None:
+    """Print raw figures, the ratio and the memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=100_000)
+    options = parser.parse_args()
+    with TemporaryDirectory() as folder, server(Path(folder)) as running:
+        file = written(Path(folder), "datasets", options.items)
+        asyncio.run(measured(running, file))
+
+
+async def measured(running: pg.Postgres, file: Path) -> None:
+    """Floor and system in turn."""
+    ratios = []
+    settings = Settings(roles=json.loads(ROLES))
+    async with connected(running.owner_url()) as owner, database(running.url()) as application:
+        await system(application, "datasets", "items", file)
+        await register(application)
+        before = peak()
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            await submit(application, settings, Submission(name="job", dataset="items", pipeline="closed-book"))
+            ours = time.perf_counter() - began
+            bare = await floor(owner)
+            ratios.append(ours / bare)
+            print(f"COPY {bare:.3f} s, submit {ours:.3f} s, ratio {ours / bare:.2f}")
+    print(f"ratio {median(ratios):.2f} (median of {ROUNDS}); peak memory + {(peak() - before) / 2**20:.1f} MiB")
+
+
+async def register(application: Database) -> None:
+    """The models that the job is pinned to, and the grader."""
+    async with application.transaction() as connection:
+        for name in ("j", "g"):
+            await models.register(connection, ModelIdentity(name=name, backend="scripted", digest=name))
+
+
+async def floor(owner: asyncpg.Connection) -> float:
+    """Seconds to COPY the newest job's samples into an empty table of the same shape, with the commit."""
+    await owner.execute("DROP TABLE IF EXISTS bare; CREATE TABLE bare (LIKE samples INCLUDING ALL EXCLUDING IDENTITY)")
+    rows = await owner.fetch("SELECT * FROM samples WHERE job_id = (SELECT max(id) FROM jobs)")
+    began = time.perf_counter()
+    async with owner.transaction():
+        await owner.copy_records_to_table("bare", records=rows)
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
