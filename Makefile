@@ -12,7 +12,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e faults lint lock advisories ci clean
+.PHONY: help demo compose test e2e faults lint lock advisories ci clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 demo: $(STAMP) ## Start everything, answer a small batch, print the report
 	@$(BIN)/python -m world.demo
+
+compose: ## Build and start everything in containers; `docker compose down` stops it
+	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
 test: $(STAMP) ## Unit and integration tests
 	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults"
