@@ -27,13 +27,19 @@ def rows(file: IO[bytes], source: str, longest: int) -> Iterator[Row]:
     try:
         table = parquet.ParquetFile(file)
         columns = _columns(table.schema_arrow.names, source)
-        for batch in table.iter_batches(batch_size=BATCH, columns=columns):
+        for batch in _batches(table, columns):
             for offset in range(batch.num_rows):
                 row += 1
                 yield source, row, _content(batch, offset, longest)
     except (pa.ArrowException, OSError) as error:
         said = f"is a damaged or truncated Parquet file ({str(error)[:200]}); download or write it again"
         raise InvalidLine(source, row + 1, said) from error
+
+
+def _batches(table: Any, columns: list[str]) -> Iterator[Any]:
+    """Group by group, so that damage in one is said where it begins."""
+    for group in range(table.num_row_groups):
+        yield from table.iter_batches(batch_size=BATCH, row_groups=[group], columns=columns)
 
 
 def _columns(names: list[str], source: str) -> list[str]:

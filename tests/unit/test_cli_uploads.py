@@ -86,3 +86,78 @@ def test_a_path_that_cannot_be_read_is_refused_before_anything_is_sent(tmp_path:
     ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / name)])
     assert ended.exit_code == code
     assert name in ended.stderr
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, **made: object) -> list[httpx2.Request]:
+    """A server that stores everything, and the requests that it got."""
+    requests = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        requests.append(request)
+        usual = {"documents": 1, "items": 1, "skipped": 0, "rejected": 0, "rejected_lines": [], "alternatives": 0}
+        return httpx2.Response(201, json=usual | made)
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
+    return requests
+
+
+def test_a_table_is_sent_as_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the user has, the server sees one format."""
+    requests = answering(monkeypatch)
+    (tmp_path / "t.csv").write_text("id;question\n1;a, b\n")
+    ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv")])
+    assert (ended.exit_code, requests[0].content) == (0, b'{"id":"1","question":"a, b"}\n')
+    assert (requests[0].url.params["format"], requests[0].url.params["on_error"]) == ("jsonl", "reject")
+
+
+def test_notes_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size and overlap are options of the command line."""
+    requests = answering(monkeypatch)
+    (tmp_path / "n.md").write_text("# A\nOne is 1. Two is 2. Three is 3.")
+    options = ["--chunk-size", "22", "--chunk-overlap", "10"]
+    assert CliRunner().invoke(app, ["corpus", "create", "n", "--from", str(tmp_path), *options]).exit_code == 0
+    sent = [msgspec.json.decode(line) for line in requests[0].content.splitlines()]
+    assert [(line["id"], line["title"], line["text"]) for line in sent] == [
+        ("n.md#1", "A", "One is 1. Two is 2."), ("n.md#2", "A", "Two is 2. Three is 3.")
+    ]  # fmt: skip
+
+
+def test_lines_that_were_left_out_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that could not be sent and those that the server rejected, each with its file and line; exit code 1."""
+    rejected = [{"line": 2, "message": "repeats the id '1' of upload, line 1; rename one"}]
+    requests = answering(monkeypatch, rejected=1, rejected_lines=rejected)
+    (tmp_path / "t.csv").write_text('id,question\n1,"a\nb"\n2\n1,c\n')
+    command = ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv"), "--on-error", "skip"]
+    ended = CliRunner().invoke(app, command)
+    assert (ended.exit_code, requests[0].content.count(b"\n")) == (1, 2)
+    assert "rejected: t.csv, line 4: has 1 columns, the header has 2" in ended.stderr
+    assert "rejected: t.csv, line 5: repeats the id '1' of t.csv, line 2; rename one" in ended.stderr
+    assert "2 lines were rejected" in ended.stderr
+    as_json = CliRunner().invoke(app, [*command, "--json"])
+    made = msgspec.json.decode(as_json.stdout)
+    assert (as_json.exit_code, made["rejected"], made["rejected_lines"][0]["source"]) == (1, 2, "t.csv")
+
+
+def test_all_mistakes_that_the_server_names_are_said(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with the line of the file."""
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        hint = "more lines cannot be used: upload, line 2: is not JSON"
+        problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 1: is not JSON", "hint": hint}
+        return httpx2.Response(422, json=problem)
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(refuse))
+    ended = CliRunner().invoke(app, ["corpus", "create", "mine", "--from", str(corpus)])
+    assert ended.exit_code == 4
+    assert "corpus.jsonl, line 1: is not JSON" in ended.stderr
+    assert "corpus.jsonl, line 3: is not JSON" in ended.stderr
+
+
+def test_several_expected_answers_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accuracy over them is a lower bound."""
+    answering(monkeypatch, alternatives=3)
+    (tmp_path / "q.jsonl").write_text('{"question": "?"}\n')
+    ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / "q.jsonl")])
+    assert "3 with several expected answers: the first of each is graded against" in ended.stdout
