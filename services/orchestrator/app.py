@@ -68,7 +68,9 @@ def create_app(settings: Settings) -> FastAPI:
             loops.append(asyncio.create_task(JobSpans(reporting, redis).follow(settings.sweep_s)))
         # Reaches the retriever and the guard, nobody else.
         known = authorization(settings.service_key)
-        async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http:
+        async with httpx2.AsyncClient(
+            timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks=traces.hooks()
+        ) as http:
             app.state.resources = Resources(
                 settings=settings, database=reporting, redis=redis, http=http, wake=scheduler.wake
             )
