@@ -1,7 +1,7 @@
 """The audit: replay a job's rows and say which invariants they break. From the database alone; it changes nothing.
 
-The invariants are those of docs/architecture.md. Every check is one statement over the whole job, except the replays,
-which are streamed.
+The invariants are those of docs/architecture.md. Every check is one statement over the whole job, except replays and
+records, which are streamed.
 """
 
 import uuid
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from sqlalchemy import text
 
-from shared.audit import calls, replays, residencies, samples
+from shared.audit import calls, events, records, replays, requests, residencies, samples
 from shared.audit.finding import Audit, Violation
 from shared.errors import NotFound
 from shared.storage.database import Database
@@ -34,6 +34,10 @@ INVARIANTS: tuple[Callable[[Audit], Awaitable[list[Violation]]], ...] = (
     calls.never_again_after_a_reply,
     samples.nothing_after_the_end,
     replays.reproduced_bit_for_bit,
+    requests.one_job_per_key,
+    requests.one_row_per_page_key,
+    events.never_less,
+    records.complete_and_chained,
 )
 
 

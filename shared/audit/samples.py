@@ -20,7 +20,7 @@ NOT_ASKED_FOR = text(f"""
 MISCOUNTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job AND (
         j.total <> j.repeats * (SELECT count(*) FROM items i WHERE i.dataset_id = j.dataset_id)
-        OR (j.state IN ('running', 'completed')) AND j.running_at IS NULL)""")
+        OR (j.state IN ('running', 'finalizing', 'completed')) AND j.running_at IS NULL)""")
 UNPREPARED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job
     AND (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare') <> :prepares""")

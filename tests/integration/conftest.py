@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -12,6 +13,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from services.orchestrator.stack.migration import migrate
 from shared.storage.database import Database
 from tests import servers
+
+APPEND_ONLY = ("attempts", "steps", "outcomes", "documents", "records", "job_events")
+
+Plant = Callable[..., Coroutine[Any, Any, None]]
 
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
@@ -86,3 +91,21 @@ async def _truncate(owner_url: str) -> None:
         names = await connection.scalars(text(TABLES))
         await connection.execute(text(f"TRUNCATE {', '.join(names)} RESTART IDENTITY CASCADE"))
     await engine.dispose()
+
+
+@pytest.fixture
+def plant(owner_url: str) -> Plant:
+    """Run a statement that the application may not: as the owner, with the append-only triggers off."""
+
+    async def execute(sql: str, *, counted: bool = True, **values: object) -> None:
+        engine = create_async_engine(owner_url)
+        async with engine.begin() as connection:
+            for table in APPEND_ONLY:
+                await connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER append_only"))
+            changed = (await connection.execute(text(sql), values)).rowcount
+            assert changed > 0 or not counted
+            for table in APPEND_ONLY:
+                await connection.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER append_only"))
+        await engine.dispose()
+
+    return execute

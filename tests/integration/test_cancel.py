@@ -259,7 +259,7 @@ async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(dat
                 taken = await claim(database, role=role)
                 if taken is not None:
                     await answer(database, taken)
-        held = HeldDatabase(one)
+        held = HeldDatabase(one, first=1)  # the look at what is due passes
         finishing = asyncio.create_task(ending.finish(held))
         await held.reached.wait()
         cancelling = asyncio.create_task(cancel(two, job))

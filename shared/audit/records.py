@@ -1,0 +1,99 @@
+"""I22: every sample of an ended job has its record, the chain is whole, and nobody could have changed it unseen."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+
+from sqlalchemy import Row, text
+
+from shared.audit.finding import Audit, Violation
+from shared.audit.samples import TERMINAL
+from shared.contracts import canonical
+from shared.provenance.record import SampleRecord, genesis
+from shared.storage import records
+
+BATCH = 200
+TABLES = ["attempts", "documents", "job_events", "operations", "outcomes", "records", "steps"]
+"""What is only ever added to."""
+
+LINKS = text("SELECT sample_id, seq, hash, previous FROM records WHERE sample_id = ANY(:samples)")
+# A job whose first event is its end was over before records were kept.
+CHAINLESS = text("""
+    SELECT 'jobs ' || j.id FROM jobs j
+    WHERE j.id = :job AND (j.state = ANY(:terminal)) <> (j.chain IS NOT NULL) AND NOT EXISTS (
+        SELECT 1 FROM job_events e WHERE e.job_id = j.id AND e.state = ANY(:terminal)
+            AND NOT EXISTS (SELECT 1 FROM job_events b WHERE b.job_id = j.id AND b.version < e.version))""")
+ORPHANS = text("""
+    SELECT 'records ' || r.sample_id FROM records r LEFT JOIN samples s ON s.id = r.sample_id
+    WHERE r.job_id = :job AND (s.job_id <> r.job_id OR s.kind <> 'item' OR s.state < 2) ORDER BY r.seq""")
+JOB = text("SELECT chain FROM jobs WHERE id = :job")
+UNGUARDED = text("""
+    SELECT 'tables ' || name FROM unnest(CAST(:tables AS text[])) name
+    WHERE NOT EXISTS (SELECT 1 FROM pg_trigger t WHERE t.tgrelid = CAST(name AS regclass) AND t.tgname = 'append_only'
+        AND t.tgenabled IN ('O', 'A')) ORDER BY name""")
+CHANGEABLE = text("""
+    SELECT 'tables ' || name FROM unnest(CAST(:tables AS text[])) name
+    WHERE has_table_privilege('mathrag_app', CAST(name AS regclass), 'UPDATE, DELETE, TRUNCATE') ORDER BY name""")
+
+Stored = Mapping[int, Row[tuple[int, int, bytes, bytes]]]
+"""Links by sample."""
+
+
+class Chain:
+    """Follows a job's chain as its rows are now."""
+
+    def __init__(self, head: bytes) -> None:
+        self.last = head
+        self.length = 0
+
+    def follow(self, sample: int, record: SampleRecord, links: Stored) -> list[str]:
+        """What is wrong with the next sample's link."""
+        link = links.get(sample)
+        if link is None:
+            return ["has ended and has no record"]
+        found = []
+        if record.state == "completed" and not _complete(record):
+            found.append("its record lacks an outcome or a reply")
+        if hashlib.sha256(link.previous + canonical.encode(record)).digest() != link.hash:
+            found.append("its record is not what its rows say now")
+        if link.previous != self.last or link.seq != self.length:
+            found.append("its link does not follow the one before")
+        self.last, self.length = link.hash, self.length + 1
+        return found
+
+
+def _complete(record: SampleRecord) -> bool:
+    return record.outcome is not None and all(call.reply is not None for call in record.calls)
+
+
+async def complete_and_chained(audit: Audit) -> list[Violation]:
+    """I22: records are complete, follow from the rows, and are chained up to the hash that the job keeps."""
+    broken: dict[str, list[str]] = defaultdict(list)
+    async for message, row in _broken(audit):
+        broken[message].append(row)
+    return [
+        *[Violation(invariant="I22", message=message, rows=tuple(rows)) for message, rows in broken.items()],
+        *await audit.find("I22", "ended without a chain, or has one before its end", CHAINLESS, terminal=TERMINAL),
+        *await audit.find("I22", "of no ended sample of the job", ORPHANS),
+        *await audit.find("I22", "has no trigger that refuses changes", UNGUARDED, tables=TABLES),
+        *await audit.find("I22", "may be changed by the application's role", CHANGEABLE, tables=TABLES),
+    ]
+
+
+async def _broken(audit: Audit) -> AsyncIterator[tuple[str, str]]:
+    """(what is wrong, row) along the chain, which is only looked at once its writing has ended."""
+    job = audit.job["id"]
+    kept = (await audit.connection.execute(JOB, {"job": job})).scalar()
+    if kept is None:
+        return
+    chain = Chain(genesis(await records.job_record(audit.connection, job)))
+    after = records.START
+    while batch := await records.sample_records(audit.connection, job, after, BATCH):
+        ids = [sample for sample, _ in batch]
+        links = {row.sample_id: row for row in await audit.connection.execute(LINKS, {"samples": ids})}
+        for sample, record in batch:
+            for message in chain.follow(sample, record, links):
+                yield message, f"samples {sample}"
+        after = (batch[-1][1].index, batch[-1][1].repeat)
+    if chain.last != kept:
+        yield "its chain does not end where the job says", f"jobs {job}"
