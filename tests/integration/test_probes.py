@@ -1,0 +1,147 @@
+"""Probes against real servers: each finds what is wrong with them."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.probes import device, machine, models, services
+from services.orchestrator.probes.probe import NotReady, checks
+from services.orchestrator.probes.registry import READINESS
+from shared.contracts.calls import Lane
+from shared.runtime.models import ModelIdentity, register
+from shared.settings import Model
+from shared.storage import devices
+from shared.storage.database import Database
+from tests.integration import scene
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def held(database: Database, redis_url: str, tmp_path: Path) -> AsyncIterator[Resources]:
+    """Real servers; guard and retriever answer that they are well."""
+    settings = scene.SETTINGS.model_copy(
+        update={"data_dir": tmp_path, "retriever_url": "http://retriever", "guard_url": "http://guard"}
+    )
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json={}))
+    async with Redis.from_url(redis_url) as redis, httpx2.AsyncClient(transport=transport) as http:
+        yield Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+
+
+def found(held: Resources, **settings: Any) -> Resources:
+    """The same with other settings."""
+    changed = held.settings.model_copy(update=settings)
+    return Resources(settings=changed, database=held.database, redis=held.redis, http=held.http, wake=held.wake)
+
+
+async def test_readiness_is_well_when_everything_is_there(held: Resources, database: Database) -> None:
+    """Models registered, workers beating."""
+    await scene.furnish(database)
+    for lane in Lane:
+        await held.redis.set(f"mathrag:worker:{lane.value}:host:1", "alive")
+    assert [check for check in await checks(READINESS, held) if not check.ok] == []
+
+
+async def test_every_check_that_is_not_well_says_what_to_do(held: Resources) -> None:
+    """Nothing is registered, and nobody beats."""
+    wrong = {check.name: check.fix for check in await checks(READINESS, held) if not check.ok}
+    assert set(wrong) == {"models", "judge worker", "generator worker"}
+    assert all(wrong.values())
+
+
+async def test_redis_must_keep_what_it_is_told(held: Resources) -> None:
+    """The fix is the command that changes it."""
+    before = {name: (await held.redis.config_get(name))[name] for name in ("maxmemory-policy", "appendonly")}
+    try:
+        await held.redis.config_set("appendonly", "yes")
+        await held.redis.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(NotReady, match="allkeys-lru") as evicting:
+            await services.redis_settings(held)
+        assert evicting.value.fix == "redis-cli CONFIG SET maxmemory-policy noeviction"
+        await held.redis.config_set("maxmemory-policy", "noeviction")
+        assert "append-only" in await services.redis_settings(held)
+        await held.redis.config_set("appendonly", "no")
+        with pytest.raises(NotReady, match="appendonly is no"):
+            await services.redis_settings(held)
+    finally:
+        for name, value in before.items():
+            await held.redis.config_set(name, value)
+
+
+async def test_a_clock_that_is_off_is_found(held: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By how much, and in which direction."""
+    assert "within" in await services.clock(held)
+
+    class Late(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            """A minute behind the database."""
+            return datetime.now(UTC) - timedelta(minutes=1)
+
+    monkeypatch.setattr(services, "datetime", Late)
+    with pytest.raises(NotReady, match=r"(59|60)\.\d s ahead"):
+        await services.clock(held)
+
+
+async def test_a_database_of_another_version_is_found(held: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both versions are named."""
+    assert str(services.head()) in await services.schema(held)
+    monkeypatch.setattr(services, "head", lambda: "9999")
+    with pytest.raises(NotReady, match="the code at 9999"):
+        await services.schema(held)
+
+
+async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(held: Resources) -> None:
+    """With the operator's reason."""
+    await devices.drain(held.database, "cpu:0", "driver update", "somebody")
+    with pytest.raises(NotReady, match="driver update") as drained:
+        await device.state(held)
+    assert drained.value.fix == "mathrag gpu release cpu:0"
+    await devices.release(held.database, "cpu:0", "somebody")
+    assert "cpu:0" in await device.state(held)
+
+
+async def test_a_model_whose_file_was_replaced_is_found(held: Resources, tmp_path: Path) -> None:
+    """Its replies would be another model's."""
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF one")
+    digest = hashlib.sha256(b"GGUF one").hexdigest()
+    async with held.database.transaction() as connection:
+        await register(connection, ModelIdentity(name="m", backend="llama.cpp", digest=digest, needs_lease=True))
+    changed = found(held, models={"m": Model(driver="process", path=file)})
+    assert await models.digests(changed) == "1 files are as registered"
+    file.write_bytes(b"GGUF two")
+    with pytest.raises(NotReady, match="file of m"):
+        await models.digests(changed)
+
+
+async def test_an_index_whose_files_were_changed_is_found(held: Resources, tmp_path: Path) -> None:
+    """Missing, changed, or with another manifest than the registered one."""
+    folder = tmp_path / "indexes" / "one"
+    folder.mkdir(parents=True)
+    (folder / "vectors.bin").write_bytes(b"vectors")
+    manifest = msgspec.json.encode({"files": {"vectors.bin": hashlib.sha256(b"vectors").hexdigest()}})
+    (folder / "manifest.json").write_bytes(manifest)
+    await scene.furnish(held.database)
+    async with held.database.transaction() as connection:
+        values = {"path": "indexes/one", "hash": hashlib.sha256(manifest).digest()}
+        await connection.execute(text("UPDATE indexes SET path = :path, file_hash = :hash"), values)
+    assert await machine.indexes(held) == "2 as they were built"
+    (folder / "vectors.bin").write_bytes(b"others")
+    with pytest.raises(NotReady, match=r"vectors\.bin was changed"):
+        await machine.indexes(held)
+    (folder / "vectors.bin").unlink()
+    with pytest.raises(NotReady, match="cannot be read"):
+        await machine.indexes(held)
+    (folder / "manifest.json").write_bytes(b"{}")
+    with pytest.raises(NotReady, match="not the one that was registered"):
+        await machine.indexes(held)

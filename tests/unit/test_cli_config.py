@@ -1,0 +1,138 @@
+"""Settings: what may be set, where what is wrong stands, and what holds."""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from services.orchestrator.cli.config import schema
+from services.orchestrator.cli.configuration import OTHERS, misspelt, variables
+from services.orchestrator.cli.failures import Exit
+from shared.settings import REPOSITORY, Settings
+from tests.unit.commands import mathrag
+
+EXAMPLE = REPOSITORY / "mathrag.example.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of the environment, and no file of the working directory."""
+    for name in list(os.environ):
+        if name.startswith("MATHRAG_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "mathrag.yaml"))
+
+
+def written(folder: Path, text: str) -> str:
+    """A configuration file."""
+    (folder / "mathrag.yaml").write_text(text)
+    return str(folder / "mathrag.yaml")
+
+
+def test_the_committed_schema_is_the_codes() -> None:
+    """Write it anew with `mathrag config schema > config-schema.json`."""
+    assert (REPOSITORY / "config-schema.json").read_text("utf-8") == schema() + "\n"
+    assert mathrag("config", "schema").stdout == schema() + "\n"
+
+
+def test_the_schema_explains_what_the_code_explains() -> None:
+    """An editor shows it."""
+    found = msgspec.json.decode(schema())
+    assert "commit" in found["properties"]["commit"]["description"]
+    assert str(REPOSITORY) not in schema()
+
+
+def test_the_example_is_valid_and_says_the_defaults() -> None:
+    """So that what is copied from it changes nothing."""
+    assert mathrag("config", "validate", str(EXAMPLE)).exit_code == 0
+    defaults = Settings().model_dump(mode="json")
+    given = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    for name, value in given.items():
+        expected = defaults[name]
+        assert value == ({key: expected[key] for key in value} if isinstance(value, dict) else expected), name
+
+
+def test_the_example_names_its_schema() -> None:
+    """Editors complete and check it."""
+    first = EXAMPLE.read_text("utf-8").splitlines()[0]
+    assert first == "# yaml-language-server: $schema=config-schema.json"
+    assert (REPOSITORY / "config-schema.json").exists()
+
+
+def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> None:
+    """Somebody will take the sign away."""
+    text = re.sub(r"^# (?=(?:models|database_url|redis_url|  ))", "", EXAMPLE.read_text("utf-8"), flags=re.MULTILINE)
+    assert "big:" in yaml.safe_load(text).__repr__() or "big" in yaml.safe_load(text)["models"]
+    assert mathrag("config", "validate", written(tmp_path, text)).exit_code == 0
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("port: 1\ndevise: {}\n", ("line 2: `devise`", "did you mean device?")),
+    ("device:\n  id: x\n  budgt_mib: 3\n", ("line 3: `device.budgt_mib`", "device.budget_mib")),
+    ("port: many\n", ("line 1: `port`: input should be a valid integer", "config schema")),
+    ("models:\n  m:\n    driver: proces\n", ("line 3: `models.m.driver`", "'process'")),
+    ("a: [1\nb: 2\n", ("line 2", "expected")),
+    ("- 1\n", ("line 1: must hold keys and values", "mathrag.example.yaml")),
+])  # fmt: skip
+def test_what_is_wrong_in_the_file_is_said_with_line_key_and_fix(
+    tmp_path: Path, text: str, said: tuple[str, ...]
+) -> None:
+    """And ends with the code of invalid input."""
+    ended = mathrag("config", "validate", written(tmp_path, text))
+    assert ended.exit_code == Exit.INVALID
+    assert all(words in ended.stdout for words in said), ended.stdout
+
+
+@pytest.mark.parametrize(("name", "near"), [
+    ("MATHRAG_PROT", "MATHRAG_PORT"), ("MATHRAG_WORKERS__CHNUK", "workers.chunk"), ("MATHRAG_ULR", "MATHRAG_URL"),
+    ("MATHRAG_WORKERS_CHUNK", "MATHRAG_WORKERS__CHUNK"),
+])  # fmt: skip
+def test_a_misspelt_variable_is_found_once_with_what_was_meant(
+    monkeypatch: pytest.MonkeyPatch, name: str, near: str
+) -> None:
+    """The services ignore most of them without a word."""
+    monkeypatch.setenv(name, "3")
+    found = msgspec.json.decode(mathrag("config", "validate", "--json").stdout)
+    assert [finding["where"] for finding in found["findings"]] == [name]
+    assert near in found["findings"][0]["fix"]
+
+
+def test_variables_of_other_programs_and_of_single_models_are_none_of_our_business() -> None:
+    """A model's name is the operator's own."""
+    assert not misspelt({"PATH": "", "MATHRAG_MODELS__QWEN__PATH": "x", "MATHRAG_ROLES__JUDGE": "y"})
+
+
+def test_every_variable_that_the_repository_names_is_known() -> None:
+    """Else doctor would call our own files misspelt."""
+    files = [REPOSITORY / name for name in ("docker-compose.yml", "Dockerfile", "Makefile", "docs/operations.md")]
+    named = {name for file in files for name in re.findall(r"\bMATHRAG_[A-Z_]*[A-Z]\b", file.read_text("utf-8"))}
+    assert named
+    assert not [name for name in sorted(named) if misspelt({name: ""})]
+    assert not OTHERS & set(variables(Settings))
+
+
+def test_a_value_that_is_wrong_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a secret in the wrong place."""
+    monkeypatch.setenv("MATHRAG_PORT", "hunter2")
+    assert "hunter2" not in mathrag("config", "validate").output
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A file that was named must be there; the default one need not."""
+    assert mathrag("config", "validate", str(tmp_path / "no.yaml")).exit_code == Exit.NOT_FOUND
+    assert mathrag("config", "validate").exit_code == 0
+
+
+def test_what_holds_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those that are declared nor passwords in addresses."""
+    monkeypatch.setenv("MATHRAG_SERVICE_KEY", "hunter2")
+    monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql+asyncpg://u:hunter2@h/d")
+    monkeypatch.setenv("MATHRAG_RETRIEVER_URL", "http://u:hunter2@h:1")
+    shown = mathrag("config").stdout
+    assert "hunter2" not in shown
+    assert yaml.safe_load(shown)["retriever_url"] == "http://u:***@h:1"
+    found = msgspec.json.decode(mathrag("config", "show", "--json").stdout)
+    assert (found["service_key"], found["port"]) == ("***", 8080)

@@ -1,0 +1,181 @@
+"""Probes that need no server, each with what makes it fail, and the registry that they stand in."""
+
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import httpx2
+import pytest
+
+from services.orchestrator.probes import device, machine, models
+from services.orchestrator.probes.probe import Check, NotReady, Probe, check
+from services.orchestrator.probes.registry import READINESS, probes
+from shared.settings import REPOSITORY, Device, Model, Settings
+
+pytestmark = pytest.mark.anyio
+
+
+def held(**settings: Any) -> Any:
+    """What a probe gets: nothing but settings."""
+    return SimpleNamespace(settings=Settings(**settings))
+
+
+async def looked(model: Model) -> Check:
+    """What the doctor says of this model."""
+    settings = held(models={"m": model})
+    return await check(models.probes(settings.settings)[0], settings)
+
+
+def test_every_probe_says_how_to_mend_what_it_finds() -> None:
+    """And has a name of its own."""
+    found = probes(Settings())
+    assert all(probe.fix for probe in found)
+    assert len({probe.name for probe in found}) == len(found)
+
+
+def test_readiness_asks_the_cheap_ones_of_the_same_registry() -> None:
+    """It is asked every few seconds."""
+    assert set(READINESS) < set(probes(Settings()))
+    assert not [probe.name for probe in READINESS if probe.deep]
+
+
+def test_every_driver_has_a_probe() -> None:
+    """A new driver brings its own."""
+    assert set(models.LOOKS) == set(get_args(Model.model_fields["driver"].annotation))
+
+
+def test_every_probe_is_documented() -> None:
+    """In the table of operations.md."""
+    text = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+    section = text.partition("## Doctor and /readyz")[2].partition("\n## ")[0]
+    documented = {
+        name
+        for line in section.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z ]+)`", line.split("|")[1])
+    }
+    assert {probe.name for probe in probes(Settings(models={}, roles={}))} <= documented
+
+
+async def test_what_a_probe_raises_is_its_finding() -> None:
+    """The first line of it, with the fix that the probe knows, else the registry's."""
+
+    async def fails(_: Any) -> str:
+        raise NotReady("it is\nbroken")
+
+    async def knows(_: Any) -> str:
+        raise NotReady("it is", fix="do that")
+
+    probe = Probe(name="p", run=fails, fix="do this")
+    assert await check(probe, held()) == Check(name="p", ok=False, detail="it is", fix="do this")
+    assert (await check(Probe(name="p", run=knows, fix="do this"), held())).fix == "do that"
+
+
+async def test_a_silent_server_is_a_finding() -> None:
+    """With the name of the error, where it has no words."""
+
+    async def silent(_: Any) -> str:
+        raise TimeoutError
+
+    assert (await check(Probe(name="p", run=silent, fix="f"), held())).detail == "TimeoutError"
+
+
+async def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
+    """The shipped ones are."""
+    shipped = REPOSITORY / "models" / "world-judge-f16.gguf"
+    assert (await looked(Model(driver="process", path=shipped))).ok
+    (tmp_path / "m.gguf").write_bytes(b"version https://git-lfs")
+    assert "no GGUF file" in (await looked(Model(driver="process", path=tmp_path / "m.gguf"))).detail
+    missing = await looked(Model(driver="process", path=tmp_path / "no.gguf"))
+    assert ("no.gguf" in missing.detail, "models.m" in missing.fix) == (True, True)
+    assert "needs a `path`" in (await looked(Model(driver="process"))).detail
+    assert (await looked(Model(driver="scripted"))).ok
+
+
+@pytest.mark.parametrize(("status", "ok"), [(200, True), (404, True), (401, False), (503, False)])
+async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPatch, status: int, ok: bool) -> None:
+    """Any answer shows that somebody is there, but for a refused key and a broken server."""
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(status)
+
+    client = httpx2.AsyncClient
+    transport = httpx2.MockTransport(answer)
+    monkeypatch.setattr(models.httpx2, "AsyncClient", lambda **given: client(**given, transport=transport))
+    monkeypatch.setenv("BIG_KEY", "secret")
+    found = await looked(Model(driver="remote", url="https://m.example.org/v1", api_key_env="BIG_KEY"))
+    assert found.ok is ok
+    assert "secret" not in str(found)
+    assert (str(asked[0].url), asked[0].headers["authorization"]) == (
+        "https://m.example.org/v1/models",
+        "Bearer secret",
+    )
+
+
+async def test_a_remote_model_needs_an_address_and_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key is read from the variable that the operator named."""
+    monkeypatch.delenv("BIG_KEY", raising=False)
+    assert "needs a `url`" in (await looked(Model(driver="remote"))).detail
+    unset = await looked(Model(driver="remote", url="https://m.example.org", api_key_env="BIG_KEY"))
+    assert unset.fix == "export BIG_KEY=..."
+
+
+async def test_a_model_that_could_never_be_loaded_is_found() -> None:
+    """Its footprint alone is more than the budget."""
+    assert "160 MiB" in await device.budget(held())
+    with pytest.raises(NotReady, match=r"world-judge \(96 MiB\)"):
+        await device.budget(held(device=Device(budget_mib=90)))
+
+
+class Nvml:
+    """A driver with GPUs of so many MiB, all but 1 GiB of each free."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self, *mib: int, error: str = "") -> None:
+        self.mib = mib
+        self.error = error
+
+    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
+        """Fails where there is no driver."""
+        if self.error:
+            raise RuntimeError(self.error)
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "nvmlShutdown": lambda: None,
+            "nvmlSystemGetDriverVersion": lambda: "570.1",
+            "nvmlDeviceGetCount": lambda: len(self.mib),
+            "nvmlDeviceGetHandleByIndex": lambda n: n,
+            "nvmlDeviceGetMemoryInfo": lambda n: SimpleNamespace(
+                total=self.mib[n] << 20, free=(self.mib[n] - 1024) << 20
+            ),
+        }
+        return answers[name]
+
+
+async def test_a_gpu_needs_its_driver_and_the_memory_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU device needs neither."""
+    gpu = held(device=Device(id="GPU-1", budget_mib=12000))
+    assert "CPU device" in await device.driver(held())
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", Nvml(24000))
+    assert await device.driver(gpu) == "driver 570.1; 22976 of 24000 MiB free"
+    for nvml, words in ((Nvml(8000), "12000 MiB"), (Nvml(), "12000 MiB"), (Nvml(error="no driver"), "no driver")):
+        monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
+        with pytest.raises(NotReady, match=words):
+            await device.driver(gpu)
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    with pytest.raises(NotReady, match="not installed"):
+        await device.driver(gpu)
+
+
+async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the data will be, if they are nowhere yet."""
+    assert str(tmp_path) in await machine.disk(held(data_dir=tmp_path / "not" / "yet"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    with pytest.raises(NotReady, match=r"0\.0 GiB free"):
+        await machine.disk(held(data_dir=tmp_path))
