@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
+from services.orchestrator.api.watches import Watches
 from services.orchestrator.app import build
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -53,7 +54,9 @@ class Api:
 
 
 @asynccontextmanager
-async def serving(database: Database, redis_url: str, settings: Settings = scene.SETTINGS) -> AsyncIterator[Api]:
+async def serving(
+    database: Database, redis_url: str, settings: Settings = scene.SETTINGS, watches: Watches | None = None
+) -> AsyncIterator[Api]:
     """The application, its other services answered by `Api.other`."""
     app = build(settings)
     transport = httpx2.ASGITransport(app=app)
@@ -70,8 +73,9 @@ async def serving(database: Database, redis_url: str, settings: Settings = scene
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as others:
             addressed = settings.model_copy(update={"retriever_url": "http://retriever", "guard_url": "http://guard"})
             app.state.resources = Resources(
-                settings=addressed, database=database, redis=redis, http=others, wake=api.wake
-            )
+                settings=addressed, database=database, redis=redis, http=others, wake=api.wake,
+                watches=watches or Watches(),
+            )  # fmt: skip
             yield api
 
 

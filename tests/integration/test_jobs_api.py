@@ -1,5 +1,6 @@
 """Jobs over REST: submitted, found, listed, cancelled; and whether the service is ready for them."""
 
+import json
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -35,7 +36,8 @@ async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
     found = await api.get(reply.headers["location"])
     assert found == job
     assert (found["name"], found["state"], found["dataset"], found["corpus"]) == ("mine", "running", "items", None)
-    assert found["request_counts"] == {"total": 10, "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 10}
+    counts = {"total": 10, "completed": 0, "failed": 0, "cancelled": 0, "in_progress": 10, "unparsed": 0}
+    assert found["request_counts"] == counts
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,212 @@ async def test_lists_are_newest_first_and_paged(api: Api) -> None:
     second = await api.get("/v1/jobs", limit=2, cursor=first["next_cursor"])
     assert [job["name"] for job in first["data"] + second["data"]] == ["c", "b", "a"]
     assert (await api.http.get("/v1/jobs", params={"limit": 0})).status_code == 422
-    assert (await api.http.get("/v1/jobs", params={"cursor": "x"})).status_code == 422
+    assert (await api.http.get("/v1/jobs", params={"cursor": "x"})).status_code == 400
+
+
+async def test_a_list_is_filtered_and_its_cursor_belongs_to_the_filters(api: Api) -> None:
+    """With other filters, or for another list, the cursor would leave rows out: 400."""
+    for name in ("a", "b", "a", "a"):
+        await api.job(name=name)
+    await api.job("dense", name="a")
+    assert len((await api.get("/v1/jobs", name="a"))["data"]) == 4
+    assert len((await api.get("/v1/jobs", name="a", pipeline="dense", dataset="items", state="running"))["data"]) == 1
+    assert (await api.get("/v1/jobs", state="completed"))["data"] == []
+    first = await api.get("/v1/jobs", name="a", limit=3)
+    cursor = first["next_cursor"]
+    assert len((await api.get("/v1/jobs", name="a", limit=3, cursor=cursor))["data"]) == 1
+    job = first["data"][0]["id"]
+    for path, query in (
+        ("/v1/jobs", {"name": "b"}),
+        ("/v1/jobs", {}),
+        ("/v1/corpora", {}),
+        (f"/v1/jobs/{job}/samples", {}),
+    ):
+        reply = await api.http.get(path, params={**query, "cursor": cursor})
+        assert (reply.status_code, "filters" in reply.json()["hint"]) == (400, True)
+
+
+async def test_an_online_job_is_in_no_list_and_answers_by_its_id(api: Api, database: Database) -> None:
+    """It belongs to whoever asked."""
+    job = await scene.submit_job(database, "closed-book", online=True)
+    assert (await api.get("/v1/jobs"))["data"] == []
+    assert (await api.get(f"/v1/jobs/{job}"))["state"] == "running"
+
+
+async def test_a_job_says_when_it_was_in_each_state_and_where_to_go_on(api: Api, database: Database) -> None:
+    """One time per state, in order; links that answer."""
+    job = await api.job(metadata={"run": "7"})
+    await finished(database)
+    found = await api.get(job["links"]["self"])
+    assert list(dict(sorted(found["reached"].items(), key=lambda entry: entry[1]))) == [
+        "preparing", "running", "finalizing", "completed",
+    ]  # fmt: skip
+    assert (found["metadata"], found["rank"], found["requeued_from"]) == ({"run": "7"}, 100, None)
+    assert set(found["links"]) == {"self", "events", "samples", "results", "report", "provenance"}
+    for link in found["links"].values():
+        assert (await api.http.get(link)).status_code == 200
+
+
+async def test_a_running_job_estimates_its_rest_once_enough_has_ended(api: Api, database: Database) -> None:
+    """At the pace of the samples that ended; paused and ended jobs estimate nothing."""
+    await scene.add_dataset(database, 30, "many")
+    job = await api.job(dataset="many")
+    assert (await api.get(job["links"]["self"]))["eta_seconds"] is None
+    ended = "UPDATE samples SET state = 3, ended_at = now() + ordinal * interval '2 s' WHERE ordinal < 11"
+    await scene.run_sql(database, ended)
+    assert (await api.get(job["links"]["self"]))["eta_seconds"] == 38
+    await api.http.post(f"/v1/jobs/{job['id']}/pause")
+    assert (await api.get(job["links"]["self"]))["eta_seconds"] is None
+
+
+async def test_failed_samples_say_how_many_were_unparsed(api: Api, database: Database) -> None:
+    """As a part of those that failed."""
+    job = await api.job()
+    await scene.run_sql(database, "UPDATE samples SET state = 3, failure = 'unparsed' WHERE ordinal IN (1, 2)")
+    await scene.run_sql(database, "UPDATE samples SET state = 3, failure = 'truncated' WHERE ordinal = 3")
+    counts = (await api.get(job["links"]["self"]))["request_counts"]
+    assert (counts["failed"], counts["unparsed"]) == (3, 2)
+
+
+async def test_a_poller_that_has_seen_everything_gets_304(api: Api, database: Database) -> None:
+    """Until something changes, be it progress alone; lists, too."""
+    job = await api.job()
+    path = f"/v1/jobs/{job['id']}"
+    first = await api.http.get(path)
+    seen = {"If-None-Match": first.headers["etag"]}
+    again = await api.http.get(path, headers=seen)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    await scene.advance(database)
+    assert (await api.http.get(path, headers=seen)).status_code == 200
+    page = await api.http.get("/v1/jobs")
+    assert (await api.http.get("/v1/jobs", headers={"If-None-Match": page.headers["etag"]})).status_code == 304
+
+
+async def test_a_change_needs_the_version_that_was_seen(api: Api, database: Database) -> None:
+    """428 without, 412 with an older one, 400 with no tag; progress in between does not matter."""
+    job = await api.job()
+    path, body = f"/v1/jobs/{job['id']}", {"name": "second", "rank": 7, "metadata": {"run": "8"}}
+    seen = (await api.http.get(path)).headers["etag"]
+    await scene.advance(database)
+    assert (await api.http.patch(path, json=body)).status_code == 428
+    assert (await api.http.patch(path, json=body, headers={"If-Match": "3"})).status_code == 400
+    changed = await api.http.patch(path, json=body, headers={"If-Match": seen})
+    assert (changed.status_code, changed.json()["version"]) == (200, job["version"] + 1)
+    assert {field: changed.json()[field] for field in body} == body
+    stale = await api.http.patch(path, json={"rank": 1}, headers={"If-Match": seen})
+    assert (stale.status_code, stale.json()["type"]) == (412, "urn:mathrag:precondition_failed")
+    anyway = await api.http.patch(path, json={"rank": 1}, headers={"If-Match": "*"})
+    assert (anyway.json()["rank"], anyway.json()["name"]) == (1, "second")
+    assert (await api.http.get(path)).headers["etag"] == anyway.headers["etag"]
+
+
+@pytest.mark.parametrize("verb", ["cancel", "pause", "resume"])
+async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str) -> None:
+    """Without If-Match it is done anyway."""
+    job = await api.job()
+    path = f"/v1/jobs/{job['id']}/{verb}"
+    for tag, status in (('"99-0000000000000000"', 412), ('W/"x"', 412), ("x", 400), ("*", 202)):
+        assert (await api.http.post(path, headers={"If-Match": tag})).status_code == status
+    assert (await api.http.post(path)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"name": "a b"}, "name"),
+        ({"rank": 1 << 40}, "rank"),
+        ({"metadata": {"k": "v\0"}}, "metadata.k"),
+        ({"metadata": {"k" * 65: "v"}}, "metadata"),
+        ({"metadata": {"k": "v" * 513}}, "metadata.k"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "metadata"),
+        ({"state": "paused"}, "state"),
+    ],
+)
+async def test_what_a_job_cannot_become_is_refused(api: Api, body: dict[str, Any], field: str) -> None:
+    """The field is named, and the job stays."""
+    job = await api.job()
+    reply = await api.http.patch(f"/v1/jobs/{job['id']}", json=body, headers={"If-Match": "*"})
+    assert (reply.status_code, reply.json()["field"].startswith(field)) == (422, True)
+    assert (await api.get(job["links"]["self"]))["version"] == job["version"]
+
+
+async def test_a_job_is_paused_and_goes_on(api: Api, database: Database) -> None:
+    """Twice each is harmless; the scheduler is woken; then it completes."""
+    job = await api.job()
+    path = f"/v1/jobs/{job['id']}"
+    for verb, state in (("pause", "paused"), ("pause", "paused"), ("resume", "running"), ("resume", "running")):
+        reply = await api.http.post(f"{path}/{verb}")
+        assert (reply.status_code, reply.json()["state"]) == (202, state)
+    assert api.woken == 5
+    await finished(database)
+    assert (await api.get(path))["state"] == "completed"
+    for verb in ("pause", "resume", "cancel"):
+        refused = await api.http.post(f"{path}/{verb}")
+        assert (refused.status_code, "has completed" in refused.json()["detail"]) == (409, True)
+
+
+async def test_a_finalizing_job_can_be_neither_paused_nor_cancelled(api: Api, database: Database) -> None:
+    """All its samples have ended: there is nothing left to hold back."""
+    job = await api.job()
+    await scene.run_sql(database, "UPDATE jobs SET state = 'finalizing', version = version + 1")
+    for verb in ("pause", "resume", "cancel"):
+        refused = await api.http.post(f"/v1/jobs/{job['id']}/{verb}")
+        assert (refused.status_code, "finalizing" in refused.json()["detail"]) == (409, True)
+
+
+BAD_REFERENCES = ["%00", "a%00b", "%ff", "x" * 5000, "%F0%9F%98%80", "1" * 400, "' OR 1=1"]
+
+
+@pytest.mark.parametrize("reference", BAD_REFERENCES)
+async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> None:
+    """NUL, other bytes, endless ones: nobody has such a name."""
+    for path in ("", "/results", "/samples", "/events", "/samples/0", "/report"):
+        assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
+    assert (await api.http.post(f"/v1/jobs/{reference}/pause")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("?limit=99999999999999999999999", 422),
+        ("?limit=x", 422),
+        ("?name=%00", 422),
+        ("?dataset=a%20b", 422),
+        ("?state=lost", 422),
+        ("?colour=red", 422),
+        ("?cursor=%00", 400),
+        ("/a-job/samples/99999999999999999999", 422),
+        ("/a-job/samples/0?repeat=99999999999", 422),
+        ("/a-job/samples?cursor=%F0%9F%98%80", 400),
+        ("/a-job/results?format=xml", 422),
+    ],
+)
+async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) -> None:
+    """What is out of range is said to be."""
+    await api.job()
+    assert (await api.http.get(f"/v1/jobs{path}")).status_code == status
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dataset": "\0"},
+        {"corpus": "a\0"},
+        {"pipeline": "\0"},
+        {"models": {"judge": "\0"}},
+        {"models": {"\0": "a-judge"}},
+        {"name": "\ud800"},
+        {"metadata": {"\ud800": ""}},
+        {"params": {"anchors": {"a": "\ud800"}}},
+        {"params": {"seed": 1 << 80}},
+        {"repeats": 1e300},
+    ],
+)
+async def test_no_body_is_an_error_of_ours(api: Api, change: dict[str, Any]) -> None:
+    """What the database cannot hold never reaches it."""
+    body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
+    reply = await api.http.post("/v1/jobs", content=json.dumps(body), headers={"content-type": "application/json"})
+    assert reply.status_code in (404, 422), reply.text
 
 
 async def test_a_cancelled_job_ends_and_stays_cancelled(api: Api) -> None:

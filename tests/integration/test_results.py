@@ -1,10 +1,13 @@
 """What comes out of a job: results, samples, provenance, the report."""
 
+import csv
+import io
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
+import pyarrow.parquet
 import pytest
 
 from shared.contracts import canonical
@@ -60,6 +63,38 @@ async def test_results_are_read_in_batches_that_miss_nothing(api: Api, database:
         assert max(map(len, batches)) <= size
 
 
+async def test_results_are_the_same_in_every_format(api: Api, database: Database) -> None:
+    """Rows in dataset order, with a name for the file; `format` wins over Accept."""
+    job = await api.job("dense", repeats=2)
+    await finished(database)
+    lines = await results(api, job)
+    path = f"/v1/jobs/{job['id']}/results"
+    comma = await api.http.get(path, headers={"Accept": "text/csv"})
+    assert comma.headers["content-type"] == "text/csv; charset=utf-8"
+    assert comma.headers["content-disposition"] == f'attachment; filename="{job["id"]}.csv"'
+    rows = list(csv.DictReader(io.StringIO(comma.text, newline="")))
+    assert [(row["index"], row["repeat"], row["answer"]) for row in rows] == [
+        (str(line["index"]), str(line["repeat"]), line["answer"]) for line in lines
+    ]
+    columns = await api.http.get(path, params={"format": "parquet"}, headers={"Accept": "text/csv"})
+    assert columns.headers["content-type"] == "application/vnd.apache.parquet"
+    table = pyarrow.parquet.read_table(io.BytesIO(columns.content)).to_pylist()
+    assert [row["answer"] for row in table] == [line["answer"] for line in lines]
+    assert [row["context"] for row in table] == [line["context"] for line in lines]
+
+
+@pytest.mark.parametrize("name", ["jsonl", "csv", "parquet"])
+async def test_a_job_without_results_gives_an_empty_file(api: Api, name: str) -> None:
+    """A valid one, not an error."""
+    job = await api.job()
+    reply = await api.http.get(f"/v1/jobs/{job['id']}/results", params={"format": name})
+    assert reply.status_code == 200
+    if name == "parquet":
+        assert pyarrow.parquet.read_table(io.BytesIO(reply.content)).num_rows == 0
+    else:
+        assert len(reply.text.splitlines()) == (name == "csv")
+
+
 async def test_samples_are_paged_whatever_their_state(api: Api) -> None:
     """The first page of a job that has just begun."""
     job = await api.job()
@@ -110,9 +145,8 @@ async def test_provenance_keeps_attempts_that_failed(api: Api, database: Databas
 async def test_a_sample_that_a_job_does_not_have_is_not_found(api: Api) -> None:
     """Neither the index nor the repeat."""
     job = await api.job()
-    for path in ("99", "0?repeat=1", "-1"):
-        assert (await api.http.get(f"/v1/jobs/{job['id']}/samples/{path}")).status_code == 404
-    assert (await api.http.get(f"/v1/jobs/{job['id']}/samples/x")).status_code == 422
+    for path, status in (("99", 404), ("0?repeat=1", 404), ("-1", 422), ("x", 422)):
+        assert (await api.http.get(f"/v1/jobs/{job['id']}/samples/{path}")).status_code == status
 
 
 async def test_the_report_counts_what_the_job_made_and_what_it_reused(api: Api, database: Database) -> None:

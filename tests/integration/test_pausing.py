@@ -1,0 +1,343 @@
+"""Pause and resume: nothing of a paused job is begun, nobody else is harmed, and it goes on exactly where it was."""
+
+import asyncio
+import uuid
+
+import pytest
+from sqlalchemy import text
+
+from shared.errors import Conflict, NotFound, PreconditionFailed
+from shared.runtime import ending
+from shared.runtime.advance import Advancer
+from shared.runtime.cancel import cancel
+from shared.runtime.claims import CLAIM, Claim
+from shared.runtime.look import REVIVE
+from shared.runtime.pausing import pause, resume
+from shared.runtime.sweeper import lanes_with_work, sweep
+from shared.storage.database import Database
+from tests.integration.scene import (
+    HeldDatabase,
+    ScriptedExecutor,
+    advance,
+    answer,
+    claim,
+    drain,
+    furnish,
+    job_states,
+    processes,
+    rows,
+    run_sql,
+    sample_states,
+    scalar,
+    somebody_waits,
+    stuck,
+    submit_job,
+    without_gold,
+)
+
+pytestmark = pytest.mark.anyio
+
+QUEUED = "SELECT count(*) FROM queue"
+
+
+async def running(database: Database, items: int = 2) -> uuid.UUID:
+    """A closed-book job without grades, all of whose generate calls are in the queue."""
+    await furnish(database, items)
+    await without_gold(database)
+    job = await submit_job(database, "closed-book")
+    await advance(database)
+    return job
+
+
+async def claimed(database: Database, limit: int = 100) -> Claim:
+    """A claim that must be there."""
+    taken = await claim(database, limit)
+    assert taken is not None
+    return taken
+
+
+async def completes(database: Database, expected: list[str]) -> ScriptedExecutor:
+    """Everything is run to its end; returns who ran it."""
+    executor = ScriptedExecutor()
+    await drain(database, executor)
+    assert await job_states(database) == expected
+    return executor
+
+
+async def test_a_paused_job_leaves_no_work_behind(database: Database) -> None:
+    """Its calls are parked, its samples wait, and neither a flip nor a worker is woken for it."""
+    job = await running(database)
+    await pause(database, job)
+    assert (await job_states(database), await sample_states(database)) == (["paused"], [1, 1])
+    assert await scalar(database, QUEUED) == 0
+    await sweep(database, "sweeper")
+    assert await lanes_with_work(database) == set()
+    executor = ScriptedExecutor()
+    await drain(database, executor)
+    assert not executor.ran
+    assert await job_states(database) == ["paused"]
+
+
+async def test_a_resumed_job_goes_on_where_it_was(database: Database) -> None:
+    """The same calls come back, none is made twice."""
+    job = await running(database)
+    await pause(database, job)
+    await resume(database, job)
+    assert await scalar(database, QUEUED) == 2
+    executor = await completes(database, ["completed"])
+    assert len(executor.ran) == await scalar(database, "SELECT count(*) FROM calls") == 2
+
+
+async def test_pausing_and_resuming_again_is_harmless(database: Database) -> None:
+    """Nothing changes, not even the version."""
+    job = await running(database)
+    for verb, state in ((pause, "paused"), (resume, "running")):
+        await verb(database, job)
+        version = await scalar(database, "SELECT version FROM jobs")
+        await verb(database, job)
+        assert await rows(database, "SELECT state, version FROM jobs") == [(state, version)]
+
+
+async def test_ready_samples_of_a_paused_job_are_not_advanced(database: Database) -> None:
+    """It was paused before anything began."""
+    await furnish(database, items=2)
+    job = await submit_job(database, "closed-book")
+    await pause(database, job)
+    assert await advance(database) == 0
+    assert await scalar(database, "SELECT count(*) FROM calls") == 0
+    await resume(database, job)
+    assert await advance(database) == 2
+
+
+async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(database: Database) -> None:
+    """Though the calibration's last reply came while it was paused."""
+    await furnish(database, items=3)
+    job = await submit_job(database)
+    while not await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'prepare' AND state = 2"):
+        await advance(database)
+        for role in ("dense", "sparse", "judge"):
+            taken = await claim(database, role=role)
+            if taken is not None:
+                await answer(database, taken)
+    await pause(database, job)
+    await ending.finish(database)
+    assert await job_states(database) == ["paused"]
+    await resume(database, job)
+    assert await job_states(database) == ["preparing"]
+    await sweep(database, "sweeper")
+    await completes(database, ["completed"])
+    states = await rows(database, "SELECT state FROM job_events ORDER BY version")
+    assert [state for (state,) in states] == [
+        "preparing", "paused", "preparing", "running", "finalizing", "completed",
+    ]  # fmt: skip
+
+
+async def test_a_job_whose_samples_ended_while_it_was_paused_ends_when_it_goes_on(database: Database) -> None:
+    """The end is not missed."""
+    job = await running(database)
+    await answer(database, await claimed(database))
+    assert await advance(database) == 2
+    await pause(database, job)
+    await sweep(database, "sweeper")
+    assert await job_states(database) == ["paused"]
+    await resume(database, job)
+    await sweep(database, "sweeper")
+    assert await job_states(database) == ["completed"]
+
+
+async def test_calls_that_another_job_waits_for_stay_in_the_queue(database: Database) -> None:
+    """It completes; the paused one finds its replies when it goes on and makes no call."""
+    job = await running(database, items=3)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    await pause(database, job)
+    assert await scalar(database, QUEUED) == 3
+    await completes(database, ["paused", "completed"])
+    await resume(database, job)
+    executor = await completes(database, ["completed", "completed"])
+    assert not executor.ran
+
+
+async def test_a_new_job_revives_the_calls_of_a_paused_one(database: Database) -> None:
+    """Whoever comes to want them brings them back, for itself."""
+    await running(database, items=2)
+    await run_sql(database, "UPDATE jobs SET rank = 3")
+    await pause(database, uuid.UUID(str(await scalar(database, "SELECT public_id FROM jobs"))))
+    await submit_job(database, "closed-book", rank=50)
+    await advance(database)
+    assert await rows(database, "SELECT rank FROM queue") == [(50,), (50,)]
+    await completes(database, ["paused", "completed"])
+
+
+async def test_what_is_in_flight_may_end_and_its_replies_are_kept(database: Database) -> None:
+    """The sample is ready then, and waits for the job."""
+    job = await running(database)
+    taken = await claimed(database)
+    await pause(database, job)
+    assert len(await answer(database, taken)) == 2
+    assert await sample_states(database) == [0, 0]
+    assert await advance(database) == 0
+    await resume(database, job)
+    executor = await completes(database, ["completed"])
+    assert not executor.ran
+
+
+async def test_a_call_that_is_given_back_while_its_job_is_paused_is_parked(database: Database) -> None:
+    """By the sweeper, or by the next claim; it is charged to nobody."""
+    job = await running(database)
+    taken = await claimed(database)
+    await pause(database, job)
+    await run_sql(database, "UPDATE queue SET token = NULL, claim_until = NULL")
+    assert await claim(database) is None
+    assert await scalar(database, QUEUED) == 0
+    assert await answer(database, taken) == []
+    await resume(database, job)
+    executor = await completes(database, ["completed"])
+    assert len(executor.ran) == 2
+
+
+async def test_a_claim_that_commits_after_the_pause_runs_what_it_took(database: Database) -> None:
+    """It had looked before: in flight is in flight. What it did not take is parked."""
+    job = await running(database)
+    taking = {"lane": "generate", "model": await scalar(database, "SELECT max(model_id) FROM queue"), "n": 1}
+    async with database.transaction() as claiming:
+        await claiming.execute(CLAIM, {**taking, "token": uuid.uuid4(), "ttl": 60})
+        await pause(database, job)
+        assert await job_states(database) == ["paused"]
+    assert await rows(database, "SELECT token IS NULL FROM queue") == [(False,)]
+
+
+async def test_a_pause_waits_for_the_advance_that_holds_the_samples_and_parks_its_calls(database: Database) -> None:
+    """The advance commits fresh calls after the pause has begun; no worker ever sees them."""
+    await furnish(database, items=2)
+    await without_gold(database)
+    job = await submit_job(database, "closed-book")
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one)
+        advancing = asyncio.create_task(Advancer(held).advance())
+        await held.reached.wait()
+        pausing = asyncio.create_task(pause(two, job))
+        await somebody_waits(database)
+        held.go.set()
+        await asyncio.gather(advancing, pausing)
+    assert await scalar(database, "SELECT count(*) FROM calls") == 2
+    assert await scalar(database, QUEUED) == 0
+    assert await sample_states(database) == [1, 1]
+    await resume(database, job)
+    await completes(database, ["completed"])
+
+
+async def test_a_revival_that_commits_after_the_pause_is_parked_again(database: Database) -> None:
+    """It had looked while the job still ran; the sweeper takes it back, and no lane is ticked."""
+    job = await running(database)
+    calls = sorted(int(str(call)) for (call,) in await rows(database, "SELECT call_id FROM queue"))
+    await run_sql(database, "DELETE FROM queue")
+    async with database.transaction() as reviving:
+        await reviving.execute(REVIVE, {"calls": calls})
+        await pause(database, job)
+    assert await scalar(database, QUEUED) == 2
+    assert await sweep(database, "sweeper") == set()
+    assert await scalar(database, QUEUED) == 0
+
+
+async def test_a_resume_that_comes_while_the_pause_parks_brings_every_call_back(database: Database) -> None:
+    """The pause has parked but not committed: the resume finds nothing to revive, so whoever parked looks again."""
+    job = await running(database)
+    async with processes(database, 2) as [one, two]:
+        held = HeldDatabase(one, first=1)
+        pausing = asyncio.create_task(pause(held, job))
+        await held.reached.wait()
+        await resume(two, job)
+        held.go.set()
+        await pausing
+    assert await job_states(database) == ["running"]
+    assert await scalar(database, QUEUED) == 2
+    await completes(database, ["completed"])
+
+
+async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
+    """The state was committed, the calls still stand in the queue."""
+    job = await running(database)
+    async with processes(database, 1) as [other]:
+        held = HeldDatabase(other, first=1)
+        dying = asyncio.create_task(pause(held, job))
+        await held.reached.wait()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert (await job_states(database), await scalar(database, QUEUED)) == (["paused"], 2)
+    assert await sweep(database, "sweeper") == set()
+    assert await scalar(database, QUEUED) == 0
+
+
+async def test_a_resume_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
+    """The state was committed, the calls are still parked."""
+    job = await running(database)
+    await pause(database, job)
+    async with processes(database, 1) as [other]:
+        held = HeldDatabase(other, first=2)
+        dying = asyncio.create_task(resume(held, job))
+        await held.reached.wait()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert (await job_states(database), await scalar(database, QUEUED)) == (["running"], 0)
+    assert await sweep(database, "sweeper") != set()
+    await completes(database, ["completed"])
+
+
+async def test_a_reply_between_pause_and_resume_leaves_nobody_stuck(database: Database) -> None:
+    """Its worker died before it looked: the sweeper looks once the job goes on."""
+    job = await running(database)
+    taken = await claimed(database)
+    await pause(database, job)
+    async with database.transaction() as connection:
+        accepted = text(
+            "INSERT INTO attempts (call_id, accepted, outcome, reply) SELECT call_id, true, 'value',"
+            ' convert_to(\'{"type":"generated","text":"x"}\', \'UTF8\') FROM queue'
+        )
+        await connection.execute(accepted)
+        await connection.execute(text("DELETE FROM queue"))
+    assert len(taken.calls) == 2
+    await sweep(database, "sweeper")
+    assert await sample_states(database) == [1, 1]
+    await resume(database, job)
+    await sweep(database, "sweeper")
+    assert await sample_states(database) == [0, 0]
+    assert await stuck(database) == []
+
+
+async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
+    """At once, and for good."""
+    job = await running(database)
+    await pause(database, job)
+    await cancel(database, job)
+    await ending.finish(database)
+    assert (await job_states(database), await sample_states(database)) == (["cancelled"], [4, 4])
+    with pytest.raises(Conflict, match="was cancelled"):
+        await resume(database, job)
+
+
+@pytest.mark.parametrize("verb", [pause, resume])
+async def test_a_job_that_ends_can_be_neither_paused_nor_resumed(database: Database, verb: object) -> None:
+    """The message says what became of it."""
+    job = await running(database)
+    for state, words in (
+        ("finalizing", "is finalizing"), ("cancelling", "is being cancelled"), ("failed", "has failed"),
+        ("completed", "has completed"),
+    ):  # fmt: skip
+        await run_sql(database, "UPDATE jobs SET state = :s", s=state)
+        with pytest.raises(Conflict, match=words):
+            await verb(database, job)  # type: ignore[operator]
+    with pytest.raises(NotFound):
+        await verb(database, uuid.uuid4())  # type: ignore[operator]
+
+
+async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> None:
+    """The other is told to look again."""
+    job = await running(database)
+    version = int(str(await scalar(database, "SELECT version FROM jobs")))
+    async with processes(database, 2) as others:
+        done = await asyncio.gather(
+            pause(others[0], job, {version}), cancel(others[1], job, {version}), return_exceptions=True
+        )
+    assert sorted(type(each) for each in done if each) == [PreconditionFailed]
+    assert await scalar(database, "SELECT version FROM jobs") == version + 1
