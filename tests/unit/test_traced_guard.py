@@ -1,0 +1,110 @@
+"""The guard's model calls as spans: one each, however it ends, inside the chunk that asked for it."""
+
+import asyncio
+
+import anyio
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+
+from services.guard.guard import Guard, Resident
+from shared.contracts.calls import Decoding
+from shared.contracts.guard import ModelCall, RunRequest
+from shared.models.openai_compatible import OpenAICompatible
+from shared.telemetry import references, traces
+from tests.doubles.chat_server import answer, chat_server
+from tests.doubles.puppets import PuppetServer, StepClock
+from tests.unit.tracing import Spans, tracing
+
+pytestmark = pytest.mark.anyio
+EPOCH, QWEN = 7, 1
+
+
+def guard_with(server: PuppetServer) -> Guard:
+    """A guard whose epoch is open for one model."""
+    guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
+    guard.open(EPOCH, {QWEN: Resident(server, 2, name="qwen", driver="process")})
+    return guard
+
+
+def chunk(*prompts: str) -> RunRequest:
+    """A chunk; calls are numbered from 0."""
+    calls = (
+        ModelCall(id=n, model_id=QWEN, prompt=each, decoding=Decoding(max_tokens=9), seed=n)
+        for n, each in enumerate(prompts)
+    )
+    return RunRequest(epoch=EPOCH, calls=tuple(calls))
+
+
+async def drained(guard: Guard, request: RunRequest) -> None:
+    """A chunk, to its end, inside a span as the guard's server has one."""
+    with traces.span("POST /run"):
+        async for _ in guard.run(request):
+            pass
+
+
+def calls(spans: Spans) -> list[ReadableSpan]:
+    """Spans of model calls, by the call's number."""
+    return sorted(spans.named("chat qwen"), key=lambda span: span.attributes["mathrag.call.id"])
+
+
+async def test_every_call_of_a_chunk_is_a_span() -> None:
+    """With the operator's name of the model, its parameters, what it used, and how many ran beside it."""
+    server = PuppetServer()
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(guard_with(server), chunk("a", "b")))
+        await server.has(2)
+        server.answer()
+        await running
+    first, second = calls(spans)
+    assert {first.parent.span_id, second.parent.span_id} == {spans.one("POST /run").context.span_id}
+    assert (first.attributes["gen_ai.provider.name"], first.attributes["gen_ai.request.max_tokens"]) == ("process", 9)
+    assert (second.attributes["gen_ai.request.seed"], second.attributes["gen_ai.usage.output_tokens"]) == (1, 2)
+    assert {span.attributes["mathrag.concurrency"] for span in (first, second)} == {1, 2}
+
+
+async def test_a_call_on_a_server_that_dies_says_so() -> None:
+    """As it is in the completion: lapsed."""
+    server = PuppetServer()
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(guard_with(server), chunk("a")))
+        await server.has(1)
+        server.die()
+        await running
+    assert calls(spans)[0].attributes["error.type"] == "lapsed"
+
+
+async def test_a_call_that_is_aborted_ends_its_span() -> None:
+    """A drain that waits no longer leaves no span open."""
+    server = PuppetServer()
+    guard = guard_with(server)
+    with tracing() as spans, anyio.fail_after(30):
+        running = asyncio.create_task(drained(guard, chunk("a")))
+        await server.has(1)
+        await guard.cancel()
+        await running
+    assert calls(spans)[0].attributes["error.type"] == "CancelledError"
+
+
+async def test_the_model_server_is_told_the_trace() -> None:
+    """A server that traces itself continues it; the others ignore a header."""
+    with tracing() as spans:
+        async with chat_server(lambda _: answer("hi")) as server:
+            client = OpenAICompatible(server.url, model="qwen")
+            with traces.span("chat qwen"):
+                await client.complete("a", Decoding(), seed=1)
+            await client.close()
+    told = references.of_header(server.seen[0].headers["traceparent"])
+    assert told is not None
+    assert (told.trace, told.span) == (
+        spans.one("chat qwen").context.trace_id,
+        spans.one("chat qwen").context.span_id,
+    )
+
+
+async def test_a_model_server_is_told_nothing_when_nothing_is_traced() -> None:
+    """Off, requests are what they were."""
+    async with chat_server(lambda _: answer("hi")) as server:
+        client = OpenAICompatible(server.url, model="qwen")
+        await client.complete("a", Decoding(), seed=1)
+        await client.close()
+    assert "traceparent" not in server.seen[0].headers
