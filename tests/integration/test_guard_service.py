@@ -460,9 +460,10 @@ LINE = (
         (Reply(body=LINE, missing=50, reset=True), Broken, 1),
         (Reply(body=b"\n"), Broken, 0),
         (Reply(status=409, body=b"{}"), NotGranted, 0),
+        (Reply(status=401, body=b"{}"), NotGranted, 0),
         (Reply(status=500, body=b"oops"), Rejected, 0),
     ],
-    ids=["ends early", "reset", "no answer", "refused", "broken before it began"],
+    ids=["ends early", "reset", "no answer", "refused", "another service key", "broken before it began"],
 )
 async def test_a_worker_knows_what_was_never_sent_from_what_is_suspect(
     reply: Reply, error: type[Exception], answered: int

@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from services.orchestrator.api.resources import Resources
+from shared.telemetry.redaction import redacted
 
 PATIENCE_S = 3.0
 DEEP_S = 120.0
@@ -60,5 +61,5 @@ async def check(probe: Probe, held: Resources) -> Check:
         async with asyncio.timeout(DEEP_S if probe.deep else PATIENCE_S):
             return Check(name=probe.name, ok=True, detail=await probe.run(held))
     except (NotReady, SQLAlchemyError, OSError, RedisError, httpx2.HTTPError) as error:
-        detail = str(error).partition("\n")[0] or type(error).__name__
+        detail = redacted(str(error).partition("\n")[0]) or type(error).__name__
         return Check(name=probe.name, ok=False, detail=detail, fix=getattr(error, "fix", "") or probe.fix)
