@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shared.contracts import canonical
-from shared.errors import BadRequest, Invalid
+from shared.errors import BadRequest
 
 T = TypeVar("T")
 DEFAULT = 50
@@ -67,14 +67,3 @@ def decode(cursor: str, scope: str, size: int) -> tuple[int, ...]:
     if len(found.key) != size or not all(abs(number) <= LARGEST_KEY for number in found.key):
         raise BadRequest("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or leave it out")
     return found.key
-
-
-def checked_limit(limit: int) -> int:
-    """`limit` if a page may be that long.
-
-    Raises:
-        Invalid: it may not.
-    """
-    if not 1 <= limit <= LARGEST:
-        raise Invalid(f"`limit`: must be between 1 and {LARGEST}, not {limit}")
-    return limit

@@ -94,13 +94,6 @@ def test_the_order_of_filters_does_not_matter() -> None:
     assert pages.scope("jobs", name="first", state=None) == SCOPE
 
 
-@pytest.mark.parametrize("limit", [0, -1, pages.LARGEST + 1, 1 << 70])
-def test_a_page_has_a_longest_length(limit: int) -> None:
-    """A longer one is refused and not cut: nobody takes a part for the whole."""
-    with pytest.raises(Invalid, match=f"`limit`.*{pages.LARGEST}"):
-        pages.checked_limit(limit)
-
-
 def test_a_page_knows_whether_there_is_another() -> None:
     """One row more is asked for than is given."""
     assert pages.page([3, 2, 1], 2, SCOPE, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode(SCOPE, 2))

@@ -51,7 +51,7 @@ LATER: dict[str, Any] = {
 class ChatRequest(BaseModel):
     """A question, and how it is to be answered."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
     question: Question
     corpus: Name | None = None

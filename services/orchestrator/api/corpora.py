@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from shared.errors import Unavailable
 from shared.storage import corpora, pages
@@ -76,9 +76,9 @@ async def _index(held: Resources, corpus: corpora.Corpus) -> None:
 @router.get(
     "", summary="List corpora", responses=answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None})
 )
-async def listed(held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await corpora.listed(held.database, pages.checked_limit(limit), cursor))
+    return json(await corpora.listed(held.database, limit, cursor))
 
 
 @router.get("/{name}", summary="Get a corpus", responses=answers(corpora.Corpus, EXAMPLE))

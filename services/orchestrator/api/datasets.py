@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, json
+from services.orchestrator.api.resources import Held, Limit, json
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from shared.storage import datasets, pages
 
@@ -59,9 +59,9 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math-500"])],
     summary="List datasets",
     responses=answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
 )
-async def listed(held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await datasets.listed(held.database, pages.checked_limit(limit), cursor))
+    return json(await datasets.listed(held.database, limit, cursor))
 
 
 @router.get("/{name}", summary="Get a dataset", responses=answers(datasets.Dataset, EXAMPLE))

@@ -6,7 +6,7 @@ goes on exactly there. Nothing is remembered for a client here.
 
 import re
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Depends, Header
@@ -21,8 +21,21 @@ from shared.storage import jobs
 from shared.storage.events import Change, Picture
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-EXAMPLE = 'event: state\ndata: {"version":2,"state":"running","reason":null,"at":"2026-11-21T08:00:00Z"}\nid: 2.0.-\n\n'
+EXAMPLE: dict[str, Any] = {
+    "event": "state", "id": "2.0.-",
+    "data": '{"version":2,"state":"running","reason":null,"at":"2026-11-21T08:00:00Z"}',
+}  # fmt: skip
 _ID = re.compile(r"(?P<version>\d{1,9})\.(?P<gate>[01])\.(?P<progress>[0-9a-f]{16}|-)")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the stream: three lines and an empty one."""
+
+    event: Literal["state", "gate", "progress"]
+    data: str
+    """JSON: a change of state, the gate's decision, or how far the job is."""
+    id: str
+    """For `Last-Event-ID`."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +126,7 @@ async def _watched(
     return Watched(picture, seen)
 
 
-RESPONSES: dict[int | str, Any] = answers(str, EXAMPLE, media="text/event-stream")
+RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stream")
 
 
 @router.get("/{job}/events", summary="Watch a job", response_class=EventSourceResponse, responses=RESPONSES)

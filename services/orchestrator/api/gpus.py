@@ -67,7 +67,7 @@ class DeviceView(devices.Held, frozen=True, kw_only=True):
 class DrainRequest(BaseModel):
     """Why the device is wanted empty; may be left out."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "driver update"}})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"reason": "driver update"}})
 
     reason: Annotated[str, Field(max_length=MOST_REASON, pattern=r"^[^\x00]*$")] | None = None
 

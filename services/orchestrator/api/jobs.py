@@ -12,7 +12,7 @@ from services.orchestrator.api import examples, formats
 from services.orchestrator.api.etags import RequiredVersions, Seen, Versions, tagged
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
 from services.orchestrator.api.views import JobView, page, view
 from shared import audit
@@ -90,8 +90,7 @@ async def listed(
     filters: Annotated[JobFilters, Query()],
 ) -> Response:
     """Newest first. A cursor belongs to its filters: with others it answers 400."""
-    limit = pages.checked_limit(filters.limit)
-    found = await jobs.listed(held.database, limit, filters.cursor, filters.filters())
+    found = await jobs.listed(held.database, filters.limit, filters.cursor, filters.filters())
     return tagged(page(found), seen=seen)
 
 
@@ -164,9 +163,9 @@ async def results(
 
 
 @router.get("/{job}/samples", summary="List samples", responses=answers(pages.Page[samples.SampleRow], PAGE))
-async def sample_page(job: str, held: Held, limit: int = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def sample_page(job: str, held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """In dataset order, whatever their state."""
-    return json(await samples.listed(held.database, job, pages.checked_limit(limit), cursor))
+    return json(await samples.listed(held.database, job, limit, cursor))
 
 
 @router.get(
@@ -193,5 +192,5 @@ async def report(job: str, held: Held) -> Response:
 @router.get("/{job}/audit", summary="Check the invariants", responses=answers(Audit, {"clean": True, "violations": []}))
 async def check(job: str, held: Held) -> Response:
     """From the database's rows alone."""
-    violations = await audit.check(held.database, await jobs.public_id(held.database, job))
+    violations = await audit.check_apart(held.database, await jobs.public_id(held.database, job))
     return json(Audit(clean=not violations, violations=violations))

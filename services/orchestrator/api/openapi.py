@@ -65,6 +65,7 @@ def _complete(document: dict[str, Any], app: FastAPI) -> None:
             if operation is not None:
                 operation["responses"] = _responses(route.responses, method, str(route.path))
                 _ask(operation, schemas)
+                _precondition(operation)
     schemas.update(_components)
 
 
@@ -92,6 +93,13 @@ def _ask(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     for media in operation.get("requestBody", {}).get("content", {}).values():
         if "example" not in media:
             media |= _example(media["schema"], schemas)
+
+
+def _precondition(operation: dict[str, Any]) -> None:
+    """Where its absence answers 428, If-Match is needed; FastAPI would answer 422."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["name"] == "if-match" and "428" in operation["responses"]:
+            parameter["required"] = True
 
 
 def _example(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Errors as RFC 9457 problems: a stable `type`, what is wrong in `detail`, what to do in `hint`, which `field`."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from shared.access.refusals import MEDIA_TYPE, PREFIX
@@ -59,10 +61,10 @@ def problem_of(error: MathragError, instance: str) -> Problem:
     )
 
 
-def respond(problem: Problem) -> Response:
+def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """`problem` as a response."""
     seconds = RETRY_AFTER_S.get(problem.type.removeprefix(PREFIX))
-    headers = {"Retry-After": seconds} if seconds else None
+    headers = {**(headers or {}), **({"Retry-After": seconds} if seconds else {})}
     return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)
 
 
@@ -104,7 +106,13 @@ async def _http(request: Request, error: Exception) -> Response:
         instance=request.url.path,
         hint="GET /openapi.json lists what there is" if error.status_code in (404, 405) else None,
     )
-    return respond(problem)
+    return respond(problem, {"Allow": _allowed(request)} if error.status_code == 405 else None)
+
+
+def _allowed(request: Request) -> str:
+    """All methods of this path; the router knows those of its first route alone."""
+    routes = (route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(request.url.path))
+    return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
 
 
 async def _unexpected(request: Request, _: Exception) -> Response:

@@ -18,11 +18,15 @@ EXAMPLE: dict[str, Any] = {
     "texts": {"77aa…": '{"answer":"5",…}'},
 }  # fmt: skip
 
+PROV: dict[str, Any] = {"prefix": {"mathrag": "urn:mathrag:"}, "entity": {"mathrag:text-77aa…": {}}}
+RESPONSES = answers(lines.SampleLine, EXAMPLE, media="application/x-ndjson")
+RESPONSES[200]["content"]["application/json"] = {"schema": {"type": "object"}, "example": PROV}
+
 
 @router.get(
     "/{job}/provenance",
     summary="Stream the provenance of a job",
-    responses=answers(lines.SampleLine, EXAMPLE, media="application/x-ndjson"),
+    responses=RESPONSES,
 )
 async def provenance(job: str, held: Held, format: Literal["jsonl", "prov"] = "jsonl") -> Response:  # noqa: A002 - the API's word
     """Of an ended job: a line per sample with its link of the chain, or one W3C PROV-JSON document. 409 before."""

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 from redis.asyncio import Redis
 
 from services.orchestrator.api.watches import Watches
 from shared.settings import Settings
+from shared.storage import pages
 from shared.storage.database import Database
 
 
@@ -33,6 +34,7 @@ def _resources(request: Request) -> Resources:
 
 
 Held = Annotated[Resources, Depends(_resources)]
+Limit = Annotated[int, Query(ge=1, le=pages.LARGEST, description="Rows of a page.")]
 
 
 def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -32,7 +32,9 @@ class SearchRequest(BaseModel):
     """What is looked for, and where."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"question": "What is $2+3$?", "corpus": "math", "k": 3}}
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"example": {"question": "What is $2+3$?", "corpus": "math", "k": 3}},
     )
 
     question: Question

@@ -34,13 +34,13 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/v1/jobs/{job}/samples/{index}"): (404, 409, 422),
     ("GET", "/v1/jobs/{job}/report"): (404, 409),
     ("GET", "/v1/jobs/{job}/audit"): (404, 409),
-    ("POST", "/v1/search"): (404, 422),
-    ("POST", "/v1/chat"): (404, 422, 429),
+    ("POST", "/v1/search"): (400, 404, 422),
+    ("POST", "/v1/chat"): (400, 404, 422, 429),
     ("GET", "/v1/experiments"): (501,),
     ("POST", "/v1/experiments"): (501,),
     ("GET", "/v1/gpus"): (),
     ("GET", "/v1/gpus/{device}"): (404, 422),
-    ("POST", "/v1/gpus/{device}/drain"): (404, 422),
+    ("POST", "/v1/gpus/{device}/drain"): (400, 404, 422),
     ("POST", "/v1/gpus/{device}/release"): (404, 422),
 }
 """Besides those that every operation has: 413, 500, 503, and with keys 401 and 403."""

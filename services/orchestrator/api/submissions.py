@@ -42,7 +42,7 @@ State = Literal["preparing", "running", "paused", "finalizing", "completed", "fa
 class JobRequest(BaseModel):
     """A job as it is asked for."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": EXAMPLE})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
     name: str
     dataset: Stored
@@ -74,7 +74,7 @@ class JobChange(BaseModel):
     """What shall change about a job; what is left out stays."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
+        extra="forbid", strict=True, json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
     )
 
     name: str | None = None
@@ -103,7 +103,7 @@ class JobFilters(BaseModel):
     pipeline: Named | None = None
     dataset: Named | None = None
     name: Named | None = None
-    limit: int = pages.DEFAULT
+    limit: Annotated[int, Field(ge=1, le=pages.LARGEST)] = pages.DEFAULT
     cursor: str | None = None
 
     def filters(self) -> Filters:
