@@ -106,6 +106,15 @@ def test_no_secret_shows(project: Composed) -> None:
     assert not [secret for secret in secrets if secret in shown]
 
 
+def test_the_stores_can_be_looked_into(project: Composed) -> None:
+    """psql as the application's role, redis-cli with its password; Redis keeps everything and evicts nothing."""
+    user = project.run("run", "--rm", "--no-TTY", "psql", "--tuples-only", "--command", "SELECT current_user")
+    assert user.strip() == "mathrag_app"
+    for setting, value in (("appendonly", "yes"), ("maxmemory-policy", "noeviction")):
+        shown = project.run("run", "--rm", "--no-TTY", "redis-cli", "config", "get", setting)
+        assert shown.split() == [setting, value]
+
+
 def test_images_say_what_they_are(project: Composed) -> None:
     """Version and licence on each of ours."""
     for container in project.inspect():

@@ -1,0 +1,62 @@
+"""What containers are configured with is what the code understands; checked without an engine."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared.settings import REPOSITORY, Settings, load
+
+DEPLOY = REPOSITORY / "deploy"
+COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+
+
+@pytest.fixture(params=sorted((DEPLOY / "config").glob("*.yaml")), ids=lambda file: file.stem)
+def configured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The settings of one configuration."""
+    monkeypatch.setenv("MATHRAG_CONFIG", str(request.param))
+    return load()
+
+
+def test_a_configuration_names_a_model_for_every_role(configured: Settings) -> None:
+    """Every key is known, and no role asks for a model that nobody serves."""
+    assert set(configured.roles.values()) <= set(configured.models)
+
+
+def test_a_remote_model_is_a_service_of_the_project() -> None:
+    """The addresses in deploy/config/gpu.yaml lead to services that compose starts."""
+    hosts = re.findall(r'url: "http://([a-z]+):', (DEPLOY / "config" / "gpu.yaml").read_text())
+    assert set(hosts) == {"ollama", "vllm"} <= set(COMPOSE["services"])
+
+
+@pytest.mark.parametrize("file", sorted(DEPLOY.glob("*.env")), ids=lambda file: file.name)
+def test_an_environment_file_chooses_what_is_there(file: Path) -> None:
+    """A profile that some service has, and a configuration that exists."""
+    chosen = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line and line[0] != "#")
+    profiles = {profile for service in COMPOSE["services"].values() for profile in service.get("profiles", ())}
+    assert chosen["COMPOSE_PROFILES"] in profiles
+    assert (DEPLOY / "config" / f"{chosen.get('MATHRAG_MODELS', 'shipped')}.yaml").exists()
+
+
+def test_every_service_has_a_target_and_a_health_check() -> None:
+    """One image per service; whoever adds a service is reminded here."""
+    stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
+    services = {folder.parent.name for folder in (REPOSITORY / "services").glob("*/__main__.py")}
+    assert services <= set(stages) & set(COMPOSE["services"])
+    assert all("HEALTHCHECK" in stages[service] for service in services)
+
+
+def test_nothing_that_is_stored_in_git_is_a_password() -> None:
+    """Compose names files with secrets, never a secret."""
+    text = (REPOSITORY / "docker-compose.yml").read_text()
+    assert not re.findall(r"(?i)^\s*\w*password\w*: (?!/run/secrets/)\S+", text, re.MULTILINE)
+
+
+def test_every_file_that_is_mounted_exists() -> None:
+    """Docker would make a folder in its place."""
+    volumes = [volume for service in COMPOSE["services"].values() for volume in service.get("volumes", ())]
+    mounted = [volume.partition(":")[0] for volume in volumes if isinstance(volume, str) and volume.startswith("./")]
+    assert mounted
+    assert not [path for path in mounted if not (REPOSITORY / path).exists()]
