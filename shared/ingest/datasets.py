@@ -40,7 +40,8 @@ class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def item(line: Fields) -> DatasetItem:
     """An item from the fields of a line.
 
-    Fields: question from `question`, `problem`, `query` or `user_input`, else `text`; gold answer from
+    Fields: question from `question`, `problem`, `query` or `user_input`, else `text`, else what the user says in a
+    chat of one question (`messages`); gold answer from
     `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt` or
     `golden` (GSM8K: what follows ####), else the last box of `solution`; gold documents from `gold_documents`,
     `retrieval_gt` or `reference_context_ids`.
@@ -85,13 +86,26 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
 def _question(line: Fields, names: tuple[str, ...]) -> str:
     field = fields.only(line, names) or fields.first(line, ("text",))
     if field is None:
-        raise Defect("has no question; put it into `question` (or `problem`)")
-    question = fields.text(line, field).strip()
+        field = "messages"
+        question = _only_message(line)
+    else:
+        question = fields.text(line, field).strip()
     if not question:
         raise Empty(f"`{field}` is empty; write the question or remove the line")
     if len(question) > MAX_QUESTION:
         raise Defect(f"`{field}` has {len(question)} characters, a question may have {MAX_QUESTION}; shorten it")
     return question
+
+
+def _only_message(line: Fields) -> str:
+    """What the user says, where a line is a chat with a single question."""
+    messages = line.get("messages")
+    if not isinstance(messages, list):
+        raise Defect("has no question; put it into `question` (or `problem`)")
+    said = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"]
+    if len(said) != 1 or not isinstance(said[0], str):
+        raise Defect("`messages` holds more or less than one question; put one into `question`")
+    return said[0].strip()
 
 
 def _gold(line: Fields, references: tuple[str, ...], given: tuple[str, ...]) -> tuple[str | None, int]:

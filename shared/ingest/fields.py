@@ -20,6 +20,7 @@ METAS = ("meta", "metadata")
 TITLE = ("title",)
 SOLUTION = ("solution",)
 LEVEL = ("level",)
+MESSAGES = ("messages",)
 KNOWN = frozenset(
     (
         *IDS,
@@ -37,7 +38,7 @@ KNOWN = frozenset(
     )
 )
 """Every name that means something; all other fields are left alone."""
-NESTED = frozenset((*REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
+NESTED = frozenset((*MESSAGES, *REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
 """May hold lists or objects: in a table cell they are written as JSON."""
 
 SHAPES = 64

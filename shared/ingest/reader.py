@@ -13,7 +13,7 @@ from shared.ingest.unique import UniqueIds
 LISTED = 100
 """Rejected lines that are named one by one; all are counted."""
 
-QUOTED = 9
+QUOTED = 4
 """Further ones that the error of a rejected upload quotes."""
 
 Record = TypeVar("Record")

@@ -6,10 +6,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import Request
 from pyarrow import parquet
 
 from services.orchestrator.api import uploads
+from shared.errors import BadRequest
 from shared.ingest.rows import Format
+from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.scene import scalar
@@ -136,6 +139,18 @@ async def test_damage_further_on_takes_back_what_came_before(
     assert (reply.status_code, reply.json()["line"]) == (422, 3)
     assert "damaged or truncated Parquet file" in reply.json()["detail"]
     assert await scalar(database, NOTHING) == 0
+
+
+async def test_a_client_that_goes_away_is_no_error_of_ours(api: Api, database: Database) -> None:
+    """Nobody reads the answer, and no traceback is logged."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "headers": []}
+    with pytest.raises(BadRequest, match="broke off"):
+        async with uploads.spooled(Request(scope, receive), Limits()):  # type: ignore[arg-type]
+            pass
 
 
 async def test_several_expected_answers_are_counted(api: Api, database: Database) -> None:

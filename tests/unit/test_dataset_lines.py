@@ -106,6 +106,9 @@ def test_gold_documents_as_list_or_with_grades(value: Any, expected: dict[str, i
         ({"question": "q", "answer": ["4", None]}, "`answer` is null; write it as a string or a number"),
         ({"question": "q", "problem": "p"}, "has both `question` and `problem`, and they differ"),
         ({"question": "q", "answer": "4", "gold": "5"}, "has both `answer` and `gold`, and they differ"),
+        ({"messages": [{"role": "user", "content": "a"}] * 2}, "`messages` holds more or less than one question"),
+        ({"messages": [{"role": "user"}]}, "`messages` holds more or less than one question"),
+        ({"messages": "hi"}, "has no question"),
         ({"user_input": [{"content": "hi"}]}, "`user_input` is an array; write it as a string"),
         ({"question": "q", "answer": "4", "contexts": ["c"]}, "may be a system's answer or the expected one"),
         ({"question": "q", "answer": " "}, "`answer` is empty"),
@@ -151,6 +154,18 @@ def test_of_several_expected_answers_the_first_is_kept_and_the_others_are_counte
 def test_an_item_without_alternatives_is_hashed_as_before() -> None:
     """So that an upload of old finds its dataset."""
     assert b"alternatives" not in canonical.encode(read(question="q", answer="4"))
+
+
+def test_a_chat_of_one_question_is_a_question() -> None:
+    """MGSM in Chinese is written so."""
+    chat = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "why?"},
+        {"role": "assistant", "content": ""},
+    ]
+    assert read(messages=chat, answer="18").question == "why?"
+    with pytest.raises(EmptyText, match="`messages` is empty"):
+        read(messages=[{"role": "user", "content": " "}])
 
 
 def test_empty_question_is_told_apart() -> None:
@@ -227,7 +242,13 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is no
 @needs_data
 @pytest.mark.parametrize(
     ("path", "items"),
-    [("math/test-dev.jsonl", 1000), ("gsm8k/test-dev.jsonl", 659), ("zh/cmath-test.jsonl", 1098), ("cranfield", 112)],
+    [
+        ("math/test-dev.jsonl", 1000),
+        ("gsm8k/test-dev.jsonl", 659),
+        ("zh/cmath-test.jsonl", 1098),
+        ("zh/mgsm-zh.jsonl", 250),
+        ("cranfield", 112),
+    ],
 )
 def test_reads_real_datasets(path: str, items: int) -> None:
     """Every line is understood; all but BEIR queries have a gold answer."""

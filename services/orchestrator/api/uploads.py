@@ -13,9 +13,10 @@ from typing import IO, Annotated, Any, Literal, TypeVar
 import msgspec
 from anyio import to_thread
 from fastapi import Depends, Query, Request
+from starlette.requests import ClientDisconnect
 
 from services.orchestrator.api.resources import Held
-from shared.errors import Invalid, TooLarge
+from shared.errors import BadRequest, Invalid, TooLarge
 from shared.ingest import corpora, datasets, rows
 from shared.ingest.corpora import CorpusRecord
 from shared.ingest.datasets import DatasetItem
@@ -128,17 +129,25 @@ async def spooled(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
     """The whole body, on disk.
 
     Raises:
+        BadRequest: the client is gone.
         TooLarge: it is longer than an upload may be; said as soon as it is known.
     """
     if int(request.headers.get("content-length", "0")) > limits.upload_bytes:
         raise _too_large(limits)
     with tempfile.TemporaryFile() as file:
+        await _spool(request, file, limits)
+        file.seek(0)
+        yield file
+
+
+async def _spool(request: Request, file: IO[bytes], limits: Limits) -> None:
+    try:
         async for chunk in request.stream():
             if file.tell() + len(chunk) > limits.upload_bytes:
                 raise _too_large(limits)
             await to_thread.run_sync(file.write, chunk)
-        file.seek(0)
-        yield file
+    except ClientDisconnect as error:
+        raise BadRequest("the upload broke off before its end", hint="send it again") from error
 
 
 def _too_large(limits: Limits) -> TooLarge:
