@@ -4,6 +4,7 @@ The invariants are those of docs/architecture.md. Every check is one statement o
 records, which are streamed.
 """
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 
@@ -14,7 +15,7 @@ from shared.audit.finding import Audit, Violation
 from shared.errors import NotFound
 from shared.storage.database import Database
 
-__all__ = ["Violation", "check"]
+__all__ = ["Violation", "check", "check_apart"]
 
 JOB = text("""
     SELECT id, pipeline, pipeline_hash, state, prepared FROM jobs WHERE public_id = :public_id""")
@@ -54,3 +55,21 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
             raise NotFound(f"no job {public_id}", hint="mathrag job list")
         audit = Audit(connection, job)
         return [violation for holds in INVARIANTS for violation in await holds(audit)]
+
+
+async def check_apart(database: Database, public_id: uuid.UUID) -> list[Violation]:
+    """The same in a thread, over a connection of its own: replays are work, and the caller's loop serves others.
+
+    Raises:
+        NotFound: no such job.
+    """
+    url = database.engine.url.render_as_string(hide_password=False)
+    return await asyncio.to_thread(asyncio.run, _check_alone(url, public_id))
+
+
+async def _check_alone(url: str, public_id: uuid.UUID) -> list[Violation]:
+    database = Database(url, pinned=False, size=1)
+    try:
+        return await check(database, public_id)
+    finally:
+        await database.close()

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from sqlalchemy import RowMapping, text
@@ -10,28 +11,42 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Reply
 from shared.contracts.documents import Document
-from shared.contracts.samples import Outcome
+from shared.contracts.samples import Outcome, Params
 from shared.errors import NotFound
+from shared.runtime.binding import Request, seed_of
 from shared.storage import jobs
 from shared.storage.database import Database
 from shared.storage.samples import STATES
 
+TIE_BREAK = "equal scores: the smaller document hash first"
+_REQUEST = msgspec.json.Decoder(Request)
+
 SAMPLE = text("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
-        i.subject, i.level, i.gold_documents, o.outcome, encode(o.record_hash, 'hex') AS record_hash
+        i.subject, i.level, i.gold_documents, o.outcome, encode(o.record_hash, 'hex') AS record_hash,
+        encode(i.hash, 'hex') AS item_hash, encode(sha256(convert_to(i.gold, 'UTF8')), 'hex') AS gold_hash,
+        j.code, j.params, encode(j.pipeline_hash, 'hex') AS pipeline_hash,
+        encode(sha256(j.prepared), 'hex') AS decision_hash, r.seq, encode(r.hash, 'hex') AS link_hash,
+        encode(r.previous, 'hex') AS previous
     FROM samples s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
-    LEFT JOIN outcomes o ON o.sample_id = s.id
+    LEFT JOIN outcomes o ON o.sample_id = s.id LEFT JOIN records r ON r.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal = :ordinal AND s.repeat = :repeat""")
 STEPS = text("""
-    SELECT t.position, t.slot, t.created, t.call_id, encode(c.key, 'hex') AS key, c.role, c.request, c.failed,
-        m.name AS model, m.backend, m.digest
+    SELECT t.position, t.slot, t.created, t.call_id, encode(c.key, 'hex') AS key, c.role, c.request,
+        c.created_at AS queued_at, m.name AS model, encode(m.hash, 'hex') AS model_hash, m.backend, m.digest, m.version,
+        m.options
     FROM steps t JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
     WHERE t.sample_id = :sample ORDER BY t.position, t.slot""")
 ATTEMPTS = text("""
     SELECT call_id, accepted, outcome, reply, worker, device, epoch, started_at, ended_at, concurrency,
-        encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, completion_tokens, finish_reason
+        encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
+        completion_ms, trace_id, created_at AS stored_at, encode(sha256(reply), 'hex') AS reply_hash
     FROM attempts WHERE call_id = ANY(:calls) ORDER BY call_id, id""")
+SOURCES = text("""
+    SELECT DISTINCT ON (t.call_id) t.call_id, j.public_id::text AS job, s.kind, s.ordinal AS index, s.repeat, t.position
+    FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
+    WHERE t.call_id = ANY(:calls) AND t.created ORDER BY t.call_id, t.sample_id""")
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 RESIDENCIES = text("""
     SELECT r.epoch, r.device, r.cause, r.state, r.opened_at, r.closed_at,
@@ -55,6 +70,32 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None
     completion_tokens: int | None
     finish_reason: str | None
+    prompt_ms: float | None
+    completion_ms: float | None
+    """What the model server says of its own time."""
+    trace_id: str | None
+    stored_at: datetime
+    reply_hash: str
+    """SHA-256 of the reply as it is stored."""
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """Options as they went to the model."""
+
+    temperature: float
+    max_tokens: int
+    seed: int
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The step that asked first: its reply was used again."""
+
+    job: str
+    kind: str
+    """"item", or "prepare": a job's calibration."""
+    index: int
+    repeat: int
+    position: int
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +105,24 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     slot: int
     created: bool
     """False: another sample or job had asked before, and its reply was used."""
+    source: Source | None
+    """Who had; None where this step asked itself, or that job was purged."""
     role: str
     key: str
     """SHA-256 of `request`: the call's identity."""
     model: str
+    model_hash: str
     backend: str
     digest: str | None
+    version: str
+    options: dict[str, Any]
     request: msgspec.Raw
-    """The canonical bytes that were hashed."""
+    """The canonical bytes that were hashed: template and its hash, texts by hash."""
+    sent: Sent | None
+    """None: nothing that decodes."""
+    queued_at: datetime
+    queue_ms: float | None
+    """From then to the start of the accepted attempt, earlier tries included."""
     attempt: Attempt | None
     """The accepted one."""
     other_attempts: tuple[Attempt, ...]
@@ -88,6 +139,21 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     opened_at: datetime | None
     closed_at: datetime | None
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The sample's link in its job's chain."""
+
+    sequence: int
+    hash: str
+    previous: str
+
+
+class Fusion(msgspec.Struct, frozen=True, kw_only=True):
+    """How ranked lists were fused."""
+
+    rrf_k: int
+    tie_break: str
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +174,16 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None
     record_hash: str | None
     """SHA-256 over every key and reply that the outcome was made from."""
+    item_hash: str
+    gold_hash: str | None
+    pipeline_hash: str
+    decision_hash: str | None
+    """Of the gate's decision that it was given."""
+    code: dict[str, Any]
+    """Commit, version, schema and configuration that accepted the job; signatures and file hashes of its indexes."""
+    fusion: Fusion
+    link: Place | None
+    """None until the job is finalised."""
     steps: tuple[Step, ...]
     documents: dict[str, Document]
     """The context's documents by hash."""
@@ -134,6 +210,8 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
             index=row["ordinal"],
             state=STATES[row["state"]],
             outcome=outcome,
+            fusion=Fusion(rrf_k=msgspec.json.decode(row["params"], type=Params).rrf_k, tie_break=TIE_BREAK),
+            link=_place(row),
             steps=steps,
             documents=await _documents(connection, outcome.context if outcome else ()),
             residencies=await residencies(connection, _epochs(steps)),
@@ -143,26 +221,56 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
 
 _COPIED = (
     "repeat", "custom_id", "question", "gold", "gold_documents", "subject", "level", "failure", "detail", "ended_at",
-    "record_hash",
+    "record_hash", "item_hash", "gold_hash", "pipeline_hash", "decision_hash", "code",
 )  # fmt: skip
+
+
+def _place(row: RowMapping) -> Place | None:
+    if row["seq"] is None:
+        return None
+    return Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
 
 
 async def _steps(connection: AsyncConnection, sample: int) -> tuple[Step, ...]:
     rows = (await connection.execute(STEPS, {"sample": sample})).mappings().all()
+    calls = {"calls": [row["call_id"] for row in rows]}
     attempts: dict[int, list[tuple[bool, Attempt]]] = defaultdict(list)
-    for row in (await connection.execute(ATTEMPTS, {"calls": [row["call_id"] for row in rows]})).mappings():
+    for row in (await connection.execute(ATTEMPTS, calls)).mappings():
         attempts[row["call_id"]].append((row["accepted"], _attempt(row)))
-    return tuple(_step(row, attempts[row["call_id"]]) for row in rows)
+    sources = {row["call_id"]: _source(row) for row in (await connection.execute(SOURCES, calls)).mappings()}
+    return tuple(
+        _step(row, attempts[row["call_id"]], None if row["created"] else sources.get(row["call_id"])) for row in rows
+    )
 
 
-def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]]) -> Step:
-    copied = ("position", "slot", "created", "role", "key", "model", "backend", "digest")
+def _source(row: RowMapping) -> Source:
+    return Source(**{field: row[field] for field in Source.__struct_fields__})
+
+
+def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Source | None) -> Step:
+    copied = (
+        "position", "slot", "created", "role", "key", "model", "model_hash", "backend", "digest", "version", "options",
+        "queued_at",
+    )  # fmt: skip
+    accepted = next((attempt for accepted, attempt in attempts if accepted), None)
+    started = accepted.started_at if accepted else None
     return Step(
         request=msgspec.Raw(row["request"]),
-        attempt=next((attempt for accepted, attempt in attempts if accepted), None),
+        source=source,
+        sent=_sent(row),
+        queue_ms=(started - row["queued_at"]).total_seconds() * 1000 if started else None,
+        attempt=accepted,
         other_attempts=tuple(attempt for accepted, attempt in attempts if not accepted),
         **{field: row[field] for field in copied},
     )
+
+
+def _sent(row: RowMapping) -> Sent | None:
+    decoding = _REQUEST.decode(row["request"]).decoding
+    if decoding is None:
+        return None
+    seed = seed_of(bytes.fromhex(row["key"]))
+    return Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
 
 
 def _attempt(row: RowMapping) -> Attempt:
