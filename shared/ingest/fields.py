@@ -35,6 +35,7 @@ KNOWN = frozenset(
         *TITLE,
         *SOLUTION,
         *LEVEL,
+        *MESSAGES,
     )
 )
 """Every name that means something; all other fields are left alone."""
@@ -78,6 +79,8 @@ def only(fields: Fields, names: tuple[str, ...]) -> str | None:
     Raises:
         Defect: it has two, and they differ.
     """
+    if len(names) < 2:
+        return first(fields, names)
     found = None
     for each in names:
         value = fields.get(each)
@@ -107,7 +110,7 @@ def scalar(value: Any, field: str) -> str:
     Raises:
         Defect: it is neither, or it is empty.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
     found = str(value).strip()
     if not found:

@@ -68,11 +68,11 @@ def fields(content: Content) -> Fields:
     Raises:
         Defect: it has none.
     """
-    if isinstance(content, dict):
-        return content
+    if isinstance(content, bytes | str):
+        return parse(content)
     if isinstance(content, Defect):
         raise content
-    return parse(content)
+    return content
 
 
 def parse(raw: bytes | str) -> Fields:

@@ -161,7 +161,7 @@ def test_a_chat_of_one_question_is_a_question() -> None:
     chat = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "why?"},
-        {"role": "assistant", "content": ""},
+        {"role": "assistant"},
     ]
     assert read(messages=chat, answer="18").question == "why?"
     with pytest.raises(EmptyText, match="`messages` is empty"):
