@@ -66,7 +66,7 @@ class Reader(Generic[Record]):
         found = 0
         for count, (source, line, content) in enumerate(self._rows, start=1):
             if count > self._most:
-                raise TooLarge(f"an upload may have {self._most} lines", hint="split it into several")
+                raise TooLarge(f"an upload may have {self._most} lines", hint="split it, or see `limits.upload_rows`")
             try:
                 record = self._read(lines.fields(content), line)
                 self._ids.check(self._identifier(record), source, line)
