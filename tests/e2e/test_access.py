@@ -161,7 +161,7 @@ def test_no_address_that_a_user_writes_is_ever_opened(closed: RunningStack, trap
         {"name": url}, {"dataset": url}, {"corpus": url}, {"pipeline": url}, {"models": {"judge": url}},
         {"models": {"judge": "world-judge", "url": url}}, {"params": {"anchors": {"url": url}}}, {"url": url},
         {"params": {"gate": {"on_unusable": url}}}, {"models": {"judge": {"driver": "remote", "url": url}}},
-        {"callback_url": url}, {"params": {"generate": {"url": url}}},
+        {"callback_url": url}, {"params": {"url": url}},
     ]  # fmt: skip
     for change in refused:
         body = {"name": "a", "dataset": "urls", "corpus": "urls", "pipeline": "mathrag-gate", **change}
