@@ -1,0 +1,73 @@
+"""The command line against the real stack: the doctor, a job on its way, and requests that curl sends."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.orchestrator.cli.failures import Exit
+from tests.running import RunningStack, ended, mathrag
+
+
+def test_the_doctor_finds_a_stack_that_is_well(stack: RunningStack) -> None:
+    """By the data directory alone."""
+    found = mathrag("doctor", "--data-dir", str(stack.data_dir), "--json")
+    assert found.returncode == Exit.DONE, found.stdout
+    assert len(json.loads(found.stdout)["checks"]) > len(stack.get("/readyz")["checks"])
+
+
+def test_the_doctor_works_when_the_api_does_not(stack: RunningStack) -> None:
+    """It looks for itself, and says which process is to blame."""
+    pid = next(child["pid"] for child in stack.status()["stack"]["children"] if child["name"] == "orchestrator")
+    api = psutil.Process(pid)
+    api.suspend()
+    try:
+        found = mathrag("doctor", "--data-dir", str(stack.data_dir), "--json")
+    finally:
+        api.resume()
+    wrong = [check["name"] for check in json.loads(found.stdout)["checks"] if not check["ok"]]
+    assert (found.returncode, wrong) == (Exit.FINDING, ["api"])
+
+
+def test_a_drained_device_is_found_and_released_by_the_fix_that_is_named(stack: RunningStack) -> None:
+    """The line's end is a command."""
+    assert mathrag("gpu", "drain", "--reason", "a test", MATHRAG_URL=stack.url).returncode == Exit.DONE
+    found = mathrag("doctor", "--data-dir", str(stack.data_dir))
+    line = next(line for line in found.stdout.splitlines() if line.startswith("FAIL"))
+    assert "a test" in line
+    command = line.partition("fix: mathrag ")[2].split()
+    assert mathrag(*command, MATHRAG_URL=stack.url).returncode == Exit.DONE
+    assert mathrag("doctor", "--data-dir", str(stack.data_dir)).returncode == Exit.DONE
+
+
+def test_a_job_is_paused_resumed_watched_and_exported(stack: RunningStack, tmp_path: Path) -> None:
+    """From the first command to the files."""
+    job = stack.submit("by-command", pipeline="closed-book", repeats=20, reuse="none")
+    assert mathrag("job", "pause", job[:8], MATHRAG_URL=stack.url).returncode == Exit.DONE
+    assert stack.get(f"/v1/jobs/{job}")["state"] == "paused"
+    assert mathrag("job", "resume", job[:8], MATHRAG_URL=stack.url).returncode == Exit.DONE
+    watched = mathrag("job", "watch", "by-command", "--json", MATHRAG_URL=stack.url)
+    assert json.loads(watched.stdout)["state"] == "completed"
+    exported = mathrag("job", "export", job, "--to", str(tmp_path / "out"), MATHRAG_URL=stack.url)
+    assert exported.returncode == Exit.DONE, exported.stderr
+    lines = (tmp_path / "out" / "results.jsonl").read_text("utf-8").splitlines()
+    assert len(lines) == json.loads((tmp_path / "out" / "job.json").read_text("utf-8"))["request_counts"]["total"]
+    assert json.loads((tmp_path / "out" / "audit.json").read_text("utf-8"))["clean"]
+
+
+def test_curl_sends_what_is_shown(stack: RunningStack) -> None:
+    """A shell runs the line as it is printed."""
+    bash, curl = shutil.which("bash"), shutil.which("curl")
+    if bash is None or curl is None:
+        pytest.skip("no curl")
+    name = "it-is-$HOME"
+    options = ("--name", "by-curl", "--dataset", "world", "--pipeline", "closed-book", "--metadata", f"said={name}'\"")
+    shown = mathrag("job", "submit", *options, "--print-curl", MATHRAG_URL=stack.url)
+    answered = [subprocess.run([bash, "-c", shown.stdout], capture_output=True, check=True) for _ in range(2)]
+    jobs = [json.loads(each.stdout) for each in answered]
+    assert jobs[0]["id"] == jobs[1]["id"]
+    assert jobs[0]["metadata"] == {"said": f"{name}'\""}
+    stack.wait(jobs[0]["id"], ended)
