@@ -1,7 +1,9 @@
 """Requests that are shown and not sent."""
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import msgspec
@@ -99,3 +101,18 @@ def test_the_only_device_is_not_looked_up_when_nothing_may_be_sent(server: Serve
     requests = server(says([{"device": "cpu:0"}]))
     assert "DEVICE" in mathrag("gpu", "drain", "--dry-run").stderr
     assert not requests
+
+
+def test_every_command_speaks_json() -> None:
+    """One document on stdout; a completion script is a script."""
+    silent = {" ".join(path) for path, command in commands(typer.main.get_command(app)) if "--json" not in command}
+    assert silent == {"completion"}
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+    """Every command with its options."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name), {option for parameter in command.params for option in parameter.opts}

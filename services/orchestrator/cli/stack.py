@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from services.orchestrator.cli.failures import Exit, Failed, reported
-from services.orchestrator.cli.jobs import pair
 from services.orchestrator.cli.output import AsJson, print_json
 from services.orchestrator.stack import lock, ports, state
 from services.orchestrator.stack.children import Stack
@@ -128,7 +127,7 @@ def scaled(settings: Settings, scale: list[str]) -> Settings:
     """
     counts = {}
     for text in scale:
-        service, count = pair(text, "--scale")
+        service, _, count = text.partition("=")
         if service not in SCALABLE or not count.isdecimal():
             raise Failed("usage", f"--scale {text}: write it as judge=3 or generator=2")
         counts[SCALABLE[service]] = int(count)
