@@ -80,7 +80,8 @@ CMD ["python", "-m", "services.retriever", "--host", "0.0.0.0", "--port", "8081"
 FROM base AS guard
 USER root
 # llama.cpp's threads. Imported at once: a library that is missing should not be found by the first job.
-RUN apt-get update -qq && apt-get install -qq --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin \
+RUN apt-get update -qq && apt-get install -qq --yes --no-install-recommends libgomp1 \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin \
     && python -c 'import xllamacpp'
 USER mathrag
 COPY models/*.gguf models/
