@@ -1,12 +1,11 @@
 """The guard's HTTP face: `POST /run` streams completions, `GET /state` says what the device is doing."""
 
 import asyncio
-import fcntl
 import logging
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -14,6 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from services.guard import ownership
 from services.guard.clock import Clock
 from services.guard.drivers.ports import Driver, DriverError
 from services.guard.drivers.process import ProcessDriver
@@ -39,10 +39,6 @@ MAX_BODY = 64 << 20
 _log = logging.getLogger(__name__)
 _REQUEST = msgspec.json.Decoder(RunRequest)
 _ENCODER = msgspec.json.Encoder()
-
-
-class DeviceTaken(RuntimeError):
-    """Another guard owns the device."""
 
 
 class Service:
@@ -138,35 +134,20 @@ def driver(name: str, model: Model, settings: Settings) -> Driver:
             return ScriptedDriver(name, model, settings.device)
 
 
-def own_device(settings: Settings) -> IO[str]:
-    """Take the device for this process; the kernel gives it back when the process ends, however it ends.
-
-    Raises:
-        DeviceTaken: another guard runs.
-    """
-    folder: Path = settings.data_dir
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / f"guard-{settings.device.id.replace('/', '_')}.lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
-        raise DeviceTaken(f"device {settings.device.id!r} has a guard already; stop it first") from error
-    return lock
-
-
 def create_app(settings: Settings) -> FastAPI:
     """The guard's application; it owns the device while it lives."""
     service = Service(settings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        with own_device(settings):
-            await service.start()
-            loops = [asyncio.create_task(loop()) for loop in (service.reconcile_for_ever, service.renew_for_ever)]
-            yield
-            await service.end(loops)
-            await service.stop()
+        with ownership.of_host(settings):
+            async with ownership.of_database(settings) as lock:
+                await service.start()
+                loops = [asyncio.create_task(loop()) for loop in (service.reconcile_for_ever, service.renew_for_ever)]
+                loops.append(asyncio.create_task(_end_without(lock)))
+                yield
+                await service.end(loops)
+                await service.stop()
 
     app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
     internal.protect(app, settings, most=MAX_BODY)
@@ -198,6 +179,13 @@ def create_app(settings: Settings) -> FastAPI:
         return JSONResponse(problem, status_code=409, media_type="application/problem+json")
 
     return app
+
+
+async def _end_without(lock: ownership.DatabaseLock) -> None:
+    """A guard that has lost its device must not go on beside the one that has it."""
+    await lock.keep()
+    _log.critical("another guard has taken the device; this one ends")
+    signal.raise_signal(signal.SIGTERM)
 
 
 async def _lines(stream: AsyncIterator[list[Completion]]) -> AsyncIterator[bytes]:

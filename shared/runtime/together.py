@@ -27,7 +27,8 @@ class Together(Generic[T, R]):
         self._waiting.append(waiting)
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._serve())
-        return await waiting.result
+        result: R = await waiting.result
+        return result
 
     async def _serve(self) -> None:
         while self._waiting:

@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisDown
 
 from services.guard import app as guard_app
-from services.guard.app import DeviceTaken, create_app
+from services.guard.app import create_app
+from services.guard.ownership import DeviceTaken
 from services.orchestrator.scheduler import Scheduler
 from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import End, ModelCall

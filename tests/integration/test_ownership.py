@@ -1,0 +1,92 @@
+"""One guard per device, whatever dies and wherever the other one runs."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from services.guard import ownership
+from services.guard.ownership import DatabaseLock, DeviceTaken
+from shared.settings import Device, Settings
+from shared.storage.database import Database
+from tests.integration.scene import run_sql, scalar
+
+pytestmark = pytest.mark.anyio
+
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mathrag-guard'"
+
+HELD = """
+    SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND l.granted AND a.application_name = 'mathrag-guard'"""
+
+
+@pytest.fixture
+def settings(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A guard's, whose patience with a dead one is short."""
+    monkeypatch.setitem(ownership.SESSION, "lock_timeout", "100ms")
+    monkeypatch.setattr(ownership, "LOOK_S", 0.01)
+    return Settings(database_url=database_url, data_dir=tmp_path)
+
+
+def elsewhere(settings: Settings, tmp_path: Path) -> Settings:
+    """The same device, from another data folder: another host, as far as files tell."""
+    return settings.model_copy(update={"data_dir": tmp_path / "elsewhere"})
+
+
+async def test_two_guards_of_one_database_refuse_each_other_on_whatever_hosts(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Nothing but the database is shared; the second is told so in words."""
+    async with ownership.of_database(settings):
+        with pytest.raises(DeviceTaken, match="'cpu:0' has a guard already"):
+            await DatabaseLock(elsewhere(settings, tmp_path)).take()
+    async with ownership.of_database(elsewhere(settings, tmp_path)):
+        pass
+
+
+async def test_guards_of_two_devices_do_not_meet(settings: Settings) -> None:
+    """A box with two devices has two guards."""
+    other = settings.model_copy(update={"device": Device(id="cpu:1")})
+    async with ownership.of_database(settings), ownership.of_database(other):
+        pass
+
+
+async def test_a_guard_that_died_leaves_the_device_free(settings: Settings, tmp_path: Path, database: Database) -> None:
+    """The lock ends with its connection."""
+    dead = DatabaseLock(settings)
+    await dead.take()
+    await run_sql(database, CUT)
+    async with ownership.of_database(elsewhere(settings, tmp_path)):
+        pass
+
+
+async def test_a_guard_whose_connection_is_cut_takes_the_device_again(settings: Settings, database: Database) -> None:
+    """A restart of the database costs nothing."""
+    async with ownership.of_database(settings) as lock:
+        keeping = asyncio.create_task(lock.keep())
+        await run_sql(database, CUT)
+        async with asyncio.timeout(30):
+            while not await scalar(database, HELD):  # noqa: ASYNC110 - a lock tells nobody that it is taken
+                await asyncio.sleep(0.01)
+        assert not keeping.done()
+        keeping.cancel()
+
+
+async def test_a_guard_that_lost_the_device_to_another_is_told(
+    settings: Settings, tmp_path: Path, database: Database
+) -> None:
+    """It ends instead of going on beside the new one."""
+    async with ownership.of_database(settings) as lock:
+        await run_sql(database, CUT)
+        async with ownership.of_database(elsewhere(settings, tmp_path)), asyncio.timeout(30):
+            await lock.keep()
+
+
+def test_a_gpu_has_one_guard_on_its_host_whatever_the_databases(settings: Settings, tmp_path: Path) -> None:
+    """Two stacks with databases of their own share the card all the same."""
+    card = Device(id=f"GPU-{tmp_path.name}")
+    one = settings.model_copy(update={"device": card})
+    with ownership.of_host(one), pytest.raises(DeviceTaken), ownership.of_host(elsewhere(one, tmp_path)):
+        pass
+    with ownership.of_host(elsewhere(one, tmp_path)):
+        pass
