@@ -1,0 +1,131 @@
+"""Whatever is sent to the API, it answers as its own document says: schemathesis over every operation."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import schemathesis
+from fastapi import FastAPI
+from hypothesis import HealthCheck, settings
+from redis.asyncio import Redis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.python import asgi
+
+from services.orchestrator.api import examples
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.app import build
+from shared.contracts.calls import Lane, Retrieved
+from shared.contracts.documents import Hit
+from shared.runtime import online
+from shared.settings import Access, Settings
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import finished
+from tests.integration.conftest import _truncate
+
+EXAMPLES = 10
+"""Generated requests an operation, besides those for every boundary of its schema."""
+ACCEPTED = ("2xx", "3xx", "401", "403", "404", "409", "429", "5xx")
+CONFIG = SchemathesisConfig.from_dict(
+    {
+        "seed": 20261121,
+        "generation": {"deterministic": True, "max-examples": EXAMPLES},
+        # What no schema can say: 400, a cursor or tag that is not one of ours; 412, the tag of another version.
+        "checks": {
+            "positive_data_acceptance": {"expected-statuses": [*ACCEPTED, "400", "412"]},
+            "missing_required_header": {"expected-statuses": ["428"]},
+        },
+        "operations": [
+            # Nor which parameters fit together, or what a line of an upload must hold: 422, in words.
+            *(
+                {
+                    "include-path": path,
+                    "checks": {"positive_data_acceptance": {"expected-statuses": [*ACCEPTED, "400", "422"]}},
+                }
+                for path in ("/v1/jobs", "/v1/chat", "/v1/corpora", "/v1/datasets")
+            ),
+            # Reserved: 501 is what it is there for.
+            {
+                "include-path": "/v1/experiments",
+                "checks": {"not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "501"]}},
+            },
+        ],
+    }
+)
+SETTINGS = Settings(retriever_url="http://retriever", guard_url="http://guard", access=Access(hosts=(asgi.HOST,)))
+servers: dict[str, str] = {}
+"""Where the real ones are, once a test has them; schemathesis wants the application before."""
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Resources with doubles of what is behind HTTP."""
+    database = Database(servers["database"], pinned=False)
+    async with (
+        Redis.from_url(servers["redis"]) as redis,
+        httpx2.AsyncClient(transport=httpx2.MockTransport(others)) as http,
+    ):
+        app.state.resources = Resources(settings=SETTINGS, database=database, redis=redis, http=http, wake=lambda: None)
+        yield
+    await database.close()
+
+
+def others(request: httpx2.Request) -> httpx2.Response:
+    """Retriever and guard."""
+    if request.url.path != "/search":
+        return httpx2.Response(200, json={"state": "open", "epoch": 1, "in_flight": 0})
+    asked = msgspec.json.decode(request.content)["searches"]
+    hits = (Hit(document=each.hash, rank=n, score=1 / n) for n, each in enumerate(scene.DOCUMENTS, 1))
+    return httpx2.Response(200, content=msgspec.json.encode([Retrieved(hits=tuple(hits))] * len(asked)))
+
+
+# Bytes to whoever does not read them.
+schemathesis.serializer.alias(["application/vnd.apache.parquet", "application/x-ndjson"], "application/octet-stream")
+APP = build(SETTINGS, lifespan)
+DOCUMENT: Any = schemathesis.openapi.from_dict(APP.openapi(), config=CONFIG)
+DOCUMENT.app = APP
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world(database_url: str, owner_url: str, _redis_server_url: str) -> None:
+    """What the document's examples name is there: corpora, datasets, models, and a job, which has ended."""
+    servers.update(database=database_url, redis=_redis_server_url)
+    asyncio.run(furnish(owner_url))
+
+
+async def furnish(owner_url: str) -> None:
+    """Fill an empty database; two workers live."""
+    await _truncate(owner_url)
+    database = Database(servers["database"], pinned=True)
+    await scene.furnish(database, 3, "math-500")
+    await scene.add_dataset(database, 3, "math")
+    await scene.submit_job(database, dataset="math-500", name="first")
+    await finished(database)
+    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=examples.ID)
+    await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
+    await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
+    await database.close()
+    async with Redis.from_url(servers["redis"]) as redis:
+        for lane in Lane:
+            await redis.set(f"mathrag:worker:{lane.value}:one", 1)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For answers: nobody works here."""
+
+    async def wait(*_: object) -> None:
+        """In vain."""
+
+    monkeypatch.setattr(online, "wait", wait)
+
+
+@DOCUMENT.parametrize()
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+def test_every_answer_is_as_documented(case: schemathesis.Case) -> None:
+    """No server error, no undocumented status, no answer that breaks its schema, no nonsense accepted."""
+    case.call_and_validate()
