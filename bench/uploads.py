@@ -61,17 +61,20 @@ def main() -> None:
 
 async def measured(running: pg.Postgres, kind: str, file: Path) -> None:
     """Floor and system in turn."""
-    ratios = []
+    bare: list[float] = []
+    ours: list[float] = []
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
         await system(application, kind, "rows", file)
         finished = {table: await owner.fetch(f"SELECT * FROM {table}") for table in TABLES[kind]}  # noqa: S608
         for _ in range(ROUNDS):
-            bare = await floor(owner, finished)
+            bare.append(await floor(owner, finished))
             await owner.execute("TRUNCATE corpora, datasets, documents CASCADE")
-            ours = await system(application, kind, "rows", file)
-            ratios.append(ours / bare)
-            print(f"{kind}: COPY {bare:.3f} s, upload {ours:.3f} s, ratio {ours / bare:.2f}")
-    print(f"{kind}: ratio {median(ratios):.2f} (median of {ROUNDS})")
+            ours.append(await system(application, kind, "rows", file))
+            print(
+                f"{kind}: COPY {bare[-1]:.3f} s, upload {ours[-1]:.3f} s, ratio {ours[-1] / bare[-1]:.2f}", flush=True
+            )
+    ratios = [system / floor for system, floor in zip(ours, bare, strict=True)]
+    print(f"{kind}: ratio {median(ratios):.2f} (median of {ROUNDS}), {min(ours) / min(bare):.2f} (of the fastest)")
 
 
 async def floor(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -> float:
