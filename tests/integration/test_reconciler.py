@@ -71,7 +71,8 @@ class Rig:
         ]
 
         async def run() -> list[Completion]:
-            found = [each async for each in self.guard.run(RunRequest(epoch=epoch, calls=tuple(made))) if each]
+            request = RunRequest(epoch=epoch, calls=tuple(made))
+            found = [each async for ended in self.guard.run(request) for each in ended]
             return sorted(found, key=lambda each: each.id)
 
         return asyncio.create_task(run())
@@ -183,6 +184,27 @@ async def test_both_models_are_resident_together_where_the_budget_allows_it(data
         await rig.server(name).has(1)
         rig.server(name).answer()
     assert [each.end for each in await running] == [End.ANSWERED, End.ANSWERED]
+
+
+async def test_a_residency_without_models_empties_the_device(rig: Rig) -> None:
+    """What an operator's drain asks for: calls in flight end, servers go, nothing is admitted until the next wish."""
+    first = await rig.flip("judge")
+    running = rig.send(first, (1, "judge"))
+    await rig.server("judge").has(1)
+    epoch = await rig.want()
+    flipping = asyncio.create_task(rig.reconciler.reconcile())
+    with anyio.fail_after(30):
+        while (await rig.row(epoch))[0] != "draining":
+            assert not flipping.done()
+    rig.server("judge").answer()
+    await flipping
+    assert [each.end for each in await running] == [End.ANSWERED]
+    assert [await rig.row(each) for each in (first, epoch)] == [("closed", ""), ("open", "")]
+    assert not any(server.alive for server in rig.drivers["judge"].servers)
+    assert rig.announced[-1] == (epoch, Phase.OPEN, ())
+    with pytest.raises(StaleEpoch):
+        await rig.send(epoch, (2, "judge"))
+    assert (await rig.row(await rig.flip("generator")))[0] == "open"
 
 
 async def test_a_quarantined_device_opens_again_when_the_next_wish_can_be_met(rig: Rig) -> None:

@@ -95,7 +95,9 @@ async def test_numbers_that_json_does_not_have_are_refused(api: httpx2.AsyncClie
 async def test_a_path_that_does_not_exist_is_a_problem_too(api: httpx2.AsyncClient) -> None:
     """And a method that a path does not have."""
     assert "GET /v1/nothing" in check(await api.get("/v1/nothing"), 404, "not_found")["detail"]
-    check(await api.delete("/v1/jobs"), 405, "method_not_allowed")
+    refused = await api.delete("/v1/jobs")
+    check(refused, 405, "method_not_allowed")
+    assert refused.headers["allow"] == "GET, POST"
 
 
 @pytest.mark.anyio
