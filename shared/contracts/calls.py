@@ -23,7 +23,7 @@ class Lane(StrEnum):
     """The generator worker."""
 
 
-class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a model samples. `temperature` 0 is greedy."""
 
     temperature: float = 0.0

@@ -45,6 +45,8 @@ STAGES = text("""
     FROM (SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job) mine
     JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
     GROUP BY c.role""")
+PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
+VERSION = text("SELECT version FROM jobs WHERE id = :job")
 ROLES = ("retrieve", "rerank", "judge", "generate", "grade")
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 SHORTEST_PREFIX = 4
@@ -202,7 +204,12 @@ async def public_id(database: Database, reference: str) -> uuid.UUID:
     """The id of the one job that `reference` stands for."""
     async with database.transaction() as connection:
         job = await resolve(connection, reference)
-        return uuid.UUID(str((await connection.execute(ONE, {"job": job})).mappings().one()["public_id"]))
+        return uuid.UUID(str((await connection.execute(PUBLIC_ID, {"job": job})).scalar_one()))
+
+
+async def version(connection: AsyncConnection, job: int) -> int:
+    """The version of the job with this row id, which every change of its state or of its fields raises."""
+    return int((await connection.execute(VERSION, {"job": job})).scalar_one())
 
 
 def counts(state: str, total: int, completed: int, failed: int, cancelled: int, unparsed: int) -> RequestCounts:

@@ -9,6 +9,7 @@ import httpx2
 from redis.asyncio import Redis
 from sqlalchemy import text
 
+from services.orchestrator.api.glances import Glances
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.api.watches import Watches
 from services.orchestrator.app import build
@@ -73,7 +74,12 @@ async def serving(
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as others:
             addressed = settings.model_copy(update={"retriever_url": "http://retriever", "guard_url": "http://guard"})
             app.state.resources = Resources(
-                settings=addressed, database=database, redis=redis, http=others, wake=api.wake,
+                settings=addressed,
+                database=database,
+                redis=redis,
+                http=others,
+                wake=api.wake,
+                glances=Glances(fresh_s=0, clock=lambda: 0.0),
                 watches=watches or Watches(),
             )  # fmt: skip
             yield api

@@ -96,8 +96,11 @@ async def listed(
 
 @router.get("/{job}", summary="Get a job", responses=JOB | UNCHANGED)
 async def get(job: str, held: Held, seen: Seen) -> Response:
-    """By id, by name, or by the first characters of the id (four or more). 304 while nothing has changed."""
-    found = await jobs.get(held.database, job)
+    """By id, by name, or by the first characters of the id (four or more). 304 while nothing has changed.
+
+    States are those of now; progress may be half a second old, and some seconds for a very large job.
+    """
+    found = await held.glances.get(held.database, job)
     return tagged(
         view(found), version=found.version, seen=seen, headers=None if found.ended else {"Retry-After": POLL_S}
     )

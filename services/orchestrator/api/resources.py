@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Depends, Query, Request, Response
 from redis.asyncio import Redis
 
+from services.orchestrator.api.glances import Glances
 from services.orchestrator.api.watches import Watches
 from shared.settings import Settings
 from shared.storage import pages
@@ -26,6 +27,7 @@ class Resources:
     wake: Callable[[], None]
     """Tells the scheduler that a job came or went."""
     watches: Watches = field(default_factory=Watches)
+    glances: Glances = field(default_factory=Glances)
 
 
 def _resources(request: Request) -> Resources:
