@@ -98,6 +98,7 @@ ALTER TABLE attempts ADD COLUMN trace_id text;
 ALTER TABLE attempts ADD COLUMN prompt_ms real;
 ALTER TABLE attempts ADD COLUMN completion_ms real;
 CREATE INDEX attempts_created ON attempts (created_at);
+CREATE INDEX corpus_documents_of_hash ON corpus_documents (hash);
 CREATE INDEX samples_ended ON samples (ended_at) WHERE ended_at IS NOT NULL;
 """
 
@@ -130,7 +131,7 @@ DROP TABLE job_events;
 DROP FUNCTION note_job_event();
 ALTER TABLE attempts DROP COLUMN trace_id, DROP COLUMN prompt_ms, DROP COLUMN completion_ms;
 ALTER TABLE datasets DROP COLUMN online;
-DROP INDEX jobs_live, jobs_ended, samples_ended, attempts_created;
+DROP INDEX jobs_live, jobs_ended, samples_ended, attempts_created, corpus_documents_of_hash;
 ALTER TABLE jobs DROP COLUMN metadata, DROP COLUMN online, DROP COLUMN code, DROP COLUMN chain,
     DROP COLUMN requeued_from;
 UPDATE jobs SET state = CASE WHEN state = 'finalizing' OR running_at IS NOT NULL THEN 'running' ELSE 'preparing' END
