@@ -2,8 +2,8 @@
 
     .venv/bin/python -m bench.uploads --rows 100000
 
-Floor: asyncpg's COPY of the finished rows into tables of the same shape (same indexes, no foreign keys). System: the
-upload's own path below HTTP: JSON lines from disk, reader, storage. Both in turn, five times, on an embedded
+Floor: asyncpg's COPY of the finished rows into tables of the same shape and foreign keys. System: the upload's
+own path below HTTP: JSON lines from disk, reader, storage. Both in turn, five times, on an embedded
 PostgreSQL with its usual durability. Memory: growth of a fresh process's peak over that of a small upload.
 """
 
@@ -39,6 +39,9 @@ from shared.storage.database import Database
 
 ROUNDS = 5
 WORDS = "so the sum of both sides is equal to twice the first term and we divide by three to find the answer".split()
+FOREIGN_KEYS = """
+    SELECT pg_get_constraintdef(oid) AS definition FROM pg_constraint
+    WHERE conrelid = $1::text::regclass AND contype = 'f'"""
 TABLES = {"datasets": ("items",), "corpora": ("documents", "corpus_documents")}
 
 
@@ -68,7 +71,7 @@ async def measured(running: pg.Postgres, kind: str, file: Path) -> None:
         finished = {table: await owner.fetch(f"SELECT * FROM {table}") for table in TABLES[kind]}  # noqa: S608
         for _ in range(ROUNDS):
             bare.append(await floor(owner, finished))
-            await owner.execute("TRUNCATE corpora, datasets, documents CASCADE")
+            await owner.execute("TRUNCATE corpora, datasets, documents RESTART IDENTITY CASCADE")
             ours.append(await system(application, kind, "rows", file))
             print(
                 f"{kind}: COPY {bare[-1]:.3f} s, upload {ours[-1]:.3f} s, ratio {ours[-1] / bare[-1]:.2f}", flush=True
@@ -83,6 +86,8 @@ async def floor(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -> fl
         await owner.execute(
             f"DROP TABLE IF EXISTS bare_{table}; CREATE TABLE bare_{table} (LIKE {table} INCLUDING ALL)"
         )
+        for key in await owner.fetch(FOREIGN_KEYS, table):
+            await owner.execute(f"ALTER TABLE bare_{table} ADD {key['definition']}")
     began = time.perf_counter()
     async with owner.transaction():
         for table, found in finished.items():

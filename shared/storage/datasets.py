@@ -83,9 +83,7 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Data
             dataset = await _same(_dataset(row), batches, digest)
             return Created(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name})).scalar_one())
-        async for batch in batches:
-            await copy(connection, "items", ITEMS, _rows(number, digest.items, batch))
-            digest.add(batch)
+        await copy(connection, "items", ITEMS, _rows(number, batches, digest))
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
@@ -101,12 +99,14 @@ async def _same(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], dig
     return dataset
 
 
-def _rows(dataset: int, first: int, batch: Sequence[DatasetItem]) -> list[tuple[Any, ...]]:
-    return [
-        (dataset, ordinal, _hash(item), item.question, item.gold, _json(item.gold_documents), item.subject, item.level,
-         item.custom_id)
-        for ordinal, item in enumerate(batch, start=first)
-    ]  # fmt: skip
+async def _rows(
+    dataset: int, batches: AsyncIterator[list[DatasetItem]], digest: _Digest
+) -> AsyncIterator[tuple[Any, ...]]:
+    async for batch in batches:
+        for ordinal, item in enumerate(batch, start=digest.items):
+            known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
+            yield (dataset, ordinal, _hash(item), *known)
+        digest.add(batch)
 
 
 def _hash(item: DatasetItem) -> bytes:
