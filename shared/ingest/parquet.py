@@ -31,7 +31,7 @@ def rows(file: IO[bytes], source: str, longest: int) -> Iterator[Row]:
             for offset in range(batch.num_rows):
                 row += 1
                 yield source, row, _content(batch, offset, longest)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         said = f"is a damaged or truncated Parquet file ({str(error)[:200]}); download or write it again"
         raise InvalidLine(source, row + 1, said) from error
 
