@@ -44,6 +44,7 @@ WHOLE = [
     Body("truncated", Format.AUTO, PARQUET[: len(PARQUET) // 2], 1, "download or write it again"),
     Body("truncated", Format.AUTO, b"PAR1", 1, "download or write it again"),
     Body("damaged", Format.AUTO, PARQUET[:8] + b"\xff" * 40 + PARQUET[48:], 1, "download or write it again"),
+    Body("damaged names", Format.AUTO, PARQUET.replace(b"text", b"\x80ext"), 1, "download or write it again"),
     Body("no known column", Format.PARQUET, as_parquet([{"a": 1}]), 1, "name one `text` or `question`"),
     Body("no known column", Format.CSV, b"a,b\n1,2\n", 1, "name a column `text` or `question`"),
     Body("no header", Format.CSV, b"\n\n", 1, "name a column `text` or `question`"),
