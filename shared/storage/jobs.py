@@ -20,6 +20,7 @@ from shared.storage.names import usable
 JOBS = """
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
+        encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, n.completed, n.failed, n.cancelled,
         (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = 3
             AND s.failure = 'unparsed') AS unparsed,
@@ -114,6 +115,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeued_from: uuid.UUID | None
     reason: str | None
     """Why it failed."""
+    chain: str | None
+    """Hash of the last record: covers the provenance of every sample; null until it has ended."""
     gate: Gate | None
     stages: dict[str, StageCount] | None = None
     """By role; not in lists."""
@@ -228,7 +231,7 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int, 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
     "name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "rank", "metadata", "version", "created_at",
-    "running_at", "ended_at", "reason",
+    "running_at", "ended_at", "reason", "chain",
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ JOB: Example = {
     "id": ID, "state": "running", "reuse": "all", "rank": 100, "version": 2, "requeued_from": None, "reason": None,
     "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
     "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
-    "created_at": BEGAN, "running_at": RAN, "ended_at": None, "eta_seconds": 95,
+    "created_at": BEGAN, "running_at": RAN, "ended_at": None, "eta_seconds": 95, "chain": None,
     "reached": {"preparing": BEGAN, "running": RAN},
     "gate": {"strategy": "judge", "reason": "rho = 0.312 <= tau = 0.45: judge", "tau": 0.45, "rho": 0.312,
              "low": 0.17, "high": 0.44, "pairs": 171, "asked": 173, "unparsed": 2},
