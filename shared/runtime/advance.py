@@ -79,15 +79,16 @@ class Advancer:
             await self._replay(connection, batch)
             known = await self._drive(connection, batch)
             written = await record(connection, batch, known)
-            await ending.write(connection, [progress for progress in batch if not progress.waits])
+            ended = [progress for progress in batch if not progress.waits]
+            await ending.write(connection, ended)
+        _tell_failures(ended)
         if traces.on():
-            await endings.samples_ended(self._database, [each.sample_id for each in batch if not each.waits])
+            await endings.samples_ended(self._database, [each.sample_id for each in ended])
         if written.attached or any(progress.waits and not progress.steps for progress in batch):
             # A reply to a call that was there before may have been committed while this batch was not yet.
             await look_at(self._database, [progress.sample_id for progress in batch if progress.waits])
             await revive(self._database, written.attached)
-        jobs = frozenset(progress.job.id for progress in batch if not progress.waits)
-        return Advanced(len(batch), written.lanes, jobs)
+        return Advanced(len(batch), written.lanes, frozenset(progress.job.id for progress in ended))
 
     async def _start(self, connection: AsyncConnection, rows: Sequence[RowMapping]) -> list[Progress]:
         items = {row["job_id"] for row in rows if row["kind"] == "item"}
@@ -137,3 +138,12 @@ class Advancer:
         hashes = mentioned(found.reply for found in answers if found.reply is not None)
         if hashes:
             await self._library.ensure(connection, hashes)
+
+
+def _tell_failures(ended: Iterable[Progress]) -> None:
+    """One line for each sample that failed, with what it takes to find it again."""
+    for progress in ended:
+        if progress.replay.failure is not None:
+            job = progress.job.binding.job
+            ids = {"job_id": job, "sample_id": progress.sample_id, "trace_id": job.replace("-", "")}
+            _log.warning("a sample failed: %s", progress.replay.failure[0], extra=ids)

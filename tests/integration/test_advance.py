@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.contracts.calls import Generate, Generated, Retrieve, require
+from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Retrieve, require
 from shared.contracts.samples import Extraction, Library, Outcome, Params, Sample, Steps
 from shared.runtime import advance as advancing
 from shared.runtime.advance import Advancer
@@ -370,3 +370,18 @@ async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
     await submit_job(database, "closed-book")
     await drain(database, ScriptedExecutor(reply))  # type: ignore[arg-type]
     assert await rows(database, "SELECT extraction, correct, strict FROM outcomes") == [("ok", True, False)]
+
+
+async def test_a_sample_that_fails_is_told_in_the_log_with_its_ids(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever reads the log finds the sample, its job and its trace."""
+    await furnish(database, items=1)
+    job = await submit_job(database, "closed-book")
+    await advance(database)
+    await answer(database, await claimed(database), Failure(kind=FailureKind.REFUSED, detail="no"))
+    with caplog.at_level("WARNING"):
+        await advance(database)
+    (line,) = [record for record in caplog.records if "a sample failed" in record.message]
+    assert (line.job_id, line.trace_id, line.message) == (str(job), job.hex, "a sample failed: refused")  # type: ignore[attr-defined]
+    assert line.sample_id == await scalar(database, "SELECT id FROM samples")  # type: ignore[attr-defined]
