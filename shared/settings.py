@@ -27,11 +27,13 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    driver: Literal["process", "remote", "scripted"]
+    driver: Literal["process", "ollama", "remote", "scripted"]
     path: Path | None = None
     """`process`: the GGUF file."""
     url: str | None = None
-    """`remote`: base URL of an OpenAI-compatible or TGI server, from the operator only."""
+    """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default on this machine."""
+    tag: str | None = None
+    """`ollama`: the model as it was pulled; by default the name under `models`."""
     api_key_env: str | None = None
     """`remote`: name of the environment variable that holds the key; the key itself is never stored."""
     context: int = Field(default=1024, gt=0)

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 from services.guard import ownership
 from services.guard.clock import Clock
+from services.guard.drivers import ollama
 from services.guard.drivers.ports import Driver, DriverError
 from services.guard.drivers.process import ProcessDriver
 from services.guard.drivers.remote import RemoteDriver
@@ -128,6 +129,8 @@ def driver(name: str, model: Model, settings: Settings) -> Driver:
     match model.driver:
         case "process":
             return ProcessDriver(name, model, settings.device)
+        case "ollama":
+            return ollama.OllamaDriver(name, model, settings.device, ollama.tags(settings.models))
         case "remote":
             return RemoteDriver(name, model, settings.device)
         case "scripted":

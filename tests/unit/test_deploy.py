@@ -26,8 +26,8 @@ def test_a_configuration_names_a_model_for_every_role(configured: Settings) -> N
 
 
 def test_a_remote_model_is_a_service_of_the_project() -> None:
-    """The addresses in deploy/config/gpu.yaml lead to services that compose starts."""
-    hosts = re.findall(r'url: "http://([a-z]+):', (DEPLOY / "config" / "gpu.yaml").read_text())
+    """The addresses in the configurations lead to services that compose starts."""
+    hosts = re.findall(r'url: "http://([a-z]+):', "".join(each.read_text() for each in (DEPLOY / "config").iterdir()))
     assert set(hosts) == {"ollama", "vllm"} <= set(COMPOSE["services"])
 
 

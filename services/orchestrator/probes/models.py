@@ -13,13 +13,14 @@ from sqlalchemy import text
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.probe import NotReady, Probe
 from shared.access.bearer import authorization
+from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
 from shared.settings import Model, Settings
 
 GGUF = b"GGUF"
 REMOTE_S = 5.0
 DIGESTS = text("SELECT name, digest FROM models WHERE served AND name = ANY(:names)")
 
-Look = Callable[[Model], Awaitable[str]]
+Look = Callable[[str, Model], Awaitable[str]]
 
 
 def probes(settings: Settings) -> list[Probe]:
@@ -38,10 +39,10 @@ def probes(settings: Settings) -> list[Probe]:
 
 async def _look(name: str, held: Resources) -> str:
     model = held.settings.models[name]
-    return await LOOKS[model.driver](model)
+    return await LOOKS[model.driver](name, model)
 
 
-async def _file(model: Model) -> str:
+async def _file(_: str, model: Model) -> str:
     if model.path is None:
         raise NotReady("driver `process` needs a `path`")
     with model.path.open("rb") as opened:
@@ -50,7 +51,7 @@ async def _file(model: Model) -> str:
     return f"{model.path.stat().st_size / (1 << 20):.0f} MiB"
 
 
-async def _endpoint(model: Model) -> str:
+async def _endpoint(_: str, model: Model) -> str:
     if model.url is None:
         raise NotReady("driver `remote` needs a `url`")
     key = os.environ.get(model.api_key_env, "") if model.api_key_env else ""
@@ -63,11 +64,24 @@ async def _endpoint(model: Model) -> str:
     return "its server answers"
 
 
-async def _nothing(_: Model) -> str:
+async def _pulled(name: str, model: Model) -> str:
+    async with Ollama(model.url or DEFAULT_URL, {}) as api:
+        try:
+            version = await api.version()
+        except OllamaFailed as failed:
+            raise NotReady(str(failed), fix="ollama serve" if failed.away else "") from failed
+        try:
+            found = await api.pulled(model.tag or name)
+        except OllamaFailed as failed:
+            raise NotReady(str(failed), fix=f"ollama pull {model.tag or name}") from failed
+    return f"Ollama {version}; {found.name} {found.digest[:12]}"
+
+
+async def _nothing(_: str, __: Model) -> str:
     return "answers by itself"
 
 
-LOOKS: dict[str, Look] = {"process": _file, "remote": _endpoint, "scripted": _nothing}
+LOOKS: dict[str, Look] = {"process": _file, "ollama": _pulled, "remote": _endpoint, "scripted": _nothing}
 
 
 async def digests(held: Resources) -> str:

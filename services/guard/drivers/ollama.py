@@ -1,0 +1,261 @@
+"""Models on an Ollama server, which the guard does not own: it unloads, loads and evicts at anybody's word.
+
+So nothing that it says is believed once: what is resident is verified before a load, after it, every few seconds while
+a residency is open, and after the unload; every call says with which options the model is to be loaded.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+
+import msgspec
+
+from services.guard import gpu_memory
+from services.guard.drivers.ports import DriverError
+from shared.contracts.calls import Decoding, FailureKind
+from shared.models.chat import ChatFailed, ChatReply
+from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, full_tag
+from shared.runtime.models import ModelIdentity
+from shared.settings import Device, Model
+
+PROBE_S = 2.0
+"""Between two looks at what is resident."""
+SILENCES = 3
+"""Looks in a row that a busy server may leave without an answer."""
+FREE_S = 30.0
+"""Longest wait for an unloaded model to be gone."""
+POLL_S = 0.2
+BATCH = 512
+"""Ollama's own default; said all the same, as what is not said may change with free memory."""
+MIB = 1 << 20
+
+_held: dict[str, dict[str, str]] = defaultdict(dict)
+"""By server, tag and digest of what this guard has loaded and not yet seen gone."""
+_log = logging.getLogger(__name__)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """How a model must be resident. `on_gpu`: wholly."""
+
+    tag: str
+    digest: str
+    context: int
+    on_gpu: bool
+
+
+def tags(models: Mapping[str, Model]) -> frozenset[str]:
+    """The models of the configuration that a server may hold for us."""
+    return frozenset(full_tag(model.tag or name) for name, model in models.items() if model.driver == "ollama")
+
+
+def astray(found: Sequence[Resident], wanted: Wanted, held: Collection[str]) -> str | None:
+    """What is wrong with a server's residents; None where `wanted` is there as it was pinned, and nobody but ours."""
+    ours = next((each for each in found if each.digest == wanted.digest), None)
+    foreign = [each.name for each in found if each.digest not in held]
+    if wanted.tag in foreign:
+        return f"{wanted.tag} was pulled again; restart the guard"
+    if foreign:
+        return f"{', '.join(foreign)} is loaded as well, and not by this guard: ollama stop {foreign[0]}"
+    if ours is None:
+        return f"{wanted.tag} with the digest that was pinned is not loaded any more"
+    if wanted.on_gpu and ours.size_vram < ours.size:
+        outside, all_of_it = (ours.size - ours.size_vram) // MIB, ours.size // MIB
+        return f"{outside} of {all_of_it} MiB of {wanted.tag} are not on the GPU; lower `context` or free memory"
+    if ours.context_length != wanted.context:
+        return f"{wanted.tag} has a context of {ours.context_length}, not {wanted.context}; set `context` to it"
+    return None
+
+
+class OllamaDriver:
+    """One pulled model. `ours`: all tags that this guard may have left on the server."""
+
+    def __init__(self, name: str, model: Model, device: Device, ours: frozenset[str]) -> None:
+        self._name = name
+        self._model = model
+        self._device = device
+        self._ours = ours
+        self._tag = full_tag(model.tag or name)
+        self._on_gpu = not device.id.startswith("cpu")
+
+    async def identify(self) -> ModelIdentity:
+        """The manifest's digest, the server's version, and all options of a load: a new pull is another model."""
+        try:
+            async with self._api() as api:
+                version, pulled = await api.version(), await api.pulled(self._tag)
+        except OllamaFailed as failed:
+            raise self._error(failed) from failed
+        quantisation = {"quantisation": pulled.details.quantization_level}
+        return ModelIdentity(
+            name=self._name,
+            backend="ollama",
+            digest=pulled.digest,
+            version=version,
+            options={**self._options(), **FIXED, **quantisation, "parallel": self._model.parallel},
+            device=self._device.id,
+            needs_lease=True,
+            footprint_mib=self._model.footprint_mib,
+        )
+
+    async def start(self) -> "OllamaServer":
+        """Load it onto a server that holds nothing else, and see that it is there as it was asked for."""
+        async with AsyncExitStack() as stack:
+            api = self._api()
+            stack.push_async_callback(self._give_up, api)
+            try:
+                async with asyncio.timeout(self._device.load_timeout_s):
+                    server = await self._started(api)
+            except (OllamaFailed, ChatFailed, DriverError) as failed:
+                raise self._error(failed) from failed
+            except TimeoutError as error:
+                raise self._error(f"not loaded within {self._device.load_timeout_s:g} s") from error
+            stack.pop_all()
+            return server
+
+    async def _started(self, api: Ollama) -> "OllamaServer":
+        await self._clear(api)
+        await self._room()
+        pulled = await api.pulled(self._tag)
+        wanted = Wanted(tag=self._tag, digest=pulled.digest, context=self._model.context, on_gpu=self._on_gpu)
+        _held[api.url][self._tag] = wanted.digest
+        await api.load(self._tag)
+        await api.chat(self._tag, "1 + 1 =", Decoding(max_tokens=1), 0)
+        found = await api.resident()
+        if problem := astray(found, wanted, _held[api.url].values()):
+            raise DriverError(problem)
+        return OllamaServer(api, wanted, found)
+
+    async def _clear(self, api: Ollama) -> None:
+        """A guard that was killed unloads nothing: what of ours is left goes, and what is others' is named."""
+        left = [each for each in await api.resident() if each.digest not in _held[api.url].values()]
+        for each in left:
+            if each.name not in self._ours:
+                raise DriverError(f"{api.url} has loaded {each.name}, not for this guard: ollama stop {each.name}")
+            await api.unload(each.name)
+        if not await _gone(api, {each.digest for each in left}):
+            raise DriverError(f"{api.url} does not unload {', '.join(each.name for each in left)}; restart it")
+
+    async def _room(self) -> None:
+        """What is not listed any more may still hold memory: measured, where a GPU's can be."""
+        needed, device = self._model.footprint_mib, self._device.id
+
+        async def fits() -> bool:
+            free = await asyncio.to_thread(gpu_memory.free_mib, device)
+            return free is None or free >= needed
+
+        if not await _until(fits):
+            free = gpu_memory.free_mib(device)
+            raise DriverError(f"{device} has {free:.0f} MiB free, {needed} MiB are needed; see nvidia-smi")
+
+    async def _give_up(self, api: Ollama) -> None:
+        """Leave nothing of a load that failed."""
+        _held[api.url].pop(self._tag, None)
+        with suppress(OllamaFailed):
+            await api.unload(self._tag)
+        await api.close()
+
+    def _api(self) -> Ollama:
+        return Ollama(self._model.url or DEFAULT_URL, self._options())
+
+    def _options(self) -> dict[str, int]:
+        """The runner options of every call; on a GPU Ollama decides how many layers fit, and all of them must."""
+        options = {"num_ctx": self._model.context, "num_batch": min(BATCH, self._model.context)}
+        return options if self._on_gpu else {**options, "num_gpu": 0}
+
+    def _error(self, what: object) -> DriverError:
+        return DriverError(f"model {self._name!r}: {what}")
+
+
+class OllamaServer:
+    """A model that was seen to be resident, and is looked at until it is stopped."""
+
+    pid = None
+    exit_status = None
+
+    def __init__(self, api: Ollama, wanted: Wanted, found: Sequence[Resident]) -> None:
+        self._api = api
+        self._wanted = wanted
+        self._bytes = sum(each.size for each in found if each.digest == wanted.digest)
+        self._lost = asyncio.Event()
+        self._doubt = asyncio.Event()
+        """Set to look at once."""
+        self._watch = asyncio.create_task(self._watch_it())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was resident at the last look."""
+        return not self._lost.is_set()
+
+    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+        """Answer one prompt; one that had the model loaded again ends the residency."""
+        try:
+            return await self._api.chat(self._wanted.tag, prompt, decoding, seed)
+        except Reloaded as reloaded:
+            self._lose(reloaded.detail)
+            raise
+        except ChatFailed as failed:
+            if failed.kind is FailureKind.CONNECTION:
+                self._doubt.set()
+            raise
+
+    async def exited(self) -> None:
+        """Return when it is not resident any more as it was verified, or the server is away."""
+        await self._lost.wait()
+
+    async def stop(self) -> None:
+        """Unload it and wait until it is gone; while it is not, `alive` stays true, and another stop tries again."""
+        self._watch.cancel()
+        await asyncio.wait([self._watch])
+        try:
+            await self._api.unload(self._wanted.tag)
+            gone = await _gone(self._api, {self._wanted.digest})
+        except OllamaFailed as failed:
+            _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
+            gone = failed.away
+        if gone or not self.alive:
+            self._lost.set()
+            _held[self._api.url].pop(self._wanted.tag, None)
+            await self._api.close()
+        else:
+            _log.error("%s is still loaded; `ollama stop %s`, or restart Ollama", self._wanted.tag, self._wanted.tag)
+
+    def memory_mib(self) -> float | None:
+        """What the server says that it holds."""
+        return self._bytes / MIB
+
+    def _lose(self, why: str) -> None:
+        _log.error("the residency is lost: %s", why)
+        self._lost.set()
+
+    async def _watch_it(self) -> None:
+        silent = 0
+        while self.alive:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._doubt.wait(), PROBE_S)
+            self._doubt.clear()
+            try:
+                problem = astray(await self._api.resident(), self._wanted, _held[self._api.url].values())
+                silent = 0
+            except OllamaFailed as failed:
+                silent += 1
+                problem = str(failed) if failed.away or silent >= SILENCES else None
+            if problem:
+                self._lose(problem)
+
+
+async def _gone(api: Ollama, digests: set[str]) -> bool:
+    async def absent() -> bool:
+        return not digests & {each.digest for each in await api.resident()}
+
+    return await _until(absent)
+
+
+async def _until(condition: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether it held within `FREE_S`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FREE_S):
+            while not await condition():  # noqa: ASYNC110 - the server tells nobody that it has changed
+                await asyncio.sleep(POLL_S)
+            return True
+    return False

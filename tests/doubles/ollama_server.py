@@ -1,0 +1,186 @@
+"""A loopback double of the native API of Ollama, as far as our client uses it, residency and misbehaviour included.
+
+It follows the documented API and the server's own source: what a load, a call and an unload do to `/api/ps`, that a
+call with other runner options or another `shift` replaces the runner, that an unload is only asked for. It proves that
+we speak the protocol and notice what we must; what a real server does on a real GPU it cannot prove.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.guard.drivers.scripted import RATING
+from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
+
+MIB = 1 << 20
+SECOND = 1_000_000_000
+RUNNER = ("num_ctx", "num_batch", "num_gpu")
+OVERFLOW = {
+    "error": json.dumps({"error": {"code": 400, "message": "request (9 tokens) exceeds the available context size",
+                                   "type": "exceed_context_size_error"}})
+}  # fmt: skip
+"""How servers since 0.34 refuse a prompt that does not fit: the runner's error, as a string."""
+
+
+def by_rule(prompt: str) -> str:
+    """A rating where the prompt asks for one, a boxed number elsewhere."""
+    number = zlib.crc32(prompt.encode())
+    return f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
+
+
+def digest(content: str) -> str:
+    """Of a manifest."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass
+class Runner:
+    """A loaded model."""
+
+    name: str
+    digest: str
+    launch: tuple[Any, ...]
+    """What a call must agree with to be answered by it."""
+    size: int
+    size_vram: int
+    context_length: int
+
+
+@dataclass
+class Ollama:
+    """What a server holds, and how it misbehaves; everything may be changed while it serves."""
+
+    version: str = "0.40.2"
+    pulled: dict[str, str] = field(default_factory=dict)
+    """Manifest digests by full tag."""
+    runners: dict[str, Runner] = field(default_factory=dict)
+    """What is resident, by digest."""
+    loads: list[str] = field(default_factory=list)
+    """Every load, by tag: also those that nobody meant."""
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    """Everything that was posted."""
+    answer: Callable[[str], str] = by_rule
+    chat: list[Reply | dict[str, Any]] = field(default_factory=list)
+    """What the next calls get instead of an answer, or fields that differ in it."""
+    keeps: bool = False
+    """An unload is answered, and nothing happens."""
+    unlists_after: int = 0
+    """Looks at `/api/ps` that an unloaded model still shows up in."""
+    spill: int = 0
+    """Bytes of a load that do not go to the GPU."""
+    train_context: int = 1 << 20
+    """No runner has a longer context."""
+    most: int = 3
+    """Models at once; the oldest is evicted."""
+    hangs_on_load: bool = False
+    _leaving: dict[str, int] = field(default_factory=dict)
+
+    def pull(self, tag: str, content: str = "v1") -> str:
+        """As `ollama pull`: the tag names this manifest from now on; what is loaded stays as it is."""
+        self.pulled[tag] = digest(tag + content)
+        return self.pulled[tag]
+
+    def respond(self, seen: Seen) -> Reply:
+        """One request."""
+        match seen.method, seen.path:
+            case "GET", "/api/version":
+                return as_json({"version": self.version})
+            case "GET", "/api/tags":
+                details = {"quantization_level": "Q4_K_M"}
+                listed = [
+                    {"name": tag, "model": tag, "digest": d, "details": details} for tag, d in self.pulled.items()
+                ]
+                return as_json({"models": listed})
+            case "GET", "/api/ps":
+                return as_json({"models": [self._process(runner) for runner in self._resident()]})
+            case "POST", "/api/chat":
+                return self._chat(seen.json)
+        return as_json({"error": "no such route"}, 404)
+
+    def load(self, tag: str, options: dict[str, Any] | None = None, shift: bool = True) -> Runner:
+        """What any client's call does, if the model is not loaded so."""
+        options = options or {"num_ctx": 4096}
+        context = min(options["num_ctx"], self.train_context)
+        launch = (context, shift, *(options.get(name) for name in RUNNER[1:]))
+        self.loads.append(tag)
+        while len(self.runners) >= self.most:
+            self.runners.pop(next(iter(self.runners)))
+        size = 400 * MIB
+        on_gpu = 0 if options.get("num_gpu") == 0 else size - self.spill
+        made = Runner(tag, self.pulled[tag], launch, size, on_gpu, context)
+        self.runners[made.digest] = made
+        return made
+
+    def _resident(self) -> list[Runner]:
+        for each in [each for each, looks in self._leaving.items() if looks == 0]:
+            self.runners.pop(each, None)
+            del self._leaving[each]
+        self._leaving = {each: looks - 1 for each, looks in self._leaving.items()}
+        return list(self.runners.values())
+
+    def _process(self, runner: Runner) -> dict[str, Any]:
+        return {
+            "name": runner.name, "model": runner.name, "digest": runner.digest, "size": runner.size,
+            "size_vram": runner.size_vram, "context_length": runner.context_length,
+        }  # fmt: skip
+
+    def _chat(self, body: dict[str, Any]) -> Reply:
+        self.bodies.append(body)
+        tag = body["model"]
+        if tag not in self.pulled:
+            return as_json({"error": f"model '{tag}' not found"}, 404)
+        if not body["messages"] and body["keep_alive"] == 0:
+            self._unload(self.pulled[tag])
+            return as_json({"model": tag, "message": {"role": "assistant"}, "done": True, "done_reason": "unload"})
+        if self.hangs_on_load:
+            return Reply(hang=True)
+        waited = self._ready(tag, body)
+        if not body["messages"]:
+            return as_json({"model": tag, "message": {"role": "assistant"}, "done": True, "done_reason": "load"})
+        return self._answer(body["messages"][0]["content"], body, waited)
+
+    def _unload(self, gone: str) -> None:
+        if gone in self.runners and not self.keeps:
+            self._leaving[gone] = self.unlists_after
+
+    def _ready(self, tag: str, body: dict[str, Any]) -> int:
+        """Nanoseconds until a runner is there that was launched as this call wants it."""
+        options = body["options"]
+        context = min(options["num_ctx"], self.train_context)
+        launch = (context, body["shift"], *(options.get(name) for name in RUNNER[1:]))
+        runner = self.runners.get(self.pulled[tag])
+        if runner is not None and runner.launch == launch:
+            return SECOND // 50
+        self.runners.pop(self.pulled[tag], None)
+        self.load(tag, options, body["shift"])
+        return 4 * SECOND
+
+    def _answer(self, prompt: str, body: dict[str, Any], waited: int) -> Reply:
+        prompt_tokens = len(prompt.split())
+        warming = body["options"]["num_predict"] == 1
+        instead = self.chat.pop(0) if self.chat and not warming else {}
+        if isinstance(instead, Reply):
+            return instead
+        if prompt_tokens >= body["options"]["num_ctx"]:
+            return as_json(OVERFLOW, 400)
+        message = {"role": "assistant", "content": self.answer(prompt)}
+        found = {
+            "model": body["model"], "message": message, "done": True, "done_reason": "stop", "load_duration": waited,
+            "prompt_eval_count": prompt_tokens, "prompt_eval_duration": 3_000_000, "eval_count": 5,
+            "eval_duration": 2_500_000,
+        }  # fmt: skip
+        return as_json(found | instead)
+
+
+@asynccontextmanager
+async def ollama_server(*tags: str) -> AsyncIterator[tuple[Ollama, ChatServer]]:
+    """A server in the event loop of the test, with these models pulled."""
+    state = Ollama()
+    for tag in tags:
+        state.pull(tag)
+    async with chat_server(state.respond) as server:
+        yield state, server

@@ -1,0 +1,242 @@
+"""The client of Ollama's native API against a double of the protocol: what it sends, and what it makes of answers.
+
+This proves that we speak the documented protocol; the server itself is not here.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.contracts.calls import Decoding, FailureKind
+from shared.models import ollama
+from shared.models.chat import ChatFailed
+from shared.models.ollama import Ollama, OllamaFailed, Reloaded, full_tag
+from tests.doubles.chat_server import Reply, as_json, chat_server
+from tests.doubles.ollama_server import Ollama as Double
+from tests.doubles.ollama_server import ollama_server
+
+pytestmark = pytest.mark.anyio
+
+TAG = "qwen2.5:0.5b"
+OPTIONS = {"num_ctx": 64, "num_batch": 64}
+DECODING = Decoding(temperature=0.25, max_tokens=10)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[tuple[Double, Ollama]]:
+    """A server with one model, and a client of it."""
+    async with ollama_server(TAG) as (double, http), Ollama(http.url, OPTIONS) as api:
+        yield double, api
+
+
+Server = tuple[Double, Ollama]
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("qwen2.5", "qwen2.5:latest"),
+        ("qwen2.5:0.5b", "qwen2.5:0.5b"),
+        ("registry.example:5000/team/model", "registry.example:5000/team/model:latest"),
+    ],
+)
+def test_a_name_without_a_tag_is_the_latest(name: str, listed: str) -> None:
+    """A port is no tag."""
+    assert full_tag(name) == listed
+
+
+async def test_a_pulled_model_is_known_by_its_manifest(server: Server) -> None:
+    """Digest and quantisation; another pull has another digest."""
+    double, api = server
+    first = await api.pulled(TAG)
+    assert (first.digest, first.details.quantization_level) == (double.pulled[TAG], "Q4_K_M")
+    double.pull(TAG, "v2")
+    assert (await api.pulled(TAG)).digest != first.digest
+
+
+async def test_a_model_that_is_not_pulled_comes_with_its_command(server: Server) -> None:
+    """The name that the operator wrote."""
+    with pytest.raises(OllamaFailed, match=r"'llama3\.2': ollama pull llama3\.2$"):
+        await server[1].pulled("llama3.2")
+
+
+@pytest.mark.parametrize("version", ["0.12.6", "0.13.0-rc1", "0.40.2", "1.0"])
+async def test_a_server_that_refuses_long_prompts_is_taken(server: Server, version: str) -> None:
+    """From the first version that knows `truncate` and `shift`."""
+    double, api = server
+    double.version = version
+    assert await api.version() == version
+
+
+@pytest.mark.parametrize("version", ["0.12.5", "0.11.10", "0.0.0", "unknown"])
+async def test_a_server_that_cuts_prompts_in_silence_is_refused(server: Server, version: str) -> None:
+    """Or one that does not say."""
+    double, api = server
+    double.version = version
+    with pytest.raises(OllamaFailed, match=r"cuts prompts in silence.*0\.12\.6"):
+        await api.version()
+
+
+async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(server: Server) -> None:
+    """So that no call replaces the runner: one load, whatever the decoding."""
+    double, api = server
+    await api.load(TAG)
+    for temperature in (0.0, 0.7):
+        await api.chat(TAG, "a prompt", Decoding(temperature=temperature, max_tokens=5), seed=3)
+    load, *calls = double.bodies
+    assert load["messages"] == []
+    launch = {"keep_alive": -1, "shift": False, "truncate": False, "think": False, "stream": False}
+    assert all(body | launch == body and body["options"] | OPTIONS == body["options"] for body in (load, *calls))
+    assert double.loads == [TAG]
+    (resident,) = await api.resident()
+    assert (resident.digest, resident.context_length) == (double.pulled[TAG], 64)
+
+
+async def test_a_call_says_how_to_decode(server: Server) -> None:
+    """Temperature, length and seed, beside the runner's options."""
+    double, api = server
+    await api.load(TAG)
+    reply = await api.chat(TAG, "one two three", DECODING, seed=7)
+    assert double.bodies[-1]["options"] == {**OPTIONS, "temperature": 0.25, "num_predict": 10, "seed": 7}
+    assert double.bodies[-1]["messages"] == [{"role": "user", "content": "one two three"}]
+    assert (reply.text, reply.finish_reason) == (double.answer("one two three"), "stop")
+    assert (reply.prompt_tokens, reply.completion_tokens) == (3, 5)
+    assert (reply.prompt_ms, reply.completion_ms) == (3.0, 2.5)
+
+
+async def test_an_answer_at_its_limit_and_an_empty_one_are_answers(server: Server) -> None:
+    """What to make of them is decided elsewhere."""
+    double, api = server
+    await api.load(TAG)
+    double.chat = [{"done_reason": "length"}, {"message": {"role": "assistant", "content": ""}}]
+    assert (await api.chat(TAG, "p", DECODING, 0)).finish_reason == "length"
+    empty = await api.chat(TAG, "p", DECODING, 0)
+    assert (empty.text, empty.finish_reason) == ("", "stop")
+
+
+async def test_a_server_that_counts_nothing_is_believed_to_have_counted_nothing(server: Server) -> None:
+    """Absent figures stay absent."""
+    double, api = server
+    await api.load(TAG)
+    double.chat = [
+        as_json({"message": {"content": "x"}, "done": True, "done_reason": "stop"}),
+    ]
+    reply = await api.chat(TAG, "p", DECODING, 0)
+    assert (reply.prompt_tokens, reply.completion_tokens, reply.prompt_ms) == (None, None, None)
+
+
+REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the context length"}')
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind"),
+    [
+        (REFUSED, FailureKind.CONTEXT_EXCEEDED),
+        ({"prompt_eval_count": 64}, FailureKind.CONTEXT_EXCEEDED),
+        (as_json({"error": "illegal base64 data"}, 400), FailureKind.BACKEND_ERROR),
+        (as_json({"error": "model 'x' not found"}, 404), FailureKind.BACKEND_ERROR),
+        (as_json({"error": "CUDA error: out of memory"}, 500), FailureKind.BACKEND_ERROR),
+        (as_json({"error": "server busy, please try again"}, 503), FailureKind.BACKEND_ERROR),
+        (Reply(status=302, headers={"Location": "http://203.0.113.1/"}), FailureKind.BACKEND_ERROR),
+        (Reply(body=b'{"message": {"content": "hal'), FailureKind.BACKEND_ERROR),
+        (Reply(body=b"[]"), FailureKind.BACKEND_ERROR),
+        ({"done": False}, FailureKind.BACKEND_ERROR),
+        ({"done_reason": ""}, FailureKind.BACKEND_ERROR),
+        ({"done_reason": "unload"}, FailureKind.BACKEND_ERROR),
+        (Reply(body=b'{"message":', missing=100, reset=True), FailureKind.CONNECTION),
+    ],
+    ids=[
+        "refused", "cut in silence", "another 400", "gone", "out of memory", "busy", "redirect", "half", "no object",
+        "not done", "broken off", "unloaded", "reset",
+    ],
+)  # fmt: skip
+async def test_what_is_no_answer_is_a_typed_failure(server: Server, instead: object, kind: FailureKind) -> None:
+    """A prompt that does not fit is the prompt's fault, everything else the server's."""
+    double, api = server
+    await api.load(TAG)
+    double.chat = [instead]  # type: ignore[list-item]
+    with pytest.raises(ChatFailed) as caught:
+        await api.chat(TAG, "p", DECODING, 0)
+    assert caught.value.kind is kind
+
+
+async def test_a_prompt_above_the_context_is_refused_whole(server: Server) -> None:
+    """In the words of the runner."""
+    api = server[1]
+    await api.load(TAG)
+    with pytest.raises(ChatFailed) as caught:
+        await api.chat(TAG, "word " * 65, DECODING, 0)
+    assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
+    assert "exceed_context_size" in caught.value.detail
+
+
+async def test_a_call_that_had_its_model_loaded_is_told_apart(server: Server) -> None:
+    """Its text may be right, but nobody verified who wrote it."""
+    with pytest.raises(Reloaded, match=r"loaded again.*4\.0 s"):
+        await server[1].chat(TAG, "p", DECODING, 0)
+
+
+async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a call, and for a look."""
+    double, first = server
+    monkeypatch.setattr(ollama, "ANSWER_S", 0.05)
+    monkeypatch.setattr(ollama, "LOOK_S", 0.05)
+    double.chat = [Reply(hang=True)]
+    await first.load(TAG)
+    async with Ollama(first.url, OPTIONS) as api:
+        with pytest.raises(ChatFailed) as caught:
+            await api.chat(TAG, "p", DECODING, 0)
+    assert caught.value.kind is FailureKind.TIMEOUT
+    async with chat_server(lambda _: Reply(hang=True)) as silent, Ollama(silent.url, OPTIONS) as api:
+        with pytest.raises(OllamaFailed, match="does not answer") as failed:
+            await api.resident()
+        assert not failed.value.away
+
+
+async def test_a_load_may_take_as_long_as_it_takes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that goes away would cancel it; who waits sets the limit."""
+    first = server[1]
+    seen: list[object] = []
+    request = first._client.request
+
+    async def noted(*arguments: object, **options: object) -> object:
+        seen.append(options["timeout"])
+        return await request(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(first._client, "request", noted)
+    await first.load(TAG)
+    await first.unload(TAG)
+    assert seen == [None, ollama.LOOK_S]
+
+
+async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
+    """And how to start it; a call's connection is lost."""
+    async with chat_server(lambda _: Reply()) as gone:
+        pass
+    async with Ollama(gone.url, OPTIONS) as api:
+        with pytest.raises(OllamaFailed, match=rf"no Ollama at {gone.url}.*ollama serve") as failed:
+            await api.version()
+        assert failed.value.away
+        with pytest.raises(ChatFailed) as caught:
+            await api.chat(TAG, "p", DECODING, 0)
+    assert caught.value.kind is FailureKind.CONNECTION
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"models": 3}', b'{"models": [{"size": 1}]}'])
+async def test_an_address_of_something_else_is_said(body: bytes) -> None:
+    """Whatever answers there."""
+    async with chat_server(lambda _: Reply(body=body)) as other, Ollama(f"{other.url}/", {}) as api:
+        with pytest.raises(OllamaFailed, match=f"{other.url}/api/ps is no answer of Ollama"):
+            await api.resident()
+
+
+async def test_an_unload_is_asked_for_without_a_message(server: Server) -> None:
+    """Of a model that is not loaded, too; of one that is not pulled, it is refused."""
+    double, api = server
+    await api.load(TAG)
+    await api.unload(TAG)
+    assert (double.bodies[-1]["messages"], double.bodies[-1]["keep_alive"]) == ([], 0)
+    assert await api.resident() == ()
+    await api.unload(TAG)
+    with pytest.raises(OllamaFailed, match="HTTP 404"):
+        await api.unload("nobody")
