@@ -100,6 +100,20 @@ class RunningStack(Service):
         secret = passwords.remembered(self.data_dir)
         return pg.Postgres(self.data_dir / "postgres", port=self._child("postgres")["port"], passwords=secret).url()
 
+    def addresses(self) -> dict[str, str]:
+        """All that a worker or a guard elsewhere is told: four addresses, and the key of the services."""
+        return {
+            "MATHRAG_DATABASE_URL": self.database_url(),
+            "MATHRAG_REDIS_URL": self.redis_url(),
+            "MATHRAG_GUARD_URL": self.service_url("guard"),
+            "MATHRAG_RETRIEVER_URL": self.service_url("retriever"),
+            "MATHRAG_SERVICE_KEY": passwords.remembered(self.data_dir).service,
+        }
+
+    def service_url(self, name: str) -> str:
+        """Where one of its services listens."""
+        return f"http://127.0.0.1:{self._child(name)['port']}"
+
     def _child(self, name: str) -> Document:
         found: Document = next(each for each in self.status()["stack"]["children"] if each["name"] == name)
         return found
@@ -125,9 +139,9 @@ def mathrag(*arguments: str, **environment: str) -> "subprocess.CompletedProcess
 
 
 @contextmanager
-def running_stack(data_dir: Path, **environment: str) -> Iterator[RunningStack]:
-    """A stack on a free port, stopped at the end."""
-    started = mathrag("up", "--detach", "--data-dir", str(data_dir), "--port", "0", **environment)
+def running_stack(data_dir: Path, *options: str, **environment: str) -> Iterator[RunningStack]:
+    """A stack on a free port, stopped at the end; `options` are those of `mathrag up`."""
+    started = mathrag("up", "--detach", "--data-dir", str(data_dir), "--port", "0", *options, **environment)
     assert started.returncode == 0, started.stderr
     stack = RunningStack(data_dir)
     try:

@@ -1,0 +1,123 @@
+"""More workers, here and on another host; and a second guard, which is refused."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from services.orchestrator.stack.ports import free_port
+from shared.storage.database import Database
+from tests.running import RunningStack, ended, running_stack
+
+JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
+"""Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
+JUDGES = text("""
+    SELECT DISTINCT a.worker FROM attempts a
+    JOIN steps t ON t.call_id = a.call_id JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
+    WHERE CAST(j.public_id AS text) = :job AND a.worker LIKE 'judge@%'""")
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack with three workers of the judge lane."""
+    folder = tmp_path_factory.mktemp("scaled")
+    with running_stack(folder / "data", "--scale", "judge=3") as running:
+        running.furnish(folder / "world", items=120)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack without a worker of the judge lane, on a device that is not called as the default."""
+    folder = tmp_path_factory.mktemp("apart")
+    with running_stack(folder / "data", "--scale", "judge=0", MATHRAG_DEVICE__ID="cpu:7") as running:
+        running.furnish(folder / "world", items=30)
+        yield running
+
+
+def test_three_judges_share_the_work_and_load_nothing_more(scaled: RunningStack) -> None:
+    """The device is asked for more at once; two loads it stays."""
+    job = scaled.submit("scaled", **JOB)
+    whole(scaled, job)
+    assert len(judges(scaled, job)) > 1
+    assert scaled.get(f"/v1/jobs/{job}/report")["model_loads"] == 2
+
+
+def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack, tmp_path: Path) -> None:
+    """Another data folder, so nothing but the database tells them of each other."""
+    before = state(scaled)
+    environment = {**scaled.addresses(), "MATHRAG_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "services.guard", "--port", str(free_port())]
+    second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert second.returncode != 0
+    said = second.stdout + second.stderr
+    assert "device 'cpu:0' has a guard already" in said
+    assert not [secret for secret in secrets(environment) if secret in said]
+    assert state(scaled) == before
+    whole(scaled, scaled.submit("after-a-second-guard", **JOB))
+
+
+def test_a_worker_on_another_host_needs_addresses_and_the_key(apart: RunningStack, tmp_path: Path) -> None:
+    """No file of ours, no setting that must be the same: neither models nor the device's name."""
+    job = apart.submit("elsewhere", **JOB)
+    with worker("judge", apart.addresses(), tmp_path) as process:
+        whole(apart, job)
+        assert len(judges(apart, job)) == 1
+        assert apart.get("/readyz")["ready"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert not list(tmp_path.iterdir()), "it keeps nothing on disk"
+
+
+def whole(stack: RunningStack, job: str) -> None:
+    """Wait for a job's end: nothing is lost, doubled or against the rules."""
+    document = stack.wait(job, ended)
+    counts = document["request_counts"]
+    assert document["state"] == "completed", document
+    assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
+    assert stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
+
+
+def judges(stack: RunningStack, job: str) -> set[str]:
+    """The workers of the judge lane that answered for a job."""
+
+    async def found() -> set[str]:
+        database = Database(stack.database_url(), pinned=False)
+        async with database.transaction() as connection:
+            rows = set((await connection.scalars(JUDGES, {"job": job})).all())
+        await database.close()
+        return rows
+
+    return asyncio.run(found())
+
+
+def state(stack: RunningStack) -> object:
+    """What the guard says that it does."""
+    headers = {"authorization": f"Bearer {stack.addresses()['MATHRAG_SERVICE_KEY']}"}
+    return httpx2.get(f"{stack.service_url('guard')}/state", headers=headers, trust_env=False).json()
+
+
+def secrets(environment: dict[str, str]) -> list[str]:
+    """The passwords in the addresses, and the key."""
+    return [*re.findall(r":([^:/@]+)@", " ".join(environment.values())), environment["MATHRAG_SERVICE_KEY"]]
+
+
+@contextmanager
+def worker(service: str, addresses: dict[str, str], home: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A worker whose environment holds the addresses and nothing else, in an empty folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"services.{service}"], cwd=home, env={**addresses, "HOME": str(home)}
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
