@@ -12,7 +12,15 @@ from shared.telemetry import traces
 UNTOUCHED = (401, 403, 409)
 """The guard looked at the envelope alone: another service key, or another epoch."""
 
+
+class Owned(msgspec.Struct, frozen=True):
+    """Of a guard's state, what a worker asks for."""
+
+    device: str
+
+
 _LINE = msgspec.json.Decoder(Completion)
+_STATE = msgspec.json.Decoder(Owned)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -67,6 +75,20 @@ class GuardClient:
             raise Broken(repr(error)) from error
         if answered < len(calls):
             raise Broken(f"{len(calls) - answered} of {len(calls)} calls got no answer")
+
+    async def device(self) -> str:
+        """The name of its device, under which the lease is kept.
+
+        Raises:
+            NotGranted: it cannot be reached, or does not answer to our service key.
+        """
+        try:
+            response = await self._client.get("/state", timeout=10.0)
+        except httpx2.TransportError as error:
+            raise NotGranted(repr(error)) from error
+        if response.status_code != 200:
+            raise NotGranted(f"HTTP {response.status_code}: {response.text[:300]}")
+        return _STATE.decode(response.content).device
 
     async def close(self) -> None:
         """Close connections."""

@@ -1,5 +1,6 @@
 """A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker."""
 
+import logging
 import mmap
 import os
 import socket
@@ -12,7 +13,7 @@ from celery import Celery, signals
 from redis.asyncio import Redis
 
 from shared.contracts.calls import Lane
-from shared.lease.guard_client import GuardClient
+from shared.lease.guard_client import GuardClient, NotGranted
 from shared.lease.lease import RedisLease
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
@@ -23,6 +24,8 @@ from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import chunks, logs, references, traces
 from shared.telemetry.references import SpanRef
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,13 @@ class Child:
     ) -> None:
         self._lane = lane
         self._settings = settings
-        self._app = app
         self._executors = executors
         self._stopping = stopping
         self._loop = uvloop.new_event_loop()
+        self._redis = Redis.from_url(settings.redis_url)
+        self._ticker = Ticker(app, self._redis)
+        guard = GuardClient(settings.guard_url, settings.service_key)
+        self._tools = Tools(settings, Database(settings.database_url, pinned=True), guard)
         self._worker: Worker | None = None
 
     def drain(self, tick: SpanRef | None) -> None:
@@ -57,23 +63,25 @@ class Child:
             self._loop.run_until_complete(self._drain())
 
     async def _drain(self) -> None:
-        if self._worker is None:
-            self._worker = await self._make()
-        await self._worker.drain()
+        try:
+            worker = self._worker = self._worker or await self._make()
+        except NotGranted as refused:
+            _log.warning("no guard at %r yet, waiting for the next tick: %s", self._settings.guard_url, refused)
+            await self._ticker.begun(self._lane)
+        else:
+            await worker.drain()
 
     async def _make(self) -> Worker:
-        settings = self._settings
-        database = Database(settings.database_url, pinned=True)
-        redis = Redis.from_url(settings.redis_url)
-        tools = Tools(settings, database, GuardClient(settings.guard_url, settings.service_key))
+        """The worker of the guard's device: its name is asked for, so that no setting has to be the same."""
+        database = self._tools.database
         return Worker(
             self._lane,
             database,
-            chunks.traced(await self._executors(tools), database),
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
-            lease=RedisLease(redis, settings.device.id),
-            ticker=Ticker(self._app, redis),
-            limits=settings.workers,
+            lease=RedisLease(self._redis, await self._tools.guard.device()),
+            executors=chunks.traced(await self._executors(self._tools), database),
+            ticker=self._ticker,
+            limits=self._settings.workers,
             stopping=self._stopping,
         )
 
