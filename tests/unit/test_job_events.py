@@ -26,7 +26,7 @@ def picture(*states: str, done: int = 0, gate: Gate | None = None) -> Picture:
         id=uuid.UUID(int=7), name="first", state=states[-1], pipeline="dense", dataset="d", corpus=None, repeats=1,
         reuse="all", request_counts=counts(states[-1], 10, done, 0, 0, 0), params=Params(), rank=100, metadata={},
         version=len(states), created_at=NOW, running_at=None, ended_at=None, reached={}, eta_seconds=None,
-        requeued_from=None, reason=None, gate=gate, stages={"generate": StageCount(done=done, total=10)},
+        requeued_from=None, reason=None, chain=None, gate=gate, stages={"generate": StageCount(done=done, total=10)},
     )  # fmt: skip
     changes = [Change(version=n + 1, state=state, reason=None, at=NOW) for n, state in enumerate(states)]
     return Picture(row=7, job=job, changes=changes)

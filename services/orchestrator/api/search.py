@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 
+from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
 from shared.contracts.calls import MAX_QUESTION, Retrieved
@@ -41,7 +42,7 @@ class SearchRequest(BaseModel):
     corpus: Name
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
     """`hybrid`: both lists, fused by reciprocal rank as the pipelines do."""
-    k: Annotated[int, Field(ge=1, le=MOST)] = 10
+    k: Annotated[int, Field(ge=1, le=MOST), WHOLE] = 10
 
 
 class SearchHit(documents.Shown, frozen=True, kw_only=True):

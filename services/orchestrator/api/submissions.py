@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from services.orchestrator.api.numbers import WHOLE
 from shared.contracts import canonical
 from shared.contracts.calls import Decoding
 from shared.contracts.samples import GateParams, Params
@@ -35,7 +36,7 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[
 Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
 """At most 16 pairs, keys of 64 and values of 512 characters."""
 Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
-Rank = Annotated[int, Field(ge=0, le=32767)]
+Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
 State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
 
 
@@ -48,7 +49,7 @@ class JobRequest(BaseModel):
     dataset: Stored
     pipeline: Stored
     corpus: Stored | None = None
-    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
+    repeats: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
     params: dict[str, Any] = {}
@@ -103,7 +104,7 @@ class JobFilters(BaseModel):
     pipeline: Named | None = None
     dataset: Named | None = None
     name: Named | None = None
-    limit: Annotated[int, Field(ge=1, le=pages.LARGEST)] = pages.DEFAULT
+    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
     cursor: str | None = None
 
     def filters(self) -> Filters:
