@@ -72,9 +72,9 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """One look: flip if a newer residency is wanted, close if a server has died."""
-        dead = [server for server in self._servers.values() if not server.alive]
+        dead = {self._resident_names[model]: server for model, server in self._servers.items() if not server.alive}
         if self._machine.state is FlipState.OPEN and dead:
-            _log.error("model servers died: %s", {server.pid: server.exit_status for server in dead})
+            _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
             self._reason = "server_exit"
             await self._flip(Event.SERVER_EXIT, self._current)
         async with self._database.transaction() as connection:
@@ -166,7 +166,7 @@ class Reconciler:
 
     async def _verify_free(self) -> Event:
         """Nothing that was started may still be alive, and what comes must fit the budget."""
-        alive = [server.pid for server in self._servers.values() if server.alive]
+        alive = [server.pid or self._resident_names[model] for model, server in self._servers.items() if server.alive]
         if alive:
             raise DriverError(f"model servers {alive} are still alive after their stop")
         self._servers.clear()

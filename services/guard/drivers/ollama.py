@@ -177,6 +177,7 @@ class OllamaServer:
         self._api = api
         self._wanted = wanted
         self._bytes = sum(each.size for each in found if each.digest == wanted.digest)
+        self._stopped = False
         self._lost = asyncio.Event()
         self._doubt = asyncio.Event()
         """Set to look at once."""
@@ -205,6 +206,8 @@ class OllamaServer:
 
     async def stop(self) -> None:
         """Unload it and wait until it is gone; while it is not, `alive` stays true, and another stop tries again."""
+        if self._stopped:
+            return
         self._watch.cancel()
         await asyncio.wait([self._watch])
         try:
@@ -214,6 +217,7 @@ class OllamaServer:
             _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
             gone = failed.away
         if gone or not self.alive:
+            self._stopped = True
             self._lost.set()
             _held[self._api.url].pop(self._wanted.tag, None)
             await self._api.close()

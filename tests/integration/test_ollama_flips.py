@@ -1,0 +1,233 @@
+"""Flips between models of one Ollama by the real reconciler, on real rows; the server is a double of its protocol."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from services.guard.drivers import ollama
+from services.guard.drivers.ollama import OllamaDriver, tags
+from services.guard.guard import Guard, StaleEpoch
+from services.guard.reconciler import Reconciler
+from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.guard import Completion, End, ModelCall, RunRequest
+from shared.lease import residencies
+from shared.lease.flip import FlipState
+from shared.lease.lease import Phase
+from shared.runtime import models
+from shared.settings import Device, Model
+from shared.storage.database import Database
+from tests.doubles.chat_server import ChatServer, Reply
+from tests.doubles.ollama_server import Ollama, ollama_server
+from tests.doubles.puppets import StepClock
+from tests.integration.scene import rows
+
+pytestmark = pytest.mark.anyio
+
+JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
+RESET = Reply(missing=1, reset=True)
+
+
+class Rig:
+    """A guard with a judge and a generator on one server."""
+
+    def __init__(self, database: Database, double: Ollama, http: ChatServer) -> None:
+        self.database, self.double, self.http = database, double, http
+        self.device = Device(id="gpu:0", budget_mib=800)
+        self.configured = {
+            tag: Model(driver="ollama", url=http.url, context=64, parallel=4, footprint_mib=400)
+            for tag in (JUDGE, GENERATOR)
+        }
+        self.ids: dict[str, int] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """A guard that knows nothing of the one before."""
+        ours = tags(self.configured)
+        drivers = {name: OllamaDriver(name, model, self.device, ours) for name, model in self.configured.items()}
+        self.drivers = drivers
+        self.guard = Guard(self.device.id, StepClock())  # type: ignore[arg-type]
+        self.reconciler = Reconciler(self.database, self.guard, self.device, self.configured, drivers, self._announce)
+
+    async def _announce(self, epoch: int, phase: Phase, model_ids: tuple[int, ...]) -> None:
+        pass
+
+    async def register(self) -> "Rig":
+        """Rows for the models as they are now."""
+        async with self.database.transaction() as connection:
+            for name, driver in self.drivers.items():
+                self.ids[name] = await models.register(connection, await driver.identify())
+        return self
+
+    async def flip(self, *names: str) -> int:
+        """Want and carry out."""
+        async with self.database.transaction() as connection:
+            newest = await residencies.newest(connection, self.device.id)
+            wanted = [self.ids[name] for name in names]
+            epoch = await residencies.want(connection, self.device.id, newest.epoch if newest else 0, wanted, "test")
+        assert epoch is not None
+        await self.reconciler.reconcile()
+        return epoch
+
+    async def ask(self, epoch: int, *names: str) -> list[Completion]:
+        """One call of each of these models."""
+        calls = tuple(
+            ModelCall(id=n, model_id=self.ids[name], prompt=f"prompt {n}", decoding=Decoding(), seed=0)
+            for n, name in enumerate(names)
+        )
+        found = [each async for each in self.guard.run(RunRequest(epoch=epoch, calls=calls))]
+        return sorted((each for some in found for each in some), key=lambda each: each.id)
+
+    async def states(self) -> list[tuple[object, ...]]:
+        """(state, reason) of every residency."""
+        return await rows(self.database, "SELECT state, COALESCE(reason, '') FROM residencies ORDER BY epoch")
+
+    def resident(self) -> list[str]:
+        """What the server holds."""
+        return sorted(runner.name for runner in self.double.runners.values())
+
+    async def noticed(self) -> None:
+        """Return when the guard has noticed that a server is lost; the limit is a safety net."""
+        with anyio.fail_after(60):
+            while self.reconciler.state is FlipState.OPEN:
+                await self.reconciler.reconcile()
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """Two models registered, nothing resident; drivers look all the time."""
+    monkeypatch.setattr(ollama, "POLL_S", 0)
+    monkeypatch.setattr(ollama, "FREE_S", 0.2)
+    monkeypatch.setattr(ollama, "PROBE_S", 0.01)
+    async with ollama_server(JUDGE, GENERATOR) as (double, http):
+        made = await Rig(database, double, http).register()
+        yield made
+        double.keeps = False
+        await made.reconciler.close()
+
+
+async def test_flips_there_and_back_load_one_model_at_a_time(rig: Rig) -> None:
+    """As many loads as residencies, however many calls; each entry of a row is one load of the server."""
+    for name in (JUDGE, GENERATOR, JUDGE):
+        epoch = await rig.flip(name)
+        assert rig.resident() == [name]
+        done = await rig.ask(epoch, *[name] * 6)
+        assert {each.end for each in done} == {End.ANSWERED}
+        assert done[0].text == rig.double.answer("prompt 0")
+        assert (done[0].prompt_tokens, done[0].prompt_ms) == (2, 3.0)
+    assert rig.double.loads == [JUDGE, GENERATOR, JUDGE]
+    entries = await rows(rig.database, "SELECT servers, measured FROM residencies ORDER BY epoch")
+    assert [[entry["name"] for entry in servers] for servers, _ in entries] == [[JUDGE], [GENERATOR], [JUDGE]]  # type: ignore[attr-defined]
+    assert [measured for _, measured in entries] == [
+        {"memory_mib": {str(rig.ids[name]): 400.0}} for name in (JUDGE, GENERATOR, JUDGE)
+    ]
+
+
+async def test_both_are_resident_together_where_the_server_holds_them(rig: Rig) -> None:
+    """No flip between their calls."""
+    epoch = await rig.flip(JUDGE, GENERATOR)
+    done = await rig.ask(epoch, JUDGE, GENERATOR, JUDGE)
+    assert {each.end for each in done} == {End.ANSWERED}
+    assert rig.resident() == sorted([JUDGE, GENERATOR])
+    assert rig.double.loads == [JUDGE, GENERATOR]
+
+
+async def test_a_server_that_holds_one_only_is_found_out(rig: Rig) -> None:
+    """The first is gone when the second has come: half a residency is none, and nothing is left."""
+    rig.double.most = 1
+    await rig.flip(JUDGE, GENERATOR)
+    await rig.noticed()
+    ((state, _),) = await rig.states()
+    assert state in ("quarantined", "closed")
+    with pytest.raises(StaleEpoch):
+        await rig.ask(1, JUDGE)
+    assert rig.resident() == []
+
+
+async def test_a_model_that_is_not_unloaded_is_not_loaded_over(rig: Rig) -> None:
+    """The device is quarantined by name; the next wish tries again."""
+    await rig.flip(JUDGE)
+    rig.double.keeps = True
+    await rig.flip(GENERATOR)
+    assert (await rig.states())[-1][0] == "quarantined"
+    assert f"['{JUDGE}'] are still alive" in str((await rig.states())[-1][1])
+    assert rig.double.loads == [JUDGE]
+    rig.double.keeps = False
+    await rig.flip(GENERATOR)
+    assert (await rig.states())[-1] == ("open", "")
+    assert rig.resident() == [GENERATOR]
+
+
+async def test_a_tag_that_was_pulled_again_is_quarantined(rig: Rig) -> None:
+    """Jobs pinned the old manifest; replies of the new one would be filed under it."""
+    rig.double.pull(JUDGE, "v2")
+    await rig.flip(JUDGE)
+    ((state, reason),) = await rig.states()
+    assert state == "quarantined"
+    assert f"'{JUDGE}' is not the one jobs were submitted with" in str(reason)
+    assert rig.resident() == []
+
+
+async def test_a_stranger_ends_the_residency_and_keeps_the_next_from_opening(rig: Rig) -> None:
+    """By name and with the command; once the stranger has left, work goes on."""
+    await rig.flip(JUDGE)
+    rig.double.pull("llama3:8b")
+    rig.double.load("llama3:8b")
+    await rig.noticed()
+    assert await rig.states() == [("closed", "server_exit")]
+    await rig.flip(JUDGE)
+    assert "ollama stop llama3:8b" in str((await rig.states())[-1][1])
+    rig.double.runners.clear()
+    epoch = await rig.flip(JUDGE)
+    assert [each.end for each in await rig.ask(epoch, JUDGE)] == [End.ANSWERED]
+
+
+async def test_a_call_that_would_hide_a_reload_has_failed_and_ends_the_residency(rig: Rig) -> None:
+    """Loads are counted from residencies: none may happen inside one."""
+    ollama.PROBE_S = 3600
+    epoch = await rig.flip(JUDGE)
+    rig.double.runners.clear()
+    (done,) = await rig.ask(epoch, JUDGE)
+    assert (done.end, done.failure) == (End.ANSWERED, FailureKind.BACKEND_ERROR)
+    await rig.noticed()
+    assert await rig.states() == [("closed", "server_exit")]
+    assert rig.resident() == []
+
+
+async def test_the_calls_of_a_server_that_went_away_have_lapsed(rig: Rig) -> None:
+    """As those of a child that was killed; when it is back, the model is loaded again."""
+    epoch = await rig.flip(JUDGE)
+    respond = rig.http.respond
+    rig.http.respond = lambda _: RESET
+    (done,) = await rig.ask(epoch, JUDGE)
+    assert done.end is End.LAPSED
+    await rig.noticed()
+    rig.double.runners.clear()
+    rig.http.respond = respond
+    again = await rig.flip(JUDGE)
+    assert [each.end for each in await rig.ask(again, JUDGE)] == [End.ANSWERED]
+    assert await rig.states() == [("closed", "server_exit"), ("open", "")]
+
+
+async def test_what_a_killed_guard_left_is_unloaded_by_the_next(rig: Rig) -> None:
+    """Its children die with it, its models on a server do not."""
+    await rig.flip(JUDGE)
+    killed = rig.reconciler
+    ollama._held[rig.http.url].clear()
+    rig.restart()
+    await rig.reconciler.take_over()
+    await rig.flip(GENERATOR)
+    assert rig.resident() == [GENERATOR]
+    assert [state for state, _ in await rig.states()] == ["closed", "open"]
+    for server in killed._servers.values():  # what a dead process would not do
+        await server.stop()
+
+
+async def test_a_guard_that_stops_leaves_nothing_on_the_server(rig: Rig) -> None:
+    """The server is free for others."""
+    await rig.flip(JUDGE)
+    await rig.reconciler.close()
+    assert rig.resident() == []
+    assert await rig.states() == [("closed", "guard_stopped")]

@@ -1,0 +1,439 @@
+"""The driver of Ollama against a double of the protocol: what it verifies, when it notices, and what it leaves behind.
+
+This proves the protocol and the guard's half of it; what a real server does with a real GPU is not here.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+
+import anyio
+import pytest
+
+from services.guard import gpu_memory
+from services.guard.drivers import ollama
+from services.guard.drivers.ollama import OllamaDriver, OllamaServer
+from services.guard.drivers.ports import DriverError
+from shared.contracts.calls import Decoding, FailureKind
+from shared.models.chat import ChatFailed
+from shared.models.ollama import DEFAULT_URL
+from shared.settings import Device, Model
+from tests.doubles.chat_server import ChatServer, Reply
+from tests.doubles.ollama_server import MIB, Ollama, ollama_server
+
+pytestmark = pytest.mark.anyio
+
+JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
+GPU = Device(id="gpu:0")
+DECODING = Decoding(max_tokens=10)
+RESET = Reply(missing=1, reset=True)
+
+
+class Rig:
+    """A double with two pulled models, and drivers of them."""
+
+    def __init__(self, double: Ollama, http: ChatServer) -> None:
+        self.double = double
+        self.http = http
+        self.up: list[OllamaServer] = []
+
+    def driver(self, tag: str = JUDGE, device: Device = GPU, **options: object) -> OllamaDriver:
+        """Of one model."""
+        given = {"context": 64, "parallel": 2, "url": self.http.url, **options}
+        model = Model(driver="ollama", tag=tag, **given)  # type: ignore[arg-type]
+        ours = frozenset({JUDGE, GENERATOR})
+        return OllamaDriver(tag.partition(":")[0], model, device, ours)
+
+    async def start(self, tag: str = JUDGE, device: Device = GPU, **options: object) -> OllamaServer:
+        """A server that came up."""
+        with anyio.fail_after(60):
+            self.up.append(await self.driver(tag, device, **options).start())
+        return self.up[-1]
+
+    async def lost(self, server: OllamaServer) -> None:
+        """Return when the driver has noticed; the limit is a safety net."""
+        with anyio.fail_after(60):
+            await server.exited()
+        assert not server.alive
+
+
+@pytest.fixture
+async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+    """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
+    monkeypatch.setattr(ollama, "POLL_S", 0)
+    monkeypatch.setattr(ollama, "FREE_S", 0.2)
+    monkeypatch.setattr(ollama, "PROBE_S", 3600)
+    async with ollama_server(JUDGE, GENERATOR) as (double, http):
+        made = Rig(double, http)
+        yield made
+        double.keeps = False
+        for server in made.up:
+            await server.stop()
+        assert not ollama._held[http.url]
+
+
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> None:
+    """The driver looks all the time."""
+    monkeypatch.setattr(ollama, "PROBE_S", 0.01)
+
+
+async def test_a_model_is_its_manifest_its_server_and_its_options(rig: Rig) -> None:
+    """What changes replies changes the hash; the footprint and the address do not."""
+    identity = await rig.driver(footprint_mib=96).identify()
+    assert (identity.backend, identity.version, identity.digest) == ("ollama", "0.40.2", rig.double.pulled[JUDGE])
+    assert identity.options == {
+        "num_ctx": 64, "num_batch": 64, "truncate": False, "shift": False, "think": False, "quantisation": "Q4_K_M",
+        "parallel": 2,
+    }  # fmt: skip
+    assert (identity.device, identity.needs_lease, identity.footprint_mib) == ("gpu:0", True, 96)
+    assert identity.hash == (await rig.driver(url=f"{rig.http.url}/").identify()).hash
+    assert identity.hash != (await rig.driver(context=128).identify()).hash
+    assert identity.hash != (await rig.driver(device=Device(id="cpu:0")).identify()).hash
+    rig.double.version = "0.40.3"
+    assert identity.hash != (await rig.driver().identify()).hash
+
+
+async def test_a_tag_that_was_pulled_again_is_another_model(rig: Rig) -> None:
+    """Jobs that pinned the old one are not answered by the new one."""
+    before = await rig.driver().identify()
+    rig.double.pull(JUDGE, "v2")
+    assert (await rig.driver().identify()).hash != before.hash
+
+
+async def test_a_model_that_is_not_pulled_is_an_error_with_its_command(rig: Rig) -> None:
+    """It names the model, the server and what to do."""
+    with pytest.raises(DriverError, match=rf"model 'other': {rig.http.url} has no model .*: ollama pull other:1b"):
+        await rig.driver("other:1b").identify()
+
+
+def test_name_and_address_have_defaults() -> None:
+    """The name under `models` is the tag, and the server is on this machine."""
+    driver = OllamaDriver("qwen2.5", Model(driver="ollama"), GPU, frozenset())
+    assert driver._tag == "qwen2.5:latest"
+    assert driver._api().url == DEFAULT_URL
+
+
+def test_the_models_of_a_configuration_are_known_by_tag() -> None:
+    """Those of other drivers are no business of the server."""
+    configured = {"a": Model(driver="ollama"), "b": Model(driver="ollama", tag="x:1b"), "c": Model(driver="scripted")}
+    assert ollama.tags(configured) == {"a:latest", "x:1b"}
+
+
+async def test_a_server_is_up_once_its_model_was_seen(rig: Rig) -> None:
+    """One load; the calls after it, with whatever decoding, make no other."""
+    server = await rig.start()
+    for temperature in (0.0, 0.7):
+        reply = await server.complete("2 + 2 =", Decoding(temperature=temperature, max_tokens=20), seed=1)
+        assert (reply.text, reply.finish_reason) == (rig.double.answer("2 + 2 ="), "stop")
+    assert rig.double.loads == [JUDGE]
+    assert (server.alive, server.pid, server.exit_status, server.memory_mib()) == (True, None, None, 400.0)
+
+
+async def test_on_a_cpu_device_no_layer_goes_to_a_gpu(rig: Rig) -> None:
+    """And none is missed there."""
+    server = await rig.start(device=Device(id="cpu:0"))
+    (runner,) = rig.double.runners.values()
+    assert (runner.size_vram, server.memory_mib()) == (0, 400.0)
+    await server.complete("p", DECODING, seed=1)
+    assert rig.double.loads == [JUDGE]
+    assert all(body["options"]["num_gpu"] == 0 for body in rig.double.bodies)
+
+
+def spills(double: Ollama) -> None:
+    """A part of the model stays in main memory."""
+    double.spill = 100 * MIB
+
+
+def shrinks(double: Ollama) -> None:
+    """The model was trained for less."""
+    double.train_context = 32
+
+
+def strangers(double: Ollama) -> None:
+    """Somebody uses the server."""
+    double.pull("llama3:8b")
+    double.load("llama3:8b")
+
+
+def vanishes(double: Ollama) -> None:
+    """The tag was removed."""
+    del double.pulled[JUDGE]
+
+
+def hangs(double: Ollama) -> None:
+    """The load does not end."""
+    double.hangs_on_load = True
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (spills, r"100 of 400 MiB of judge:0\.5b are not on the GPU"),
+        (shrinks, r"context of 32, not 64; set `context`"),
+        (strangers, r"has loaded llama3:8b, not for this guard: ollama stop llama3:8b"),
+        (vanishes, r"ollama pull judge:0\.5b"),
+        (hangs, r"not loaded within 0\.5 s"),
+    ],
+)
+async def test_a_model_that_is_not_as_it_was_asked_for_does_not_come_up(
+    rig: Rig, spoil: Callable[[Ollama], None], said: str
+) -> None:
+    """The error names the model and the fix, and nothing of ours is left on the server."""
+    spoil(rig.double)
+    with anyio.fail_after(60), pytest.raises(DriverError, match=rf"model 'judge': .*{said}"):
+        await rig.driver(device=Device(id="gpu:0", load_timeout_s=0.5)).start()
+    rig.double._resident()
+    assert not [runner for runner in rig.double.runners.values() if runner.name == JUDGE]
+    assert not ollama._held[rig.http.url]
+
+
+async def test_a_load_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
+    """A guard that stops while it loads gives the server back."""
+    rig.double.hangs_on_load = True
+    loading = asyncio.create_task(rig.driver().start())
+    with anyio.fail_after(60):
+        while not rig.double.bodies:  # noqa: ASYNC110 - the double tells nobody
+            await asyncio.sleep(0)
+    loading.cancel()
+    await asyncio.wait([loading])
+    assert loading.cancelled()
+    assert rig.double.bodies[-1]["keep_alive"] == 0
+    assert not ollama._held[rig.http.url]
+
+
+async def test_what_a_killed_guard_left_is_unloaded_first(rig: Rig) -> None:
+    """Ours by its tag: also the very model that is wanted, as nobody knows how it was loaded."""
+    rig.double.load(GENERATOR)
+    rig.double.load(JUDGE)
+    rig.double.unlists_after = 2
+    await rig.start()
+    assert [runner.name for runner in rig.double.runners.values()] == [JUDGE]
+    assert rig.double.loads == [GENERATOR, JUDGE, JUDGE]
+
+
+async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
+    """An unload that is answered is not believed."""
+    rig.double.load(GENERATOR)
+    rig.double.keeps = True
+    with anyio.fail_after(60), pytest.raises(DriverError, match=r"does not unload generator:7b; restart it"):
+        await rig.driver().start()
+    assert rig.double.loads == [GENERATOR]
+
+
+async def test_a_load_waits_until_the_memory_is_free(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of loaded models is empty before the memory is."""
+    free = [100.0, 100.0, 5000.0]
+    loads_seen: list[int] = []
+
+    def measured(_: str) -> float:
+        loads_seen.append(len(rig.double.loads))
+        return free.pop(0)
+
+    monkeypatch.setattr(gpu_memory, "free_mib", measured)
+    await rig.start(footprint_mib=4000)
+    assert loads_seen == [0, 0, 0]
+
+
+async def test_memory_that_stays_taken_is_named_with_figures(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process holds it; nothing is loaded."""
+    monkeypatch.setattr(gpu_memory, "free_mib", lambda _: 100.0)
+    with anyio.fail_after(60), pytest.raises(DriverError, match="100 MiB free, 4000 MiB are needed"):
+        await rig.driver(footprint_mib=4000).start()
+    assert rig.double.loads == []
+
+
+def evicts(double: Ollama) -> None:
+    """Somebody said `ollama stop`, or the server ran out of memory."""
+    double.runners.clear()
+
+
+def moves(double: Ollama) -> None:
+    """The model is loaded anew, with less of it on the GPU."""
+    double.spill = 100 * MIB
+    double.load(JUDGE, {"num_ctx": 64, "num_batch": 64}, shift=False)
+
+
+def resizes(double: Ollama) -> None:
+    """Somebody asked it something with another context."""
+    double.load(JUDGE, {"num_ctx": 32})
+
+
+def replaces(double: Ollama) -> None:
+    """The tag was pulled again, and the new model loaded."""
+    double.pull(JUDGE, "v2")
+    double.load(JUDGE, {"num_ctx": 64})
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (evicts, "is not loaded any more"),
+        (strangers, "llama3:8b is loaded as well"),
+        (moves, "not on the GPU"),
+        (resizes, "context of 32"),
+        (replaces, "was pulled again"),
+    ],
+)
+async def test_a_residency_that_is_not_ours_any_more_is_noticed(
+    rig: Rig, looking: None, caplog: pytest.LogCaptureFixture, happens: Callable[[Ollama], None], said: str
+) -> None:
+    """Within one look, whoever did it."""
+    server = await rig.start()
+    happens(rig.double)
+    await rig.lost(server)
+    assert said in caplog.text
+
+
+async def test_a_call_that_had_its_model_loaded_ends_the_residency(rig: Rig) -> None:
+    """Evicted between two looks, it is loaded by the call: no answer of it counts."""
+    server = await rig.start()
+    rig.double.runners.clear()
+    with pytest.raises(ChatFailed) as caught:
+        await server.complete("p", DECODING, seed=1)
+    assert caught.value.kind is FailureKind.BACKEND_ERROR
+    assert not server.alive
+    await rig.lost(server)
+
+
+async def test_a_call_after_another_pull_is_not_answered_by_the_new_model(rig: Rig) -> None:
+    """The server loads it without a word."""
+    server = await rig.start()
+    rig.double.pull(JUDGE, "v2")
+    with pytest.raises(ChatFailed, match="loaded again"):
+        await server.complete("p", DECODING, seed=1)
+    assert not server.alive
+
+
+async def test_a_lost_connection_is_looked_into_at_once(rig: Rig) -> None:
+    """The guard asks whether the server survived, and has half a second for it."""
+    server = await rig.start()
+    rig.http.respond = lambda _: RESET
+    with pytest.raises(ChatFailed) as caught:
+        await server.complete("p", DECODING, seed=1)
+    assert caught.value.kind is FailureKind.CONNECTION
+    await rig.lost(server)
+
+
+async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:
+    """The model is still there: the call has failed, the residency goes on."""
+    server = await rig.start()
+    rig.double.chat = [Reply(body=b'{"mess', missing=10, reset=True)]
+    with pytest.raises(ChatFailed):
+        await server.complete("p", DECODING, seed=1)
+    looks = len(rig.http.seen)
+    with anyio.fail_after(60):
+        while len(rig.http.seen) == looks:  # noqa: ASYNC110 - the double tells nobody
+            await asyncio.sleep(0)
+    assert (await server.complete("p", DECODING, seed=1)).finish_reason == "stop"
+    assert server.alive
+
+
+async def test_a_server_that_does_not_answer_looks_is_given_some_time(
+    rig: Rig, looking: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A busy one is not taken for dead at the first look; a broken one is at the third."""
+    server = await rig.start()
+    answers = [Reply(status=500), Reply(status=500), None, Reply(status=500), Reply(status=500), Reply(status=500)]
+    respond = rig.http.respond
+    rig.http.respond = lambda seen: (answers.pop(0) if answers else None) or respond(seen)
+    await rig.lost(server)
+    assert answers == []
+    assert "HTTP 500" in caplog.text
+
+
+async def test_a_stop_unloads_and_waits_until_the_model_is_gone(rig: Rig) -> None:
+    """A second one is harmless."""
+    server = await rig.start()
+    rig.double.unlists_after = 3
+    with anyio.fail_after(60):
+        await server.stop()
+    assert (server.alive, rig.double.runners) == (False, {})
+    await rig.lost(server)
+    await server.stop()
+
+
+async def test_a_model_that_survives_its_unload_keeps_its_server_alive(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So the guard quarantines the device; the next stop tries again."""
+    server = await rig.start()
+    rig.double.keeps = True
+    with anyio.fail_after(60):
+        await server.stop()
+    assert server.alive
+    assert "still loaded" in caplog.text
+    rig.double.keeps = False
+    await server.stop()
+    assert not server.alive
+
+
+async def test_a_server_that_went_away_is_stopped_without_it(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """There is nobody to ask: said, not hidden."""
+    server = await rig.start()
+    rig.http.respond = lambda _: RESET
+    await server.stop()
+    assert not server.alive
+    assert "whether it is unloaded is not known" in caplog.text
+
+
+async def test_two_models_of_one_guard_may_be_resident_together(rig: Rig, looking: None) -> None:
+    """Each knows the other as ours; stopping one leaves the other."""
+    judge, generator = await rig.start(JUDGE), await rig.start(GENERATOR)
+    for server in (judge, generator):
+        await server.complete("p", DECODING, seed=1)
+    assert judge.alive
+    assert generator.alive
+    await judge.stop()
+    assert (await generator.complete("p", DECODING, seed=1)).finish_reason == "stop"
+    assert rig.double.loads == [JUDGE, GENERATOR]
+
+
+async def test_a_server_that_evicts_one_for_the_other_loses_the_first(rig: Rig, looking: None) -> None:
+    """Together they do not fit, or OLLAMA_MAX_LOADED_MODELS is 1."""
+    rig.double.most = 1
+    judge = await rig.start(JUDGE)
+    generator = await rig.start(GENERATOR)
+    await rig.lost(judge)
+    assert generator.alive
+
+
+class Nvml(SimpleNamespace):
+    """As much of nvidia-ml-py as is used; `error` is what it raises."""
+
+    class NVMLError(Exception):
+        """As the library's."""
+
+    def __init__(self, error: bool = False) -> None:
+        super().__init__(error=error, shut=0, nvmlInit=lambda: None)
+
+    def nvmlDeviceGetHandleByUUID(self, device: str) -> str:  # noqa: N802 - the library's name
+        """The device itself."""
+        if self.error:
+            raise self.NVMLError
+        return device
+
+    def nvmlDeviceGetMemoryInfo(self, _: str) -> SimpleNamespace:  # noqa: N802
+        """3 GiB free."""
+        return SimpleNamespace(free=3 << 30)
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        """Counted."""
+        self.shut += 1
+
+
+def test_free_memory_is_that_of_the_named_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In MiB; the library is closed again, also when it fails."""
+    for nvml, free in ((Nvml(), 3072.0), (Nvml(error=True), None)):
+        monkeypatch.setitem(sys.modules, "pynvml", nvml)
+        assert gpu_memory.free_mib("GPU-1") == free
+        assert nvml.shut == 1
+
+
+def test_free_memory_of_anything_else_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where the library is not installed."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    assert gpu_memory.free_mib("gpu:0") is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert gpu_memory.free_mib("GPU-1") is None
