@@ -94,6 +94,8 @@ CREATE TABLE records (
     UNIQUE (job_id, seq)
 );
 COMMENT ON TABLE records IS 'one link per ended sample, in sample order: hash over its provenance and the link before';
+CREATE INDEX queue_suspects ON queue (lane, model_id) WHERE lapses > 0;
+COMMENT ON INDEX queue_suspects IS 'every claim asks for suspects, which are few, among rows, which are many';
 ALTER TABLE attempts ADD COLUMN trace_id text;
 ALTER TABLE attempts ADD COLUMN prompt_ms real;
 ALTER TABLE attempts ADD COLUMN completion_ms real;
@@ -126,6 +128,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO mathrag_app;
 DOWN = """
 GRANT DELETE ON jobs, samples TO mathrag_app;
 DROP TABLE records, operations, devices, api_keys, idempotency;
+DROP INDEX queue_suspects;
 DROP TRIGGER note_event ON jobs;
 DROP TABLE job_events;
 DROP FUNCTION note_job_event();

@@ -68,15 +68,17 @@ class Scheduler:
             try:
                 woken = self._woken.is_set()
                 self._woken.clear()
+                began = time.monotonic()
                 live = await self._look()
+                # Counting a long queue costs: it may take a tenth of the time at most.
+                pause = max(LOOK_S, 10 * (time.monotonic() - began))
                 if woken or time.monotonic() - swept >= self._settings.sweep_s:
                     swept = time.monotonic()
                     await self.sweep()
             except Exception:  # noqa: BLE001 - the loop must outlive every outage
                 _log.exception("a look failed; trying again")
-                live = True
-                await asyncio.sleep(1)
-            await self._pause(LOOK_S if live else self._settings.sweep_s)
+                live, pause = True, 1.0
+            await self._pause(pause if live else self._settings.sweep_s)
 
     async def sweep(self) -> None:
         """Repair and tick every lane that has work."""
