@@ -34,6 +34,8 @@ from shared.storage.database import Database
 from shared.telemetry import traces
 
 LOOK_S = 0.1
+ABSENT_S = 5.0
+"""Between two tries to register what was not there."""
 MAX_BODY = 64 << 20
 """Bytes of a chunk of calls: prompts are as long as contexts, and these are small."""
 
@@ -55,6 +57,8 @@ class Service:
         """Ends the loops even where a library swallows their cancellation."""
         self.guard = Guard(settings.device.id, Clock())
         self.drivers = {name: driver(name, model, settings) for name, model in settings.models.items()}
+        self.absent: list[str] = []
+        """Models that could not be identified yet."""
         self.reconciler = Reconciler(
             self.database, self.guard, settings.device, settings.models, self.drivers, self.announce
         )
@@ -63,18 +67,34 @@ class Service:
         """Register the configured models, and no others; close what a dead guard left."""
         async with self.database.transaction() as connection:
             await models.retire(connection, self.settings.device.id)
-        for name, model in self.settings.models.items():
-            try:
-                identity = await self.drivers[name].identify()
-            except DriverError as error:
-                _log.warning("model not registered: %s", error)
-                continue
-            async with self.database.transaction() as connection:
-                model_id = await models.register(connection, identity)
-            if not identity.needs_lease:
-                server = await self.drivers[name].start()
-                self.guard.serve_remote(model_id, Resident(server, model.parallel, name=name, driver=model.driver))
+        for name in self.settings.models:
+            if error := await self._register(name):
+                _log.warning("model not registered until it is there: %s", error)
+                self.absent.append(name)
         await self.reconciler.take_over()
+
+    async def register_for_ever(self) -> None:
+        """A model that was not there may have come since: a pull, a file, a server that starts after us."""
+        while not self.stopping.is_set():
+            await self._pause(ABSENT_S)
+            try:
+                self.absent = [name for name in self.absent if await self._register(name)]
+            except Exception:  # noqa: BLE001 - as below
+                _log.exception("registering failed; trying again")
+
+    async def _register(self, name: str) -> DriverError | None:
+        """Why the model cannot be registered; None where it is."""
+        model = self.settings.models[name]
+        try:
+            identity = await self.drivers[name].identify()
+        except DriverError as error:
+            return error
+        async with self.database.transaction() as connection:
+            model_id = await models.register(connection, identity)
+        if not identity.needs_lease:
+            server = await self.drivers[name].start()
+            self.guard.serve_remote(model_id, Resident(server, model.parallel, name=name, driver=model.driver))
+        return None
 
     async def reconcile_for_ever(self) -> None:
         """Look for wanted residencies; a database that is away is waited for."""
@@ -146,7 +166,8 @@ def create_app(settings: Settings) -> FastAPI:
         with ownership.of_host(settings):
             async with ownership.of_database(settings) as lock:
                 await service.start()
-                loops = [asyncio.create_task(loop()) for loop in (service.reconcile_for_ever, service.renew_for_ever)]
+                endless = (service.reconcile_for_ever, service.renew_for_ever, service.register_for_ever)
+                loops = [asyncio.create_task(loop()) for loop in endless]
                 loops.append(asyncio.create_task(_end_without(lock)))
                 yield
                 await service.end(loops)

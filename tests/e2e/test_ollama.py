@@ -1,0 +1,111 @@
+"""A whole job on models of an Ollama server: the real stack, and for the server a double of its protocol.
+
+It proves that the service speaks the protocol from submit to audit; a real server is not here.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from shared.settings import Device, Model, Settings
+from tests.doubles.chat_server import ChatServer, chat_server
+from tests.doubles.ollama_server import Ollama
+from tests.running import RunningStack, ended, mathrag, running_stack
+
+JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
+JUDGED = {"params": {"gate": {"tau": 1.0}}}
+"""Whatever rho is, the judge rates every candidate."""
+
+
+@contextmanager
+def serving(double: Ollama) -> Iterator[ChatServer]:
+    """The double on a loop of its own: the stack is other processes, and the test waits for it."""
+    started: list[ChatServer] = []
+    up, done = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with chat_server(double.respond) as server:
+            started.append(server)
+            up.set()
+            await done.wait()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert up.wait(60)
+    try:
+        yield started[0]
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join(60)
+        loop.close()
+
+
+@pytest.fixture(scope="module")
+def double() -> Ollama:
+    """Both models are pulled."""
+    made = Ollama()
+    made.pull(JUDGE)
+    made.pull(GENERATOR)
+    return made
+
+
+@pytest.fixture(scope="module")
+def stack(double: Ollama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack whose device holds one of two models of an Ollama server."""
+    folder = tmp_path_factory.mktemp("ollama")
+    with serving(double) as server:
+        models = {
+            tag: Model(driver="ollama", url=server.url, parallel=4, footprint_mib=400) for tag in (JUDGE, GENERATOR)
+        }
+        roles = {"judge": JUDGE, "generate": GENERATOR}
+        settings = Settings(models=models, roles=roles, device=Device(budget_mib=500))  # type: ignore[arg-type]
+        (folder / "mathrag.yaml").write_text(settings.model_dump_json(include={"models", "roles", "device"}))
+        with running_stack(folder / "data", MATHRAG_CONFIG=str(folder / "mathrag.yaml")) as running:
+            running.furnish(folder / "world", items=10)
+            yield running
+        assert double.runners == {}  # a stack that stops leaves nothing on the server
+
+
+def test_the_papers_pipeline_takes_two_loads(stack: RunningStack, double: Ollama) -> None:
+    """Counted by the server itself, beside the report; the audit of the rows is clean."""
+    job = stack.submit("staged", **JUDGED)
+    assert stack.wait(job, ended)["state"] == "completed"
+    report = stack.get(f"/v1/jobs/{job}/report")
+    assert double.loads == [JUDGE, GENERATOR]
+    assert report["model_loads"] == 2
+    assert report["parse_failures"] == 0
+    audited = mathrag("audit", job, MATHRAG_URL=stack.url)
+    assert audited.returncode == 0, audited.stdout
+
+
+def test_a_sample_tells_which_manifest_answered(stack: RunningStack, double: Ollama) -> None:
+    """The digest that was pulled, for every call of either model."""
+    (job, *_) = stack.get("/v1/jobs?name=staged")["data"]
+    steps = stack.get(f"/v1/jobs/{job['id']}/samples/0")["steps"]
+    digests = {step["role"]: step["digest"] for step in steps}
+    assert (digests["judge"], digests["generate"]) == (double.pulled[JUDGE], double.pulled[GENERATOR])
+
+
+def test_five_jobs_at_once_are_drained_model_by_model(stack: RunningStack, double: Ollama) -> None:
+    """However the calls fall: every load of the server is a residency of a row, and none happens inside one."""
+    before = len(double.loads)
+    jobs = [stack.submit(f"many-{n}", repeats=2, params={"generate": {"temperature": 0.5 + n / 10}}) for n in range(5)]
+    assert {stack.wait(job, ended)["state"] for job in jobs} == {"completed"}
+    assert all(mathrag("audit", job, MATHRAG_URL=stack.url).returncode == 0 for job in jobs)
+    loads = double.loads[before:]
+    assert len(loads) <= 4
+    assert all(first != second for first, second in zip(double.loads, double.loads[1:], strict=False))
+
+
+def test_the_doctor_says_what_is_not_pulled(stack: RunningStack, double: Ollama) -> None:
+    """With the command."""
+    digest = double.pulled.pop(JUDGE)
+    config = stack.data_dir.parent / "mathrag.yaml"
+    found = mathrag("doctor", "--data-dir", str(stack.data_dir), MATHRAG_CONFIG=str(config))
+    double.pulled[JUDGE] = digest
+    assert f"ollama pull {JUDGE}" in found.stdout
+    assert found.returncode == 1

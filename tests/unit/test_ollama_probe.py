@@ -1,0 +1,56 @@
+"""What the doctor says of a model of an Ollama server, with the command that mends it; the server is a double."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from services.orchestrator.probes import models
+from services.orchestrator.probes.probe import Check, check
+from shared.settings import Model, Settings
+from tests.doubles.chat_server import Reply, chat_server
+from tests.doubles.ollama_server import ollama_server
+
+pytestmark = pytest.mark.anyio
+
+TAG = "judge:0.5b"
+
+
+async def looked(url: str, **options: str) -> Check:
+    """What the doctor says of the model, which is called as its tag where no tag is given."""
+    settings = Settings(models={TAG: Model(driver="ollama", url=url, **options)})  # type: ignore[arg-type]
+    held: Any = SimpleNamespace(settings=settings)
+    return await check(models.probes(settings)[0], held)
+
+
+async def test_a_pulled_model_is_well() -> None:
+    """With the server's version and the manifest."""
+    async with ollama_server(TAG) as (double, http):
+        found = await looked(http.url)
+    assert (found.ok, found.detail) == (True, f"Ollama 0.40.2; {TAG} {double.pulled[TAG][:12]}")
+
+
+async def test_a_model_that_is_not_pulled_ends_with_its_pull() -> None:
+    """By its tag, whatever its name."""
+    async with ollama_server(TAG) as (_, http):
+        found = await looked(http.url, tag="other:7b")
+    assert (found.ok, found.fix) == (False, "ollama pull other:7b")
+    assert "has no model 'other:7b'" in found.detail
+
+
+async def test_a_server_that_is_not_there_ends_with_its_start() -> None:
+    """By its address."""
+    async with chat_server(lambda _: Reply()) as gone:
+        pass
+    found = await looked(gone.url)
+    assert (found.ok, found.fix) == (False, "ollama serve")
+    assert gone.url in found.detail
+
+
+async def test_a_server_that_is_too_old_is_said() -> None:
+    """It would cut prompts in silence."""
+    async with ollama_server(TAG) as (double, http):
+        double.version = "0.11.10"
+        found = await looked(http.url)
+    assert not found.ok
+    assert "take 0.12.6 or newer" in found.detail
