@@ -369,6 +369,18 @@ async def test_a_model_that_survives_its_unload_keeps_its_server_alive(
     assert not server.alive
 
 
+async def test_a_model_that_was_removed_while_it_was_loaded_is_stopped_once_it_is_gone(rig: Rig) -> None:
+    """No unload can be asked for any more; whether it is gone can still be seen."""
+    server = await rig.start()
+    digest = rig.double.pulled.pop(JUDGE)
+    with anyio.fail_after(60):
+        await server.stop()
+    assert server.alive
+    del rig.double.runners[digest]
+    await server.stop()
+    assert not server.alive
+
+
 async def test_a_server_that_went_away_is_stopped_without_it(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     """There is nobody to ask: said, not hidden."""
     server = await rig.start()

@@ -210,19 +210,23 @@ class OllamaServer:
             return
         self._watch.cancel()
         await asyncio.wait([self._watch])
-        try:
-            await self._api.unload(self._wanted.tag)
-            gone = await _gone(self._api, {self._wanted.digest})
-        except OllamaFailed as failed:
-            _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
-            gone = failed.away
-        if gone or not self.alive:
+        if await self._unloaded() or not self.alive:
             self._stopped = True
             self._lost.set()
             _held[self._api.url].pop(self._wanted.tag, None)
             await self._api.close()
         else:
             _log.error("%s is still loaded; `ollama stop %s`, or restart Ollama", self._wanted.tag, self._wanted.tag)
+
+    async def _unloaded(self) -> bool:
+        """Whether it is gone, or its server is; of a tag that was removed nothing can be asked, only seen."""
+        try:
+            with suppress(OllamaFailed):
+                await self._api.unload(self._wanted.tag)
+            return await _gone(self._api, {self._wanted.digest})
+        except OllamaFailed as failed:
+            _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
+            return failed.away
 
     def memory_mib(self) -> float | None:
         """What the server says that it holds."""
