@@ -83,22 +83,27 @@ class RunningStack(Service):
 
     def kill(self, name: str) -> None:
         """SIGKILL one of the services with all its children, at once: a stage of small models lasts two seconds."""
+        service = psutil.Process(self.pid(name))
+        for process in (service, *service.children(recursive=True)):
+            process.kill()
+
+    def pid(self, name: str) -> int:
+        """The process id of one of the services, read from the file: asking the command line takes a second."""
         now = state.read(self.data_dir)
         assert now is not None
         pid = next(child.pid for child in now.children if child.name == name)
         assert pid is not None
-        for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True)):
-            process.kill()
+        return pid
 
     def redis_url(self) -> str:
         """Its Redis."""
         secret = passwords.remembered(self.data_dir)
-        return rd.Redis(self.data_dir / "redis", port=self._child("redis")["port"], passwords=secret).url()
+        return rd.Redis(self.data_dir / "redis", port=self.child("redis")["port"], passwords=secret).url()
 
     def database_url(self) -> str:
         """Its database, as the application's role."""
         secret = passwords.remembered(self.data_dir)
-        return pg.Postgres(self.data_dir / "postgres", port=self._child("postgres")["port"], passwords=secret).url()
+        return pg.Postgres(self.data_dir / "postgres", port=self.child("postgres")["port"], passwords=secret).url()
 
     def addresses(self) -> dict[str, str]:
         """All that a worker or a guard elsewhere is told: four addresses, and the key of the services."""
@@ -112,9 +117,10 @@ class RunningStack(Service):
 
     def service_url(self, name: str) -> str:
         """Where one of its services listens."""
-        return f"http://127.0.0.1:{self._child(name)['port']}"
+        return f"http://127.0.0.1:{self.child(name)['port']}"
 
-    def _child(self, name: str) -> Document:
+    def child(self, name: str) -> Document:
+        """One of its processes, as the status shows it."""
         found: Document = next(each for each in self.status()["stack"]["children"] if each["name"] == name)
         return found
 

@@ -1,0 +1,133 @@
+"""Another version, a migration there and back, a restored backup: the job in flight goes on, and nothing is lost."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from sqlalchemy import TextClause, text
+
+from shared.settings import REPOSITORY, Workers
+from shared.storage.database import Database
+from tests import servers
+from tests.running import DEADLINE_S, Document, RunningStack, ended, running_stack
+
+ITEMS = 300
+JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
+"""Whatever rho is, the judge rates every candidate; and every job and every repeat computes everything anew."""
+IN_FLIGHT = Workers().chunk * Workers().streams
+"""Most calls that one worker may have in flight."""
+TWICE = text("""
+    SELECT call_id FROM attempts WHERE accepted GROUP BY call_id HAVING count(*) > 1
+    UNION ALL SELECT call_id FROM steps WHERE created GROUP BY call_id HAVING count(*) > 1
+""")
+ROWS = text("""
+    SELECT count(*) FROM samples UNION ALL SELECT count(*) FROM calls UNION ALL SELECT count(*) FROM queue
+    UNION ALL SELECT count(*) FROM steps UNION ALL SELECT count(*) FROM attempts UNION ALL SELECT count(*) FROM outcomes
+""")
+
+
+def half_judged(document: Document) -> bool:
+    """In the middle of the judge's stage, or just beyond."""
+    return bool(document["state"] == "running" and document["stages"]["judge"]["done"] >= ITEMS)
+
+
+def interrupted(stack: RunningStack) -> str:
+    """A job in the middle of its first stage."""
+    job = stack.submit("interrupted", **JOB)
+    stack.wait(job, half_judged)
+    return job
+
+
+def whole(stack: RunningStack, job: str, database_url: str) -> None:
+    """Wait for a job's end: nothing is lost, doubled or against the rules, and little ran twice."""
+    document = stack.wait(job, ended)
+    counts = document["request_counts"]
+    assert document["state"] == "completed", document
+    assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
+    assert stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
+    assert stack.get(f"/v1/jobs/{job}/report")["calls_lapsed"] <= IN_FLIGHT
+    assert asyncio.run(fetched(database_url, TWICE)) == []
+
+
+async def fetched(database_url: str, query: TextClause) -> list[Any]:
+    """The first column of every row."""
+    database = Database(database_url, pinned=False)
+    async with database.transaction() as connection:
+        found = list((await connection.scalars(query)).all())
+    await database.close()
+    return found
+
+
+def alembic(environment: dict[str, str], *arguments: str) -> None:
+    """A migration, as the owner."""
+    command = [sys.executable, "-m", "alembic", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def restart(stack: RunningStack, name: str) -> None:
+    """Tell one service to stop, and wait for the one that the supervisor starts in its place."""
+    old = stack.pid(name)
+    psutil.Process(old).terminate()
+    deadline = time.monotonic() + DEADLINE_S
+    while (child := stack.child(name))["pid"] in (old, None) or child["phase"] != "ready":
+        assert time.monotonic() < deadline, f"{name} did not come back"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Servers that go on while the stack is stopped, as a migration needs them."""
+    folder = tmp_path_factory.mktemp("servers")
+    with servers.postgres(folder / "postgres") as database, servers.redis(folder / "redis") as redis:
+        yield {
+            "MATHRAG_DATABASE_URL": database.url(),
+            "MATHRAG_OWNER_URL": database.owner_url(),
+            "MATHRAG_REDIS_URL": redis.url(),
+        }
+
+
+def test_a_job_in_flight_survives_a_stop_of_everything(tmp_path: Path) -> None:
+    """`mathrag down` in the middle of a stage, `mathrag up`: what ran is given back, what was answered stays."""
+    with running_stack(tmp_path / "data") as stack:
+        stack.furnish(tmp_path / "world", items=ITEMS)
+        job = interrupted(stack)
+    with running_stack(tmp_path / "data") as stack:
+        assert not ended(stack.get(f"/v1/jobs/{job}"))
+        whole(stack, job, stack.database_url())
+        assert stack.get(f"/v1/jobs/{job}/report")["calls_lapsed"] == 0
+
+
+def test_a_job_in_flight_survives_a_migration_there_and_back(environment: dict[str, str], tmp_path: Path) -> None:
+    """The schema goes to the first version and back while everything is stopped; a job that had ended stays so, too."""
+    url = environment["MATHRAG_DATABASE_URL"]
+    with running_stack(tmp_path / "data", **environment) as stack:
+        stack.furnish(tmp_path / "world", items=ITEMS)
+        finished = stack.submit("finished", pipeline="hybrid")
+        stack.wait(finished, ended)
+        job = interrupted(stack)
+    before = asyncio.run(fetched(url, ROWS))
+    alembic(environment, "downgrade", "0001")
+    alembic(environment, "upgrade", "head")
+    assert asyncio.run(fetched(url, ROWS)) == before
+    with running_stack(tmp_path / "data", **environment) as stack:
+        assert not ended(stack.get(f"/v1/jobs/{job}"))
+        whole(stack, job, url)
+        assert stack.get(f"/v1/jobs/{finished}")["state"] == "completed"
+
+
+def test_every_service_may_be_restarted_while_a_job_runs(tmp_path: Path) -> None:
+    """One after the other, as an upgrade without a stop does."""
+    with running_stack(tmp_path / "data") as stack:
+        stack.furnish(tmp_path / "world", items=ITEMS)
+        job = interrupted(stack)
+        for name in ("retriever", "judge", "guard", "generator", "orchestrator"):
+            restart(stack, name)
+        whole(stack, job, stack.database_url())
