@@ -61,10 +61,11 @@ class Reconciler:
         return self._current
 
     async def take_over(self) -> None:
-        """Close what a dead guard left: its children died with it, its epoch must never be served again.
+        """Close what a dead guard left, free what did not die with it: its epoch must never be served again.
 
         Whoever restarts a guard has looked at why the device was quarantined: it is tried again.
         """
+        await asyncio.gather(*(driver.take_over() for driver in self._drivers.values()))
         async with self._database.transaction() as connection:
             for left in await residencies.unclosed(connection, self._device.id):
                 await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "guard_restart")

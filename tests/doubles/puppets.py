@@ -117,6 +117,9 @@ class PuppetDriver:
             footprint_mib=self.footprint_mib,
         )
 
+    async def take_over(self) -> None:
+        """Nothing is held."""
+
     async def start(self) -> PuppetServer:
         """A new puppet with a number for a process id."""
         if self.refuses is not None:

@@ -218,6 +218,7 @@ async def test_what_a_killed_guard_left_is_unloaded_by_the_next(rig: Rig) -> Non
     ollama._held[rig.http.url].clear()
     rig.restart()
     await rig.reconciler.take_over()
+    assert rig.double._resident() == []
     await rig.flip(GENERATOR)
     assert rig.resident() == [GENERATOR]
     assert [state for state, _ in await rig.states()] == ["closed", "open"]

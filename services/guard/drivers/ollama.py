@@ -98,6 +98,15 @@ class OllamaDriver:
             footprint_mib=self._model.footprint_mib,
         )
 
+    async def take_over(self) -> None:
+        """Have the model unloaded, if it is loaded: whether it goes is looked at before the next load."""
+        try:
+            async with self._api() as api:
+                if self._tag in [each.name for each in await api.resident()]:
+                    await api.unload(self._tag)
+        except OllamaFailed as failed:
+            _log.warning("model %r: whether something was left of it is not known: %s", self._name, failed)
+
     async def start(self) -> "OllamaServer":
         """Load it onto a server that holds nothing else, and see that it is there as it was asked for."""
         async with AsyncExitStack() as stack:

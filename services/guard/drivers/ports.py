@@ -57,6 +57,10 @@ class Driver(Protocol):
         """
         ...
 
+    async def take_over(self) -> None:
+        """Free what a guard that was killed left of it, where no kernel does that."""
+        ...
+
     async def start(self) -> Server:
         """Bring the model up.
 

@@ -49,6 +49,9 @@ class ProcessDriver:
             footprint_mib=self._model.footprint_mib,
         )
 
+    async def take_over(self) -> None:
+        """Nothing: the child has died with its guard."""
+
     async def start(self) -> "LlamaServer":
         """Start the child and wait until it says where it listens."""
         key = secrets.token_urlsafe(16)

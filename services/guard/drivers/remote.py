@@ -38,6 +38,9 @@ class RemoteDriver:
             device=self._device.id,
         )
 
+    async def take_over(self) -> None:
+        """Nothing is held."""
+
     async def start(self) -> "RemoteServer":
         """Nothing is started; the endpoint is used as it is."""
         return RemoteServer(OpenAICompatible(self._url, model=self._name, api_key=self._key))

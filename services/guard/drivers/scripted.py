@@ -35,6 +35,9 @@ class ScriptedDriver:
             footprint_mib=self._model.footprint_mib,
         )
 
+    async def take_over(self) -> None:
+        """Nothing is held."""
+
     async def start(self) -> "ScriptedServer":
         """Nothing to bring up."""
         return ScriptedServer()
