@@ -5,6 +5,7 @@ It proves that the service speaks the protocol from submit to audit; a real serv
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ import pytest
 from shared.settings import Device, Model, Settings
 from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.ollama_server import Ollama
-from tests.running import RunningStack, ended, mathrag, running_stack
+from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
 
 JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
 JUDGED = {"params": {"gate": {"tau": 1.0}}}
@@ -99,6 +100,28 @@ def test_five_jobs_at_once_are_drained_model_by_model(stack: RunningStack, doubl
     loads = double.loads[before:]
     assert len(loads) <= 4
     assert all(first != second for first, second in zip(double.loads, double.loads[1:], strict=False))
+
+
+def test_a_guard_that_is_killed_leaves_a_model_that_the_next_one_unloads(stack: RunningStack, double: Ollama) -> None:
+    """No kernel frees what is in another's process; the job after it has the server to itself all the same."""
+    assert double.runners
+    before = len(double.loads)
+    stack.kill("guard")
+    job = stack.submit("after-a-kill", params={"generate": {"temperature": 0.25}})
+    assert stack.wait(job, ended)["state"] == "completed"
+    assert mathrag("audit", job, MATHRAG_URL=stack.url).returncode == 0
+    assert double.loads[before:] == [GENERATOR]
+
+
+def test_a_drained_device_leaves_the_server_to_others(stack: RunningStack, double: Ollama) -> None:
+    """Nothing of ours is loaded until it is released."""
+    drained = mathrag("gpu", "drain", "cpu:0", "--json", MATHRAG_URL=stack.url)
+    assert drained.returncode == 0, drained.stderr
+    deadline = time.monotonic() + DEADLINE_S
+    while double.runners:
+        assert time.monotonic() < deadline, double.runners
+        time.sleep(0.1)
+    mathrag("gpu", "release", "cpu:0", MATHRAG_URL=stack.url)
 
 
 def test_the_doctor_says_what_is_not_pulled(stack: RunningStack, double: Ollama) -> None:
