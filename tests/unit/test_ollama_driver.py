@@ -402,6 +402,15 @@ async def test_two_models_of_one_guard_may_be_resident_together(rig: Rig, lookin
     assert rig.double.loads == [JUDGE, GENERATOR]
 
 
+async def test_one_tag_under_two_names_is_not_loaded_over_itself(rig: Rig) -> None:
+    """The server has one runner for both; the one that is up stays as it is."""
+    server = await rig.start()
+    with pytest.raises(DriverError, match=r"judge:0\.5b is loaded under another name"):
+        await rig.driver(context=32).start()
+    assert (await server.complete("p", DECODING, seed=1)).finish_reason == "stop"
+    assert rig.double.loads == [JUDGE]
+
+
 async def test_a_server_that_evicts_one_for_the_other_loses_the_first(rig: Rig, looking: None) -> None:
     """Together they do not fit, or OLLAMA_MAX_LOADED_MODELS is 1."""
     rig.double.most = 1

@@ -111,6 +111,8 @@ class OllamaDriver:
         """Load it onto a server that holds nothing else, and see that it is there as it was asked for."""
         async with AsyncExitStack() as stack:
             api = self._api()
+            if self._tag in _held[api.url]:
+                raise self._error(f"{self._tag} is loaded under another name already; use one name for both")
             stack.push_async_callback(self._give_up, api)
             try:
                 async with asyncio.timeout(self._device.load_timeout_s):
@@ -154,7 +156,7 @@ class OllamaDriver:
             return free is None or free >= needed
 
         if not await _until(fits):
-            free = gpu_memory.free_mib(device)
+            free = gpu_memory.free_mib(device) or 0
             raise DriverError(f"{device} has {free:.0f} MiB free, {needed} MiB are needed; see nvidia-smi")
 
     async def _give_up(self, api: Ollama) -> None:
