@@ -14,13 +14,18 @@ from shared.storage.database import Database
 # A sample is locked only if it is complete in a snapshot that is younger than the commit that caused the look, so the
 # last of several replies finds it, whatever the others saw. The position keeps a lock that had to be waited for from
 # deciding about a later wait of the same sample.
+# OFFSET 0 and ANY keep the planner on the samples' key: it would walk all that wait, for every one that is asked.
 READY = """
-    , ready AS MATERIALIZED (
-        SELECT s.id FROM waiting w JOIN samples s ON s.id = w.id AND s.position = w.position AND s.state = 1
+    , complete AS MATERIALIZED (
+        SELECT w.id, w.position FROM waiting w, LATERAL (
+            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = 1 OFFSET 0) s
         WHERE NOT EXISTS (
             SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
-            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted))
-        ORDER BY s.id FOR NO KEY UPDATE OF s)
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted))),
+    ready AS MATERIALIZED (
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = 1
+            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
+        ORDER BY s.id FOR NO KEY UPDATE)
     UPDATE samples s SET state = 0 FROM ready WHERE s.id = ready.id RETURNING s.id"""
 LOOK = text(f"""
     WITH waiting AS MATERIALIZED (
