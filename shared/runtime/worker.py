@@ -120,12 +120,12 @@ class Worker:
         return not running or (self._ready > 0 and (waited or len(running) < self._limits.streams))
 
     async def _advance(self) -> bool:
-        """Advance everything that is ready; wake the other lanes that got work."""
+        """Advance everything that is ready; wake the lanes that got work, of our own whoever has nothing to do."""
         any_advanced = False
         self._ready, self._advanced_at = 0, time.monotonic()
         while (advanced := await self._advancer.advance()).samples:
             any_advanced = True
-            for lane in advanced.lanes - {self._lane}:
+            for lane in advanced.lanes:
                 await self._ticker.tick(lane)
             if advanced.jobs:
                 await ending.finish(self._database)

@@ -348,3 +348,12 @@ async def test_an_executor_that_crashes_loses_no_call(database: Database) -> Non
     await let_pauses_pass(database)
     await generator(database, ScriptedExecutor()).drain()
     assert await sample_states(database) == [2, 2]
+
+
+async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -> None:
+    """One that found nothing at the beginning of a stage joins in its middle, not at the next sweep."""
+    await furnish(database, items=3)
+    await submit_job(database, "closed-book")
+    working_alone = worker(database, Lane.GENERATE, ScriptedExecutor())
+    await working_alone.drain()
+    assert working_alone._ticker.ticks == [Lane.GENERATE, Lane.GENERATE, Lane.JUDGE]  # type: ignore[attr-defined]
