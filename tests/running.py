@@ -68,6 +68,14 @@ class Service:
         found: Document = document
         return found
 
+    def assert_whole(self, job: str) -> None:
+        """Wait for a job's end: nothing is lost, nothing failed, and the audit finds nothing."""
+        document = self.wait(job, ended)
+        counts = document["request_counts"]
+        assert document["state"] == "completed", document
+        assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
+        assert self.get(f"/v1/jobs/{job}/audit")["violations"] == []
+
 
 class RunningStack(Service):
     """A stack that runs on a data directory."""
@@ -94,6 +102,15 @@ class RunningStack(Service):
         pid = next(child.pid for child in now.children if child.name == name)
         assert pid is not None
         return pid
+
+    def restart(self, name: str) -> None:
+        """Tell one service to stop, and wait for the one that the supervisor starts in its place."""
+        old = self.pid(name)
+        psutil.Process(old).terminate()
+        deadline = time.monotonic() + DEADLINE_S
+        while (child := self.child(name))["pid"] in (old, None) or child["phase"] != "ready":
+            assert time.monotonic() < deadline, f"{name} did not come back"
+            time.sleep(0.1)
 
     def redis_url(self) -> str:
         """Its Redis."""

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from services.orchestrator.stack.ports import free_port
 from shared.storage.database import Database
-from tests.running import RunningStack, ended, running_stack
+from tests.running import RunningStack, running_stack
 
 JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
@@ -46,7 +46,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 def test_three_judges_share_the_work_and_load_nothing_more(scaled: RunningStack) -> None:
     """The device is asked for more at once; two loads it stays."""
     job = scaled.submit("scaled", **JOB)
-    whole(scaled, job)
+    scaled.assert_whole(job)
     assert len(judges(scaled, job)) > 1
     assert scaled.get(f"/v1/jobs/{job}/report")["model_loads"] == 2
 
@@ -62,28 +62,19 @@ def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack
     assert "device 'cpu:0' has a guard already" in said
     assert not [secret for secret in secrets(environment) if secret in said]
     assert state(scaled) == before
-    whole(scaled, scaled.submit("after-a-second-guard", **JOB))
+    scaled.assert_whole(scaled.submit("after-a-second-guard", **JOB))
 
 
 def test_a_worker_on_another_host_needs_addresses_and_the_key(apart: RunningStack, tmp_path: Path) -> None:
     """No file of ours, no setting that must be the same: neither models nor the device's name."""
     job = apart.submit("elsewhere", **JOB)
     with worker("judge", apart.addresses(), tmp_path) as process:
-        whole(apart, job)
+        apart.assert_whole(job)
         assert len(judges(apart, job)) == 1
         assert apart.get("/readyz")["ready"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert not list(tmp_path.iterdir()), "it keeps nothing on disk"
-
-
-def whole(stack: RunningStack, job: str) -> None:
-    """Wait for a job's end: nothing is lost, doubled or against the rules."""
-    document = stack.wait(job, ended)
-    counts = document["request_counts"]
-    assert document["state"] == "completed", document
-    assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
-    assert stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
 
 
 def judges(stack: RunningStack, job: str) -> set[str]:

@@ -4,19 +4,17 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from sqlalchemy import TextClause, text
 
 from shared.settings import REPOSITORY, Workers
 from shared.storage.database import Database
 from tests import servers
-from tests.running import DEADLINE_S, Document, RunningStack, ended, running_stack
+from tests.running import Document, RunningStack, ended, running_stack
 
 ITEMS = 300
 JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
@@ -47,11 +45,7 @@ def interrupted(stack: RunningStack) -> str:
 
 def whole(stack: RunningStack, job: str, database_url: str) -> None:
     """Wait for a job's end: nothing is lost, doubled or against the rules, and little ran twice."""
-    document = stack.wait(job, ended)
-    counts = document["request_counts"]
-    assert document["state"] == "completed", document
-    assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
-    assert stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
+    stack.assert_whole(job)
     assert stack.get(f"/v1/jobs/{job}/report")["calls_lapsed"] <= IN_FLIGHT
     assert asyncio.run(fetched(database_url, TWICE)) == []
 
@@ -70,16 +64,6 @@ def alembic(environment: dict[str, str], *arguments: str) -> None:
     command = [sys.executable, "-m", "alembic", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def restart(stack: RunningStack, name: str) -> None:
-    """Tell one service to stop, and wait for the one that the supervisor starts in its place."""
-    old = stack.pid(name)
-    psutil.Process(old).terminate()
-    deadline = time.monotonic() + DEADLINE_S
-    while (child := stack.child(name))["pid"] in (old, None) or child["phase"] != "ready":
-        assert time.monotonic() < deadline, f"{name} did not come back"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -129,5 +113,5 @@ def test_every_service_may_be_restarted_while_a_job_runs(tmp_path: Path) -> None
         stack.furnish(tmp_path / "world", items=ITEMS)
         job = interrupted(stack)
         for name in ("retriever", "judge", "guard", "generator", "orchestrator"):
-            restart(stack, name)
+            stack.restart(name)
         whole(stack, job, stack.database_url())
