@@ -24,8 +24,8 @@ from shared.settings import Settings
 from shared.storage import devices
 from shared.storage.database import Database
 
-LOOK_S = 0.2
-"""Pause between two looks while a job is live."""
+LOOK_S = 0.05
+"""Pause between two looks while a job is live; longer where a look takes long."""
 
 WORK = text("""
     SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
