@@ -57,7 +57,7 @@ def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack
     environment = {**scaled.addresses(), "MATHRAG_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "services.guard", "--port", str(free_port())]
     second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    assert second.returncode != 0
+    assert second.returncode == 3
     said = second.stdout + second.stderr
     assert "device 'cpu:0' has a guard already" in said
     assert not [secret for secret in secrets(environment) if secret in said]
