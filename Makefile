@@ -39,7 +39,10 @@ test: $(STAMP) ## Unit and integration tests
 	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults"
 
 e2e: $(STAMP) ## Tests against the whole running stack
-	$(BIN)/python -m pytest tests/e2e -m "not faults"
+	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow"
+
+slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
+	$(BIN)/python -m pytest tests/e2e -m slow
 
 faults: $(STAMP) ## Tests that kill and freeze real processes
 	$(BIN)/python -m pytest tests -m faults

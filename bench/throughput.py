@@ -49,7 +49,8 @@ def rate(running: Stack, name: str) -> float:
         raise SystemExit(f"the job is {found['state']}: {found['reason']}")
     seconds = (datetime.fromisoformat(found["ended_at"]) - datetime.fromisoformat(found["created_at"])).total_seconds()
     calls = {role: stage["done"] for role, stage in found["stages"].items()}
-    print(f"  {calls} in {seconds:.1f} s")
+    loads = running.get(f"/v1/jobs/{found['id']}/report")["model_loads"]
+    print(f"  {calls} in {seconds:.1f} s, {loads} model loads")
     return float(sum(calls.values()) / seconds)
 
 

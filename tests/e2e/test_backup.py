@@ -13,6 +13,8 @@ import pytest
 from shared.settings import REPOSITORY, Workers
 from tests.running import Document, RunningStack, mathrag, running_stack
 
+pytestmark = pytest.mark.slow
+
 ITEMS = 300
 JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job and every repeat computes everything anew."""

@@ -28,8 +28,9 @@ def gate_job(stack: RunningStack) -> str:
 
 def test_the_papers_pipeline_takes_two_model_loads(stack: RunningStack, gate_job: str) -> None:
     """The judge once, the generator once, and as many server processes as loads."""
-    assert stack.get(f"/v1/jobs/{gate_job}/report")["model_loads"] == 2
-    servers = asyncio.run(_servers(stack))
+    report = stack.get(f"/v1/jobs/{gate_job}/report")
+    assert report["model_loads"] == 2
+    servers = asyncio.run(_servers(stack, [residency["epoch"] for residency in report["residencies"]]))
     assert len(servers) == len({server["pid"] for server in servers}) == 2
 
 
@@ -124,9 +125,10 @@ def _process(name: str) -> Model:
     return Model(driver="process", path=REPOSITORY / "models" / f"{name}-f16.gguf", footprint_mib=96)
 
 
-async def _servers(stack: RunningStack) -> list[Any]:
+async def _servers(stack: RunningStack, epochs: list[int]) -> list[Any]:
     database = Database(stack.database_url(), pinned=False)
+    statement = text("SELECT servers FROM residencies WHERE epoch = ANY(:epochs) ORDER BY epoch")
     async with database.transaction() as connection:
-        rows = (await connection.execute(text("SELECT servers FROM residencies ORDER BY epoch"))).scalars().all()
+        rows = (await connection.execute(statement, {"epochs": epochs})).scalars().all()
     await database.close()
     return [server for servers in rows for server in servers]

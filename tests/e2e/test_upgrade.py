@@ -16,6 +16,8 @@ from shared.storage.database import Database
 from tests import servers
 from tests.running import Document, RunningStack, ended, running_stack
 
+pytestmark = pytest.mark.slow
+
 ITEMS = 300
 JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job and every repeat computes everything anew."""

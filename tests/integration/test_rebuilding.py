@@ -12,7 +12,6 @@ POINTED = """
     FROM corpora d WHERE d.name = 'docs' AND corpora.name = 'mine'"""
 
 
-@pytest.mark.xfail(strict=True, reason="POST /v1/corpora asks the retriever only where no index was ever built")
 async def test_the_same_upload_again_has_the_files_of_its_indexes_looked_at(database: Database, redis_url: str) -> None:
     """The retriever verifies them, and builds what is missing or damaged, as the error message promises."""
     await furnish(database)

@@ -49,8 +49,7 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upl
     """
     async with upload.corpus() as reader, aclosing(batches(iter(reader))) as records:
         created = await corpora.create(held.database, name, records)
-    if not created.corpus.indexed:
-        await _index(held, created.corpus)
+    await _index(held, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
     stored = await corpora.get(held.database, name)
     answer = CorpusUpload(**msgspec.structs.asdict(stored), **left_out(reader))
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})

@@ -29,6 +29,16 @@ Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")
 _REPLIES = msgspec.json.Decoder(list[Retrieved])
 
 
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What the retriever says is wrong."""
+
+    detail: str
+    hint: str | None = None
+
+
+_PROBLEM = msgspec.json.Decoder(Said)
+
+
 class SearchRequest(BaseModel):
     """What is looked for, and where."""
 
@@ -118,9 +128,12 @@ async def _ask(held: Resources, request: SearchRequest, indexes: list[int]) -> l
     try:
         url = f"{held.settings.retriever_url}/search"
         reply = await held.http.post(url, json={"searches": searches}, timeout=PATIENCE_S)
+        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
+            said = _PROBLEM.decode(reply.content)
+            raise Unavailable(said.detail, hint=said.hint)
         reply.raise_for_status()
         return _REPLIES.decode(reply.content)
-    except (httpx2.HTTPError, msgspec.ValidationError) as error:
+    except (httpx2.HTTPError, msgspec.DecodeError) as error:
         hint = "see GET /readyz and the retriever's log"
         raise Unavailable(f"the retriever did not answer ({type(error).__name__})", hint=hint) from error
 
