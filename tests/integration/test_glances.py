@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.api.glances import COST, FRESH_S, Glances
+from services.orchestrator.api.glances import COST, FRESH_S, TRUSTED_S, Glances
 from shared.errors import NotFound
 from shared.runtime.cancel import cancel
 from shared.storage.database import Database
@@ -83,11 +83,35 @@ async def test_who_polls_soon_again_costs_no_count(
     assert counted.snapshots == 2
 
 
-async def test_a_change_of_state_shows_at_once(database: Database, job: str, clock: Clock, glances: Glances) -> None:
-    """The version is read every time."""
+async def test_a_change_of_state_shows_after_a_moment(
+    database: Database, job: str, clock: Clock, glances: Glances
+) -> None:
+    """The version is read ten times a second."""
     found = await glances.get(database, job)
     await cancel(database, found.id)
+    clock.now = TRUSTED_S
     assert (await glances.get(database, job)).state == "cancelling"
+
+
+async def test_who_changes_a_job_here_sees_it_at_once(
+    database: Database, job: str, clock: Clock, glances: Glances
+) -> None:
+    """What was trusted is forgotten."""
+    found = await glances.get(database, job)
+    await cancel(database, found.id)
+    glances.forget()
+    assert (await glances.get(database, job)).state == "cancelling"
+
+
+async def test_who_polls_at_once_again_asks_nobody(
+    database: Database, job: str, clock: Clock, glances: Glances
+) -> None:
+    """Two hundred polls a second cost ten looks."""
+    first = await glances.get(database, job)
+    await run_sql(database, "UPDATE jobs SET name = 'another', version = version + 1")
+    assert await glances.get(database, job) is first
+    clock.now = TRUSTED_S
+    assert (await glances.get(database, job)).name == "another"
 
 
 async def test_who_polls_at_the_same_time_shares_a_count(

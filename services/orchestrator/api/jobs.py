@@ -75,6 +75,7 @@ async def _submitted(held: Resources, submission: Submission, request: Keyed | N
 async def _answer(
     held: Resources, job: uuid.UUID, status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
+    held.glances.forget()
     found = await jobs.get(held.database, str(job))
     return tagged(view(found), version=found.version, status=status, headers=headers)
 
@@ -98,7 +99,7 @@ async def listed(
 async def get(job: str, held: Held, seen: Seen) -> Response:
     """By id, by name, or by the first characters of the id (four or more). 304 while nothing has changed.
 
-    States are those of now; progress may be half a second old, and some seconds for a very large job.
+    A state may be a tenth of a second old, progress half a second, and some seconds for a very large job.
     """
     found = await held.glances.get(held.database, job)
     return tagged(
