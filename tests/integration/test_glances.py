@@ -155,3 +155,14 @@ async def test_an_unknown_job_is_not_found(database: Database, glances: Glances)
     """As everywhere."""
     with pytest.raises(NotFound):
         await glances.get(database, "nobody")
+
+
+async def test_an_error_is_for_all_who_asked_and_is_not_kept(
+    database: Database, clock: Clock, glances: Glances
+) -> None:
+    """Who comes later asks again."""
+    both = await asyncio.gather(*(glances.get(database, "first") for _ in range(2)), return_exceptions=True)
+    assert [type(error) for error in both] == [NotFound, NotFound]
+    await furnish(database, items=1)
+    await submit_job(database, "closed-book", name="first")
+    assert (await glances.get(database, "first")).name == "first"

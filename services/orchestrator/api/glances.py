@@ -37,6 +37,7 @@ class Glances:
         self._kept: OrderedDict[int, Glance] = OrderedDict()
         self._trusted: dict[str, Glance] = {}
         """By reference, what was looked up so lately that it is not asked for again."""
+        self._looking: dict[str, asyncio.Task[Job]] = {}
         self._counting: dict[int, asyncio.Task[Job]] = {}
 
     async def get(self, database: Database, reference: str) -> Job:
@@ -48,15 +49,31 @@ class Glances:
         trusted = self._trusted.get(reference)
         if trusted is not None and self._clock() < trusted.until:
             return trusted.job
-        job = await self._current(database, reference)
-        if len(self._trusted) >= KEPT:
-            self._trusted.clear()
-        self._trusted[reference] = Glance(job, self._clock() + min(TRUSTED_S, self._fresh_s))
-        return job
+        looking = self._looking.get(reference)
+        if looking is None:
+            looking = self._looking[reference] = asyncio.create_task(self._looked(database, reference))
+            looking.add_done_callback(_noticed)
+        return await asyncio.shield(looking)
 
     def forget(self) -> None:
         """Somebody has changed a job here: whoever asks next looks."""
         self._trusted.clear()
+        self._looking.clear()
+
+    async def _looked(self, database: Database, reference: str) -> Job:
+        """Look, once for all who ask meanwhile."""
+        mine = asyncio.current_task()
+        try:
+            job = await self._current(database, reference)
+        finally:
+            still = self._looking.get(reference) is mine
+            if still:
+                del self._looking[reference]
+        if still:  # else something was changed meanwhile
+            if len(self._trusted) >= KEPT:
+                self._trusted.clear()
+            self._trusted[reference] = Glance(job, self._clock() + min(TRUSTED_S, self._fresh_s))
+        return job
 
     async def _current(self, database: Database, reference: str) -> Job:
         async with database.statement() as connection:
@@ -87,3 +104,9 @@ class Glances:
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return job
+
+
+def _noticed(task: "asyncio.Task[Job]") -> None:
+    """An error is for those who still wait; where nobody does, it is nobody's."""
+    if not task.cancelled():
+        task.exception()
