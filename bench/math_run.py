@@ -7,16 +7,11 @@ Starts a stack of its own, ingests `train.jsonl` and `test-dev.jsonl`, and reads
 
 import argparse
 import json
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
+from bench.running import Stack, stack
 
 ANCHOR = "Problem: What is 3 plus 3?\nSolution: The answer is 6."
 SLICE = 100
@@ -29,20 +24,20 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1000)
     options = parser.parse_args()
     lines = (options.data / "test-dev.jsonl").read_bytes().splitlines(keepends=True)[: options.items]
-    with stack() as url, httpx2.Client(base_url=url, timeout=600, trust_env=False) as api:
-        upload(api, "corpora", "math", (options.data / "train.jsonl").read_bytes())
-        upload(api, "datasets", "math-dev", b"".join(lines))
-        upload(api, "datasets", "math-dev-3-changed", b"".join(changed(lines)))
-        upload(api, "datasets", "math-slice", b"".join(lines[:SLICE]))
+    with stack() as running:
+        running.upload("corpora", "math", [(options.data / "train.jsonl").read_bytes()])
+        running.upload("datasets", "math-dev", lines)
+        running.upload("datasets", "math-dev-3-changed", changed(lines))
+        running.upload("datasets", "math-slice", lines[:SLICE])
         print(HEADER)
-        job(api, "the-main-job", "math-dev")
-        job(api, "the-same-job-again", "math-dev")
-        job(api, "three-items-changed", "math-dev-3-changed")
-        job(api, "one-anchor-changed", "math-dev", params={"anchors": {"negative": ANCHOR}})
+        job(running, "the-main-job", "math-dev")
+        job(running, "the-same-job-again", "math-dev")
+        job(running, "three-items-changed", "math-dev-3-changed")
+        job(running, "one-anchor-changed", "math-dev", params={"anchors": {"negative": ANCHOR}})
         shorter = {"max_tokens": 256}
-        job(api, f"{SLICE}-items-greedy-5-repeats", "math-slice", repeats=5, params={"generate": shorter})
+        job(running, f"{SLICE}-items-greedy-5-repeats", "math-slice", repeats=5, params={"generate": shorter})
         warm = {"generate": {**shorter, "temperature": 0.7}}
-        job(api, f"{SLICE}-items-temperature-0.7-5-repeats", "math-slice", repeats=5, params=warm)
+        job(running, f"{SLICE}-items-temperature-0.7-5-repeats", "math-slice", repeats=5, params=warm)
 
 
 COLUMNS = (
@@ -50,30 +45,6 @@ COLUMNS = (
     "seconds by stage", "accuracy (Wilson 95 %)", "extraction", "failures", "audit",
 )  # fmt: skip
 HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"))
-
-
-@contextmanager
-def stack() -> Iterator[str]:
-    """A fresh embedded stack; its URL."""
-    with tempfile.TemporaryDirectory() as folder:
-        mathrag("up", "--detach", "--data-dir", folder, "--port", "0")
-        try:
-            yield json.loads(mathrag("status", "--json", "--data-dir", folder))["stack"]["url"]
-        finally:
-            mathrag("down", "--data-dir", folder)
-
-
-def mathrag(*arguments: str) -> str:
-    """The command line's output."""
-    command = [sys.executable, "-m", "services.orchestrator.cli.main", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def upload(api: httpx2.Client, kind: str, name: str, body: bytes) -> None:
-    """Create a corpus or a dataset."""
-    began = time.monotonic()
-    api.post(f"/v1/{kind}", params={"name": name}, content=body).raise_for_status()
-    print(f"{kind} {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
 
 
 def changed(lines: list[bytes]) -> Iterator[bytes]:
@@ -85,15 +56,11 @@ def changed(lines: list[bytes]) -> Iterator[bytes]:
         yield json.dumps(item).encode() + b"\n"
 
 
-def job(api: httpx2.Client, name: str, dataset: str, **fields: Any) -> None:
+def job(running: Stack, name: str, dataset: str, **fields: Any) -> None:
     """Submit, wait, and print the report as a row."""
-    body = {"name": name, "dataset": dataset, "corpus": "math", "pipeline": "mathrag-gate", **fields}
-    job_id = api.post("/v1/jobs", json=body).raise_for_status().json()["id"]
-    while (state := api.get(f"/v1/jobs/{job_id}").json()["state"]) not in ("completed", "failed", "cancelled"):
-        time.sleep(0.5)
-    report = api.get(f"/v1/jobs/{job_id}/report").json()
-    audit = api.get(f"/v1/jobs/{job_id}/audit").json()
-    print(row(name, state, report, audit), flush=True)
+    ended = running.run(name=name, dataset=dataset, corpus="math", pipeline="mathrag-gate", **fields)
+    report, audit = (running.get(f"/v1/jobs/{ended['id']}/{part}") for part in ("report", "audit"))
+    print(row(name, ended["state"], report, audit), flush=True)
 
 
 def row(name: str, state: str, report: dict[str, Any], audit: dict[str, Any]) -> str:
