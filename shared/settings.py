@@ -68,7 +68,8 @@ class Device(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str = "cpu:0"
-    residency: Literal["staged", "together"] = "staged"
+    residency: Literal["staged", "together", "auto"] = "staged"
+    """`staged`: one model at a time; `together`: several, as far as they fit; `auto`: what the planner finds cheapest."""
     budget_mib: int = 160
     """Sum of declared footprints that may be resident; 160 refuses the two shipped models together."""
     load_timeout_s: float = 120.0

@@ -185,7 +185,7 @@ class Reconciler:
         for model_id, name in self._resident_names.items():
             began = self._guard.clock.now()
             with traces.span(f"load {name}", {"mathrag.model_id": model_id}):
-                server = await self._drivers[name].start()
+                server = await self._drivers[name].start(wanted.parallel(model_id))
             self._servers[model_id] = server
             seconds = (self._guard.clock.now() - began).total_seconds()
             async with self._database.transaction() as connection:
@@ -218,7 +218,8 @@ class Reconciler:
     def _resident(self, model_id: int, server: Server) -> Resident:
         name = self._resident_names[model_id]
         model = self._models[name]
-        return Resident(server, model.parallel, name=name, driver=model.driver)
+        slots = self._want().parallel(model_id) or model.parallel
+        return Resident(server, slots, name=name, driver=model.driver)
 
     async def _close_older(self, epoch: int) -> None:
         """A residency whose end the database could not be told must not stay open beside this one."""

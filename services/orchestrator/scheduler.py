@@ -173,7 +173,8 @@ class Scheduler:
             return
         device = self._settings.device.id
         async with self._database.transaction() as connection:
-            epoch = await residencies.want(connection, device, previous, target.models, target.cause)
+            plan = {**target.plan, "parallel": {str(model): slots for model, slots in target.parallel.items()}}
+            epoch = await residencies.want(connection, device, previous, target.models, target.cause, plan)
         if epoch is None:
             return
         _log.info("epoch %d: models %s wanted, %s", epoch, target.models, target.cause)

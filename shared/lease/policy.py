@@ -5,6 +5,7 @@ optimum, whatever the pipelines do.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -52,11 +53,25 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since it was closed, for a closed or quarantined one."""
 
 
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Models that the plan lets be resident at once, with the slots that there is room for."""
+
+    parallel: dict[int, int]
+    """By model; what is missing runs with the slots that are configured."""
+    models: tuple[int, ...]
+    predicted_mib: int
+    why: str
+
+
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The residency that is wanted next, and why."""
 
     models: tuple[int, ...]
     cause: str
+    parallel: dict[int, int] = {}
+    """Slots by model, where the plan gives fewer than are configured."""
+    plan: dict[str, Any] = {}
+    """What the decision was made of; stands on the residency's row."""
 
 
 def decide(

@@ -1,6 +1,6 @@
 """Residency rows: which models a device holds during which epoch. The orchestrator wants, the guard reconciles."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,12 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.telemetry.redaction import redacted
 
-COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at"
+COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at, plan"
 NEWEST = text(f"SELECT {COLUMNS} FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 1")  # noqa: S608
 # Compare-and-set: the device's previous epoch is unique, so of two decisions on the same picture one wins.
 WANT = text("""
-    INSERT INTO residencies (device, previous_epoch, models, cause, state)
-    VALUES (:device, :previous, :models, :cause, 'wanted')
+    INSERT INTO residencies (device, previous_epoch, models, cause, state, plan)
+    VALUES (:device, :previous, :models, :cause, 'wanted', CAST(:plan AS jsonb))
     ON CONFLICT (device, previous_epoch) DO NOTHING RETURNING epoch""")
 MOVE = text("""
     UPDATE residencies SET state = :state, reason = COALESCE(:reason, reason),
@@ -46,6 +46,13 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     wanted_at: datetime | None = None
     opened_at: datetime | None = None
     closed_at: datetime | None = None
+    plan: dict[str, Any] = {}
+    """`parallel` by model id where it is not the configured one; the rest explains the decision."""
+
+    def parallel(self, model_id: int) -> int | None:
+        """Slots that the plan gives this model; None: as many as are configured."""
+        given: dict[str, int] = self.plan.get("parallel", {})
+        return given.get(str(model_id))
 
 
 async def newest(connection: AsyncConnection, device: str) -> Residency | None:
@@ -66,10 +73,16 @@ async def forgive(connection: AsyncConnection, device: str) -> None:
 
 
 async def want(
-    connection: AsyncConnection, device: str, previous: int, models: Sequence[int], cause: str
+    connection: AsyncConnection,
+    device: str,
+    previous: int,
+    models: Sequence[int],
+    cause: str,
+    plan: Mapping[str, Any] | None = None,
 ) -> int | None:
     """The new epoch, or None if another decision came first."""
     values = {"device": device, "previous": previous, "models": sorted(models), "cause": cause}
+    values["plan"] = canonical.encode(plan or {}).decode()
     epoch: int | None = (await connection.execute(WANT, values)).scalar()
     return epoch
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
+from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
 from shared.runtime.models import ModelIdentity
 
@@ -120,7 +121,14 @@ class PuppetDriver:
     async def take_over(self) -> None:
         """Nothing is held."""
 
-    async def start(self) -> PuppetServer:
+    async def architecture(self) -> Architecture | None:
+        """Not told."""
+        return None
+
+    async def warm(self) -> None:
+        """Nothing to read ahead."""
+
+    async def start(self, parallel: int | None = None) -> PuppetServer:
         """A new puppet with a number for a process id."""
         if self.refuses is not None:
             raise DriverError(self.refuses)

@@ -15,6 +15,7 @@ import msgspec
 from services.guard import gpu_memory
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
+from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, full_tag
 from shared.runtime.models import ModelIdentity
@@ -107,7 +108,14 @@ class OllamaDriver:
         except OllamaFailed as failed:
             _log.warning("model %r: whether something was left of it is not known: %s", self._name, failed)
 
-    async def start(self) -> "OllamaServer":
+    async def architecture(self) -> Architecture | None:
+        """Not told."""
+        return None
+
+    async def warm(self) -> None:
+        """Nothing to read ahead."""
+
+    async def start(self, parallel: int | None = None) -> "OllamaServer":  # noqa: ARG002 - its slots are not ours
         """Load it onto a server that holds nothing else, and see that it is there as it was asked for."""
         async with AsyncExitStack() as stack:
             api = self._api()

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from shared.contracts.calls import Decoding
+from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.runtime.models import ModelIdentity
 
@@ -61,8 +62,16 @@ class Driver(Protocol):
         """Free what a guard that was killed left of it, where no kernel does that."""
         ...
 
-    async def start(self) -> Server:
-        """Bring the model up.
+    async def architecture(self) -> Architecture | None:
+        """What its footprint is estimated from; None where the backend tells nothing."""
+        ...
+
+    async def warm(self) -> None:
+        """Read what the next load will read, while another model is resident. Best effort; nothing by default."""
+        ...
+
+    async def start(self, parallel: int | None = None) -> Server:
+        """Bring the model up, with as many slots as are configured, or with the fewer that the plan has room for.
 
         Raises:
             DriverError: it did not come up, and why.

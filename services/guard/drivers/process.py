@@ -16,6 +16,7 @@ import psutil
 
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding
+from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
 from shared.orphans import die_with
@@ -52,12 +53,19 @@ class ProcessDriver:
     async def take_over(self) -> None:
         """Nothing: the child has died with its guard."""
 
-    async def start(self) -> "LlamaServer":
+    async def architecture(self) -> Architecture | None:
+        """Not told."""
+        return None
+
+    async def warm(self) -> None:
+        """Nothing to read ahead."""
+
+    async def start(self, parallel: int | None = None) -> "LlamaServer":
         """Start the child and wait until it says where it listens."""
         key = secrets.token_urlsafe(16)
         arguments = [
             *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
-            *("--context", str(self._model.context), "--parallel", str(self._model.parallel)),
+            *("--context", str(self._model.context), "--parallel", str(parallel or self._model.parallel)),
             *("--threads", str(self._model.threads)),
         ]
         process = await asyncio.create_subprocess_exec(

@@ -7,6 +7,7 @@ import httpx2
 
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding
+from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.models import ModelIdentity
@@ -41,7 +42,14 @@ class RemoteDriver:
     async def take_over(self) -> None:
         """Nothing is held."""
 
-    async def start(self) -> "RemoteServer":
+    async def architecture(self) -> Architecture | None:
+        """Not told."""
+        return None
+
+    async def warm(self) -> None:
+        """Nothing to read ahead."""
+
+    async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
         """Nothing is started; the endpoint is used as it is."""
         return RemoteServer(OpenAICompatible(self._url, model=self._name, api_key=self._key))
 

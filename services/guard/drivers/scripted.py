@@ -8,6 +8,7 @@ import asyncio
 import zlib
 
 from shared.contracts.calls import Decoding
+from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
@@ -38,7 +39,14 @@ class ScriptedDriver:
     async def take_over(self) -> None:
         """Nothing is held."""
 
-    async def start(self) -> "ScriptedServer":
+    async def architecture(self) -> Architecture | None:
+        """Not told."""
+        return None
+
+    async def warm(self) -> None:
+        """Nothing to read ahead."""
+
+    async def start(self, parallel: int | None = None) -> "ScriptedServer":  # noqa: ARG002 - its slots are not ours
         """Nothing to bring up."""
         return ScriptedServer()
 
