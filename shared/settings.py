@@ -69,7 +69,7 @@ class Device(BaseModel):
 
     id: str = "cpu:0"
     residency: Literal["staged", "together", "auto"] = "staged"
-    """`staged`: one model at a time; `together`: several, as far as they fit; `auto`: what the planner finds cheapest"""
+    """`staged`: one model at a time; `together`: several that fit; `auto`: what the planner finds cheapest."""
     budget_mib: int = 160
     """Sum of declared footprints that may be resident; 160 refuses the two shipped models together."""
     load_timeout_s: float = 120.0
