@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -37,6 +37,8 @@ class Reply:
     """Break the connection with RST once the bytes are out."""
     hang: bool = False
     """Send nothing until the client goes away."""
+    stall: bool = False
+    """Send the headers, and then nothing until the client goes away."""
 
 
 def as_json(value: object, status: int = 200) -> Reply:
@@ -78,7 +80,8 @@ class ChatServer:
             self.seen.append(request)
             self.arrived.set()
             reply = self.respond(request)
-            if reply.hang:
+            if reply.hang or reply.stall:
+                writer.write(_bytes(replace(reply, body=b"", missing=len(reply.body))) if reply.stall else b"")
                 await reader.read()
                 self.left.set()
                 return
