@@ -44,8 +44,8 @@ e2e: $(STAMP) ## Tests against the whole running stack
 slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
 	$(BIN)/python -m pytest tests/e2e -m slow
 
-faults: $(STAMP) ## Tests that kill and freeze real processes
-	$(BIN)/python -m pytest tests -m faults
+faults: $(STAMP) ## Every fault on real processes, half an hour, or K=P6,P7; writes docs/faults.md
+	$(BIN)/python -m pytest tests -m "faults or fault" --record --fault "$(K)"
 
 lint: $(STAMP) ## Style, types, and who may import whom
 	$(BIN)/ruff check .

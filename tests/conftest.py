@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.faults.recording", "pytester"]
+
 RINGS = ("integration", "e2e", "faults")
 """Folders whose tests carry the folder's name as their marker."""
 

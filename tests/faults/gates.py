@@ -1,0 +1,131 @@
+"""Gates: whoever is about to write a certain row waits in PostgreSQL, for as long as the test holds the gate.
+
+They hold a process in a moment that lasts a millisecond otherwise, without a line of test code in it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Self
+
+import asyncpg
+
+from services.orchestrator.stack import passwords
+from services.orchestrator.stack import postgres as pg
+from shared.lease.flip import FlipState
+from tests.faults.processes import until
+from tests.running import RunningStack
+
+LOCK = 4004
+"""Key of the advisory lock that a held write asks for."""
+FUNCTION = f"""
+    CREATE OR REPLACE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_advisory_xact_lock_shared({LOCK}); RETURN NEW; END $$"""
+WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted"
+WAITING_FOR = "SELECT pid FROM pg_locks WHERE relation = CAST($1 AS regclass) AND NOT granted"
+
+
+class Write(NamedTuple):
+    """Rows of a table, as a trigger sees them: `NEW`, and `OLD` where it is an update."""
+
+    table: str
+    verb: str
+    when: str
+
+
+STATES = {
+    FlipState.DRAINING: Write("residencies", "UPDATE", "NEW.state = 'draining'"),
+    FlipState.UNLOADING: Write("residencies", "UPDATE", "NEW.state = 'unloading'"),
+    FlipState.LOADING: Write("residencies", "UPDATE", "NEW.servers IS DISTINCT FROM OLD.servers"),
+    FlipState.VERIFY_RESIDENT: Write("residencies", "UPDATE", "NEW.measured IS DISTINCT FROM OLD.measured"),
+}
+"""The write that the guard ends each state with; VERIFY_FREE writes nothing, and reads `models` first."""
+
+
+class Session:
+    """A session of the database's owner, for code that does not await."""
+
+    def __init__(self, stack: RunningStack) -> None:
+        secret = passwords.remembered(stack.data_dir)
+        server = pg.Postgres(stack.data_dir / "postgres", port=stack.child("postgres")["port"], passwords=secret)
+        self._url = server.owner_url().replace("+asyncpg", "")
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        self._connection = self._runner.run(asyncpg.connect(self._url))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._connection.close())
+        self._runner.close()
+
+    def execute(self, sql: str) -> None:
+        """One statement, committed by itself unless the session is in a transaction."""
+        self._runner.run(self._connection.execute(sql))
+
+    def rows(self, sql: str, *values: object) -> list[asyncpg.Record]:
+        """What it finds."""
+        found: list[asyncpg.Record] = self._runner.run(self._connection.fetch(sql, *values))
+        return found
+
+
+class Gate:
+    """Held from the beginning; `open` lets everybody through."""
+
+    def __init__(self, session: Session, write: Write) -> None:
+        self._session = session
+        self._write = write
+
+    def shut(self) -> None:
+        """From now on such a write waits."""
+        table, verb, when = self._write
+        self._session.execute(f"SELECT pg_advisory_lock({LOCK})")
+        self._session.execute(FUNCTION)
+        self._session.execute(
+            f"CREATE TRIGGER gate BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION wait_at_gate()"
+        )
+
+    def waiting(self) -> list[int]:
+        """Process ids of the database's own processes that wait."""
+        return [row["pid"] for row in self._session.rows(WAITING, LOCK)]
+
+    def reached(self) -> list[int]:
+        """Return who waits, as soon as somebody does."""
+        until(f"somebody writes {self._write}", self.waiting, 0.005)
+        return self.waiting()
+
+    def cut_off(self) -> None:
+        """Roll back what waits, as if its client's death had been noticed at once."""
+        self._session.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid", self.waiting())
+
+    def open(self) -> None:
+        """Let everybody through; shutting again is another gate's business."""
+        self._session.execute("SELECT pg_advisory_unlock_all()")
+        self._session.execute(f"DROP TRIGGER IF EXISTS gate ON {self._write.table}")
+
+
+@contextmanager
+def gate(stack: RunningStack, write: Write) -> Iterator[Gate]:
+    """A gate that is shut, and open at the latest when the block ends."""
+    with Session(stack) as session:
+        made = Gate(session, write)
+        made.shut()
+        try:
+            yield made
+        finally:
+            made.open()
+
+
+@contextmanager
+def flip_held(stack: RunningStack, state: FlipState) -> Iterator[None]:
+    """Inside the block the guard is in `state` of the next flip, and stays there."""
+    with gate(stack, STATES.get(state, STATES[FlipState.UNLOADING])) as before:
+        before.reached()
+        if state is FlipState.VERIFY_FREE:
+            with Session(stack) as session:
+                session.execute("BEGIN; LOCK TABLE models IN ACCESS EXCLUSIVE MODE")
+                before.open()
+                until("the guard looks at its models", lambda: session.rows(WAITING_FOR, "models"), 0.005)
+                yield
+        else:
+            yield

@@ -1,0 +1,106 @@
+"""The processes of a running stack, by the vocabulary's names, and what signals do to them."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from services.orchestrator.stack import state
+from tests.faults.vocabulary import Subject
+from tests.running import DEADLINE_S, RunningStack, mathrag
+
+SERVICES = {
+    Subject.JUDGE: "judge",
+    Subject.GENERATOR: "generator",
+    Subject.GUARD: "guard",
+    Subject.ORCHESTRATOR: "orchestrator",
+    Subject.RETRIEVER: "retriever",
+    Subject.REDIS: "redis",
+    Subject.POSTGRES: "postgres",
+}
+"""The supervisor's name of each."""
+
+
+class Processes:
+    """Of one stack."""
+
+    def __init__(self, stack: RunningStack) -> None:
+        self._stack = stack
+
+    def of(self, subject: Subject) -> list[psutil.Process]:
+        """What a signal for the subject goes to: parents before their children, so that none is started meanwhile."""
+        if subject is Subject.EVERYTHING:
+            return _tree(psutil.Process(self.supervisor()))
+        if subject is Subject.CHILD:
+            return _tree(psutil.Process(self._stack.pid("judge")))[1:]
+        if subject is Subject.SERVER:
+            return self.servers()
+        return _tree(psutil.Process(self._stack.pid(SERVICES[subject])))
+
+    def servers(self) -> list[psutil.Process]:
+        """The model servers: the guard's children, there or just coming."""
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._stack.pid("guard")).children(recursive=True)
+        return []
+
+    def supervisor(self) -> int:
+        """Its process id."""
+        now = state.read(self._stack.data_dir)
+        assert now is not None
+        return now.pid
+
+    def kill(self, subject: Subject) -> None:
+        """SIGKILL, all at once."""
+        self.signal(subject, signal.SIGKILL)
+
+    def signal(self, subject: Subject, number: signal.Signals) -> list[psutil.Process]:
+        """Send it to each that is there; returns these."""
+        found = self.of(subject)
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return found
+
+    def restart(self, subject: Subject) -> None:
+        """Stop it, and return when its successor is ready."""
+        if subject is Subject.EVERYTHING:
+            self.stop()
+            self.start()
+        else:
+            self._stack.restart(SERVICES[subject])
+
+    def stop(self) -> None:
+        """End the stack as an operator does, if it has not ended otherwise."""
+        assert mathrag("down", "--data-dir", str(self._stack.data_dir)).returncode == 0
+
+    def start(self) -> None:
+        """Start the stack again on what it has kept, where it was."""
+        started = mathrag("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
+        assert started.returncode == 0, started.stderr
+
+    def restarts(self, subject: Subject) -> int:
+        """How often the supervisor has started it again."""
+        now = state.read(self._stack.data_dir)
+        assert now is not None
+        return next(child.restarts for child in now.children if child.name == SERVICES[subject])
+
+
+def resume(processes: list[psutil.Process]) -> None:
+    """SIGCONT."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def until(what: str, holds: Callable[[], object], pause_s: float = 0.02) -> None:
+    """Return once `holds` does."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"gave up waiting until {what}"
+        time.sleep(pause_s)
+
+
+def _tree(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]

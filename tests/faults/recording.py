@@ -1,0 +1,103 @@
+"""A test says which faults it is about, what it did, and what it saw; a run with `--record` keeps that.
+
+    @pytest.mark.fault("P6")
+    def test_...(stack: RunningStack, seen: Seen) -> None:
+        seen.produced("SIGSTOP of the judge worker at 50 % of the judge's calls, for three times its claims' life")
+        seen.note("the late replies changed nothing")
+        seen.figure("calls lapsed", 3)
+
+`back_end=SIMULATOR` stands in the marker where no real processes run. `--fault P6,P7` runs these ids.
+"""
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.faults import report, sights
+from tests.faults.catalogue import FAULTS
+from tests.faults.sights import Place, Sight
+
+REAL, SIMULATOR = "real processes", "simulator"
+
+_FRESH = pytest.StashKey[dict[Place, Sight | None]]()
+_MINE = pytest.StashKey["Seen"]()
+
+
+class Seen:
+    """What one test did and saw."""
+
+    def __init__(self) -> None:
+        self.sight = Sight()
+
+    def produced(self, how: str) -> None:
+        """The fault was brought about in this way."""
+        self.sight.produced.append(how)
+
+    def note(self, what: str) -> None:
+        """Something that was seen, in the same words in every run."""
+        self.sight.notes.append(what)
+
+    def figure(self, name: str, value: float) -> None:
+        """A count or a duration that was seen; it may differ between runs."""
+        self.sight.figures[name] = round(value, 1)
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest) -> Seen:
+    """Where a test that is marked with `fault` writes down what it did and saw."""
+    mine = request.node.stash[_MINE] = Seen()
+    return mine
+
+
+def places(item: pytest.Item) -> list[Place]:
+    """Where the sight of a test belongs: one place for each id of its markers."""
+    return [
+        Place(fault, marker.kwargs.get("back_end", REAL), item.nodeid)
+        for marker in item.iter_markers("fault")
+        for fault in marker.args
+    ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Two options."""
+    group = parser.getgroup("faults")
+    group.addoption("--fault", default="", metavar="IDS", help="only the tests of these faults: P6,P7")
+    group.addoption("--record", action="store_true", help="keep what fault tests saw, and write docs/faults.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker."""
+    config.addinivalue_line("markers", "fault(*ids, back_end): which faults of the catalogue it brings about")
+    config.stash[_FRESH] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse unknown ids and tests that say nothing; keep those that were asked for."""
+    for item in items:
+        unknown = [place.fault for place in places(item) if place.fault not in FAULTS]
+        if unknown or (places(item) and "seen" not in getattr(item, "fixturenames", ())):
+            raise pytest.UsageError(f"{item.nodeid}: {unknown or 'a fault test uses the fixture `seen`'}")
+    if wanted := set(filter(None, config.getoption("--fault").split(","))):
+        others = [item for item in items if wanted.isdisjoint(place.fault for place in places(item))]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note what a test saw; one that failed saw nothing that may be kept."""
+    made = yield
+    if not made.skipped and (made.when == "call" or made.failed):
+        mine = item.stash.get(_MINE, None)
+        sight = mine.sight if mine is not None and not made.failed else None
+        item.config.stash[_FRESH].update(dict.fromkeys(places(item), sight))
+    return made
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep what was seen, and write the page."""
+    if session.config.getoption("--record") and not session.config.getoption("--collect-only"):
+        sights.write(sights.merge(sights.read(), session.config.stash[_FRESH]))
+        report.write()

@@ -1,0 +1,88 @@
+"""`python -m tests.faults.report` writes `docs/faults.md` from the catalogue and from what the tests saw."""
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from tests.faults import sights
+from tests.faults.catalogue import FAULTS, Fault
+from tests.faults.sights import REPOSITORY, Sight, Sights
+
+PAGE = REPOSITORY / "docs" / "faults.md"
+NOT_YET = "not yet"
+
+FAMILIES = {
+    "P": "Processes",
+    "R": "Redis",
+    "D": "PostgreSQL",
+    "Q": "Messages",
+    "T": "Time",
+    "B": "Model servers and devices",
+    "S": "Data",
+    "C": "Control",
+    "H": "Hosts",
+}
+
+TOP = """\
+# Faults
+
+*Written by `make faults` from [the catalogue](../tests/faults/catalogue.py) and from what the tests saw; do not edit.*
+
+What the service is held against, by id: how each fault is brought about and where, what is promised although it
+happens, and what was seen. Whatever happens, the job ends by itself, and its audit (`mathrag audit JOB`) finds nothing
+lost, nothing doubled and no two residencies of a device that overlap: every test ends with that.
+
+    make faults              # all of them; afterwards this page says what was seen
+    make faults K=P6         # one id; several: K=P6,P7
+
+Figures are the range over all tests of an id in the last run that saw it, on the machine of that run.
+Why one vocabulary has two back ends: [decision 40](decisions/0040-one-vocabulary-of-faults-two-back-ends.md).
+"""
+
+
+def render(faults: Mapping[str, Fault], seen: Sights) -> str:
+    """The page."""
+    parts = [TOP]
+    for letter, title in FAMILIES.items():
+        rows = [_row(fault, seen.get(id_, {})) for id_, fault in faults.items() if id_.startswith(letter)]
+        parts.append("\n".join([f"## {title}", "", _line(HEADER), "|---" * len(HEADER) + "|", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+HEADER = ("id", "what happens", "how it is produced", "where", "what is promised", "what was seen")
+
+
+def _row(fault: Fault, back_ends: Mapping[str, Mapping[str, Sight]]) -> str:
+    seen = [sight for tests in back_ends.values() for sight in tests.values()]
+    where = "both" if len(back_ends) > 1 else next(iter(back_ends), NOT_YET)
+    produced = _listed(how for sight in seen for how in sight.produced)
+    return _line((f"**{fault.id}**", fault.what, produced, where, fault.promise or NOT_YET, _seen(seen)))
+
+
+def _seen(seen: list[Sight]) -> str:
+    notes = [note for sight in seen for note in sight.notes]
+    names = dict.fromkeys(name for sight in seen for name in sight.figures)
+    ranges = [f"{name}: {_range([sight.figures[name] for sight in seen if name in sight.figures])}" for name in names]
+    return _listed([*notes, *ranges])
+
+
+def _range(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(words)) or NOT_YET
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def write() -> None:
+    """Write the page from what is kept."""
+    PAGE.write_text(render(FAULTS, sights.read()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
+    sys.exit(0)
