@@ -2,10 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -44,6 +44,8 @@ class Model(BaseModel):
     """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
     """Declared memory, held against the device's budget."""
+    device: str | None = None
+    """Id of the device that it runs on; by default the stages are kept apart where there are several."""
 
     @field_validator("url")
     @classmethod
@@ -72,8 +74,29 @@ class Device(BaseModel):
     """`staged`: one model at a time; `together`: several that fit; `auto`: what the planner finds cheapest."""
     budget_mib: int = 160
     """Sum of declared footprints that may be resident; 160 refuses the two shipped models together."""
+    memory: Literal["measured", "declared"] | None = None
+    """`measured`: NVML testifies, and without it nothing is loaded; `declared`: the figures above are all there is.
+    By default a GPU that is named by its UUID is measured."""
+    reserve_mib: int = Field(default=256, ge=0)
+    """What must stay free beside the models that are loaded, on a measured device."""
+    free_timeout_s: float = Field(default=30.0, gt=0)
+    """Longest wait for unloaded memory to be free; after it what can be killed is killed, and it is waited once more."""
     load_timeout_s: float = 120.0
     drain_timeout_s: float = 30.0
+    max_wait_s: float = Field(default=900.0, ge=0)
+    """A job that waits for other models than the resident ones, and can do nothing else, waits so long for their drain; 0:
+    without end."""
+    max_residency_s: float = Field(default=1800.0, ge=0)
+    """A residency that was open for so long gives way to such a job at once; 0: never."""
+    online_patience_s: float = Field(default=10.0, ge=0)
+    """A question to `/v1/chat` waits so long for a model that is not resident before it is loaded for it."""
+    guard_url: str = ""
+    """Of its guard, where `mathrag up` does not start it; of the first device the setting `guard_url`."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether its memory is measured."""
+        return self.memory == "measured" or (self.memory is None and self.id.startswith(("GPU-", "MIG-")))
 
 
 class Workers(BaseModel):
@@ -177,6 +200,8 @@ class Settings(BaseSettings):
     """The model that answers a role when a job does not name one."""
     embeddings: Path = REPOSITORY / "models" / "static-embeddings"
     device: Device = Device()
+    devices: tuple[Device, ...] = ()
+    """Further devices, each with a guard of its own."""
     workers: Workers = Workers()
     access: Access = Access()
     limits: Limits = Limits()
@@ -190,6 +215,26 @@ class Settings(BaseSettings):
     sweep_s: float = Field(default=5.0, gt=0)
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        ids = [device.id for device in self.all_devices()]
+        if twice := sorted({each for each in ids if ids.count(each) > 1}):
+            raise ValueError(f"`devices`: two devices are called {twice[0]!r}")
+        for name, model in self.models.items():
+            if model.device is not None and model.device not in ids:
+                raise ValueError(f"`models.{name}.device`: no device {model.device!r}; there are {', '.join(ids)}")
+        return self
+
+    def all_devices(self) -> tuple[Device, ...]:
+        """`device` and the further ones, each with the address of its guard as far as it is known."""
+        first = self.device.model_copy(update={"guard_url": self.guard_url or self.device.guard_url})
+        return first, *self.devices
+
+    def guards(self) -> dict[str, Device]:
+        """The devices by the names of their guards, as logs, readiness and metrics call them."""
+        names = ("guard" if number == 1 else f"guard-{number}" for number in range(1, len(self.devices) + 2))
+        return dict(zip(names, self.all_devices(), strict=True))
 
     @classmethod
     def settings_customise_sources(

@@ -64,7 +64,9 @@ def test_the_example_names_its_schema() -> None:
 
 def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> None:
     """Somebody will take the sign away."""
-    text = re.sub(r"^# (?=(?:models|database_url|redis_url|  ))", "", EXAMPLE.read_text("utf-8"), flags=re.MULTILINE)
+    text = re.sub(
+        r"^# (?=(?:models|devices|database_url|redis_url|  ))", "", EXAMPLE.read_text("utf-8"), flags=re.MULTILINE
+    )
     assert "big:" in yaml.safe_load(text).__repr__() or "big" in yaml.safe_load(text)["models"]
     assert mathrag("config", "validate", written(tmp_path, text)).exit_code == 0
 
@@ -136,3 +138,20 @@ def test_what_holds_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) ->
     assert yaml.safe_load(shown)["retriever_url"] == "http://u:***@h:1"
     found = msgspec.json.decode(mathrag("config", "show", "--json").stdout)
     assert (found["service_key"], found["port"]) == ("***", 8080)
+
+
+def test_a_model_that_fits_on_no_device_is_found(tmp_path: Path) -> None:
+    """Where there are several; with the line of the model."""
+    text = "devices: [{id: b}]\nmodels:\n  m: {driver: scripted, footprint_mib: 9000}\n"
+    ended = mathrag("config", "validate", written(tmp_path, text))
+    assert ended.exit_code == Exit.INVALID
+    assert "line 3: `models.m`: declares 9000 MiB" in ended.stdout, ended.stdout
+    assert "footprint_mib" in ended.stdout
+
+
+def test_an_unknown_device_is_found(tmp_path: Path) -> None:
+    """By the name of the model that names it."""
+    text = "models:\n  m: {driver: scripted, device: gone}\n"
+    ended = mathrag("config", "validate", written(tmp_path, text))
+    assert ended.exit_code == Exit.INVALID
+    assert "`models.m.device`: no device 'gone'; there are cpu:0" in ended.stdout, ended.stdout

@@ -152,3 +152,47 @@ def test_a_model_servers_address_holds_no_password(url: str) -> None:
     with pytest.raises(ValidationError, match="api_key_env") as raised:
         load()
     assert "s3cret" not in str(raised.value)
+
+
+def test_one_device_is_all_that_there_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the address of its guard, and every variable as it always was."""
+    monkeypatch.setenv("MATHRAG_DEVICE__ID", "GPU-0f")
+    monkeypatch.setenv("MATHRAG_GUARD_URL", "http://guard:8082")
+    (only,) = load().all_devices()
+    assert (only.id, only.guard_url) == ("GPU-0f", "http://guard:8082")
+    assert list(load().guards()) == ["guard"]
+
+
+def test_further_devices_stand_beside_the_first() -> None:
+    """In their order, each with settings and guard of its own."""
+    written(
+        "device: {id: a}\nguard_url: http://one\ndevices:\n- {id: b, budget_mib: 7, guard_url: http://two}\n- {id: c}\n"
+    )
+    guards = load().guards()
+    assert {name: (device.id, device.guard_url) for name, device in guards.items()} == {
+        "guard": ("a", "http://one"),
+        "guard-2": ("b", "http://two"),
+        "guard-3": ("c", ""),
+    }
+    assert [device.budget_mib for device in load().all_devices()] == [160, 7, 160]
+
+
+def test_the_supervisor_says_further_devices_in_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It wins over the file as a whole."""
+    written("devices: [{id: b}, {id: c}]\n")
+    monkeypatch.setenv("MATHRAG_DEVICES", '[{"id": "b", "guard_url": "http://two"}]')
+    assert [(device.id, device.guard_url) for device in load().devices] == [("b", "http://two")]
+
+
+def test_two_devices_of_one_name_are_refused() -> None:
+    """Leases, locks and residencies are told apart by it."""
+    written("devices: [{id: 'cpu:0'}]\n")
+    with pytest.raises(ValidationError, match="two devices are called 'cpu:0'"):
+        load()
+
+
+def test_a_model_on_an_unknown_device_is_refused() -> None:
+    """With the names that there are."""
+    written("devices: [{id: b}]\nmodels: {m: {driver: scripted, device: gone}}\n")
+    with pytest.raises(ValidationError, match=r"models\.m\.device.*no device 'gone'; there are cpu:0, b"):
+        load()

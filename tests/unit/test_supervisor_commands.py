@@ -12,7 +12,8 @@ from services.orchestrator.cli.main import app
 from services.orchestrator.cli.stack import scaled
 from services.orchestrator.stack import lock, passwords, ports
 from services.orchestrator.stack.children import stack
-from shared.settings import Settings
+from services.orchestrator.stack.keeper import Child
+from shared.settings import Device, Settings
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -88,3 +89,23 @@ def test_a_scale_that_is_none_is_refused(word: str) -> None:
     """Guards are not scaled: there is one a device."""
     with pytest.raises(Failed, match="judge=3"):
         scaled(Settings(), [word])
+
+
+def test_every_device_has_a_guard_of_its_own(tmp_path: Path) -> None:
+    """With a name, a port and a log of its own; all services are told where they are."""
+    settings = Settings(devices=(Device(id="cpu:1"), Device(id="far", guard_url="http://far:8082")))
+    built = stack(settings, data_dir=tmp_path, port=0)
+    guards = {child.name: child for child in built.table() if isinstance(child, Child) and "guard" in child.name}
+    assert set(guards) == {"guard", "guard-2"}  # the third one runs elsewhere
+    assert [child.command()[-4:-2] for child in guards.values()] == [["--device", "cpu:0"], ["--device", "cpu:1"]]
+    told = built.environment()
+    assert told["MATHRAG_GUARD_URL"] == f"http://127.0.0.1:{guards['guard'].port}"
+    further = {each["id"]: each["guard_url"] for each in json.loads(told["MATHRAG_DEVICES"])}
+    assert further == {"cpu:1": f"http://127.0.0.1:{guards['guard-2'].port}", "far": "http://far:8082"}
+
+
+def test_one_device_is_started_as_ever(tmp_path: Path) -> None:
+    """One guard, and nothing said of further devices."""
+    built = stack(Settings(), data_dir=tmp_path, port=0)
+    assert [row.name for row in built.table() if "guard" in row.name] == ["guard"]
+    assert "MATHRAG_DEVICES" not in built.environment()

@@ -58,7 +58,7 @@ def check(file: Path | None = None) -> list[configuration.Finding]:
     found = configuration.misshapen()
     try:
         if not found:
-            load()
+            found = configuration.unplaced(load())
     except configuration.REFUSALS as refused:
         found = configuration.findings(refused)
     said = {finding.where for finding in found}

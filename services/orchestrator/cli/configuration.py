@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
+from shared.lease.placement import problems
 from shared.settings import Settings
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
@@ -65,6 +66,19 @@ def misshapen() -> list[Finding]:
     where = f"{file()}, line {node.start_mark.line + 1}"
     return [
         Finding(key="", where=where, message="must hold keys and values", fix="cp mathrag.example.yaml mathrag.yaml")
+    ]
+
+
+def unplaced(settings: Settings) -> list[Finding]:
+    """Models that no device can ever load."""
+    return [
+        Finding(
+            key=f"models.{name}",
+            where=_where(["models", name]),
+            message=message,
+            fix="correct `footprint_mib` and `budget_mib`, or the model's `device`",
+        )
+        for name, message in problems(settings)
     ]
 
 

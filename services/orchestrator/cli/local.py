@@ -10,9 +10,10 @@ from services.orchestrator.cli.failures import Failed
 from services.orchestrator.stack import lock, passwords, state
 from services.orchestrator.stack.postgres import Postgres
 from services.orchestrator.stack.redis import Redis
-from shared.settings import Settings, load
+from shared.settings import Device, Settings, load
 
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
+"""Settings of addresses, by the name of the child that listens there."""
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Of the stack. [default: .mathrag]")]
 
@@ -45,9 +46,17 @@ def running(settings: Settings, data_dir: Path | None) -> Settings:
     """`settings` with the addresses of the stack that runs on the data directory, where they name none themselves."""
     directory = data_dir or settings.data_dir
     now = state.read(directory) if lock.holder(directory) is not None else None
-    addresses = {} if now is None else _addresses(directory, {child.name: child.port for child in now.children})
+    ports = {} if now is None else {child.name: child.port for child in now.children}
+    addresses = {} if now is None else _addresses(directory, ports)
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
-    return settings.model_copy(update={**missing, "data_dir": directory})
+    devices = tuple(_addressed(device, ports.get(name)) for name, device in list(settings.guards().items())[1:])
+    return settings.model_copy(update={**missing, "devices": devices, "data_dir": directory})
+
+
+def _addressed(device: Device, port: int | None) -> Device:
+    """A further device with the address of the guard that runs for it here, where it names none itself."""
+    url = device.guard_url or (f"http://127.0.0.1:{port}" if port else "")
+    return device.model_copy(update={"guard_url": url})
 
 
 def _addresses(directory: Path, ports: Mapping[str, int | None]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The table of children: two servers, the schema, five services; what runs elsewhere already is left out."""
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from services.orchestrator.stack.migration import migrate
 from services.orchestrator.stack.readiness import Ready, answers, has_heartbeat
 from services.orchestrator.stack.supervisor import LOGS, Step
 from shared.contracts.calls import Lane
-from shared.settings import Settings
+from shared.settings import Device, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +65,21 @@ class Stack:
             yield _server("redis", self.redis, stop_by=rd.STOP_SIGNAL)
 
     def _services(self) -> Iterator[Child]:
-        yield self._http("guard", self.ports["guard"])
+        for name, device in self._guards().items():
+            yield self._http("guard", self.ports[name], "--device", device.id, name=name)
         yield self._http("retriever", self.ports["retriever"])
         yield from self._workers("judge", Lane.JUDGE, self.settings.workers.judges)
         yield from self._workers("generator", Lane.GENERATE, self.settings.workers.generators)
         yield self._http("orchestrator", self.port, host=self._reachable_at)
 
-    def _http(self, name: str, port: int, host: str = "127.0.0.1") -> Child:
-        return self._service(name, answers(port, host), "--port", str(port), port=port)
+    def _guards(self) -> dict[str, Device]:
+        """Those of ours: a further device that names its guard's address has one that runs elsewhere."""
+        return {name: device for name, device in self.settings.guards().items() if name in self.ports}
+
+    def _http(
+        self, service: str, port: int, *arguments: str, host: str = "127.0.0.1", name: str | None = None
+    ) -> Child:
+        return self._service(service, answers(port, host), *arguments, "--port", str(port), port=port, name=name)
 
     def _workers(self, service: str, lane: Lane, count: int) -> Iterator[Child]:
         """The first is called as its service, the others have a number."""
@@ -96,12 +104,24 @@ class Stack:
             "MATHRAG_REDIS_URL": self.redis_url,
             "MATHRAG_RETRIEVER_URL": f"http://127.0.0.1:{self.ports['retriever']}",
             "MATHRAG_GUARD_URL": f"http://127.0.0.1:{self.ports['guard']}",
+            **self._further_devices(),
             "MATHRAG_SERVICE_KEY": self.service_key,
             "MATHRAG_HOST": self.settings.host,
             "MATHRAG_PORT": str(self.port),
             # A log line must be in its file when the process is killed.
             "PYTHONUNBUFFERED": "1",
         }
+
+    def _further_devices(self) -> dict[str, str]:
+        """As configured, and where the guards that we start for them listen."""
+        if not self.settings.devices:
+            return {}
+        addresses = {device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._guards().items()}
+        further = (
+            device.model_copy(update={"guard_url": addresses.get(device.id, device.guard_url)})
+            for device in self.settings.devices
+        )
+        return {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
 
 
 def _server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> Child:
@@ -117,8 +137,10 @@ def _server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> C
 def stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
     """The stack of one data directory; port 0 asks for any free one."""
     data_dir.mkdir(parents=True, exist_ok=True)
+    elsewhere = [device.id for device in settings.devices if device.guard_url]
+    guards = (name for name, device in settings.guards().items() if device.id not in elsewhere)
     chosen = ports.remembered(
-        data_dir, ("postgres", "redis", "guard", "retriever", *(() if port else ("orchestrator",)))
+        data_dir, ("postgres", "redis", *guards, "retriever", *(() if port else ("orchestrator",)))
     )
     secret = passwords.remembered(data_dir)
     return Stack(

@@ -1,0 +1,94 @@
+"""Which device each model runs on. Pure: the configuration goes in, the same answer comes out for whoever asks.
+
+The stages are kept apart: with a device for the judge and one for the generator each is loaded once, and both work at
+the same time.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shared.errors import Invalid
+from shared.models.ollama import DEFAULT_URL
+from shared.settings import Device, Model, Settings
+
+
+def placement(models: Mapping[str, Model], roles: Mapping[Any, str], devices: Sequence[Device]) -> dict[str, str]:
+    """Id of the device by name of the model.
+
+    A model with a `device` stays there; one that needs no lease is served by the first device's guard. Of the others
+    those that answer a role come first, the largest before the smaller ones, each to the largest device that it fits
+    on and that no role has yet; then the rest, to the device with the most room left. What fits nowhere goes by the
+    same rule, and is not loaded there: `problems` says so.
+    """
+    placed = {
+        name: model.device or devices[0].id for name, model in models.items() if model.device or not leased(model)
+    }
+    answering = list(roles.values())
+    rest = sorted(
+        models.keys() - placed.keys(),
+        key=lambda name: (
+            name not in answering,
+            -models[name].footprint_mib,
+            answering.index(name) if name in answering else 0,
+            name,
+        ),
+    )
+    for name in rest:
+        fitting = [device for device in devices if models[name].footprint_mib <= device.budget_mib] or devices
+        placed[name] = min(fitting, key=lambda device: _crowding(device, name, placed, models, answering)).id
+    return {name: placed[name] for name in models}
+
+
+def leased(model: Model) -> bool:
+    """Whether the device's memory is needed to answer for it."""
+    return model.driver != "remote"
+
+
+def _crowding(
+    device: Device, name: str, placed: Mapping[str, str], models: Mapping[str, Model], answering: Sequence[str]
+) -> tuple[int, int]:
+    """How little a device suits a model: roles that it has already, and how much less room than others."""
+    there = [each for each, where in placed.items() if where == device.id and leased(models[each])]
+    if name in answering:
+        return sum(each in answering for each in there), -device.budget_mib
+    return 0, sum(models[each].footprint_mib for each in there) - device.budget_mib
+
+
+def narrowed(settings: Settings, device: str) -> Settings:
+    """The settings as far as one device is concerned: it is `device`, and its models are all that there are.
+
+    Raises:
+        Invalid: there is no such device.
+    """
+    found = {each.id: each for each in settings.all_devices()}
+    if device not in found:
+        raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint="see `device` and `devices`")
+    placed = placement(settings.models, settings.roles, settings.all_devices())
+    models = {name: model for name, model in settings.models.items() if placed[name] == device}
+    own = {"device": found[device], "devices": (), "models": models, "guard_url": found[device].guard_url}
+    return settings.model_copy(update=own)
+
+
+def problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """(model, what is wrong) for models that could never be loaded where several devices are configured."""
+    if not settings.devices:
+        return
+    devices = {device.id: device for device in settings.all_devices()}
+    placed = placement(settings.models, settings.roles, settings.all_devices())
+    largest = max(device.budget_mib for device in devices.values())
+    for name, model in settings.models.items():
+        budget = devices[placed[name]].budget_mib if model.device else largest
+        if leased(model) and model.footprint_mib > budget:
+            where = f"{model.device}, which" if model.device else "any device, the largest of which"
+            yield name, f"declares {model.footprint_mib} MiB and does not fit on {where} has {budget} MiB"
+    yield from _shared_servers(settings.models, placed)
+
+
+def _shared_servers(models: Mapping[str, Model], placed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """An Ollama server puts its models where it likes, so each device needs a server of its own."""
+    owners: dict[str, str] = {}
+    for name, model in models.items():
+        if model.driver == "ollama":
+            owner = owners.setdefault(model.url or DEFAULT_URL, placed[name])
+            if owner != placed[name]:
+                yield name, f"is on {placed[name]}, but its Ollama server has models on {owner}: set `url` or `device`"
