@@ -87,10 +87,11 @@ class Service:
         model = self.settings.models[name]
         try:
             identity = await self.drivers[name].identify()
+            architecture = await self.drivers[name].architecture()
         except DriverError as error:
             return error
         async with self.database.transaction() as connection:
-            model_id = await models.register(connection, identity)
+            model_id = await models.register(connection, identity, architecture)
         if not identity.needs_lease:
             server = await self.drivers[name].start()
             self.guard.serve_remote(model_id, Resident(server, model.parallel, name=name, driver=model.driver))

@@ -54,6 +54,8 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     digest: str
+    size: int = 0
+    """Bytes."""
     details: Details = Details()
 
 
@@ -147,6 +149,11 @@ class Ollama:
             raise OllamaFailed(f"{self.url} has no model {tag!r}: ollama pull {tag}")
         return found[full_tag(tag)]
 
+    async def shown(self, tag: str) -> dict[str, Any]:
+        """What the server says of a pulled model: `model_info` has the keys of its GGUF header."""
+        content = await self._content("POST", "/api/show", timeout_s=LOOK_S, body={"model": tag})
+        return self._decoded("/api/show", content, dict[str, Any])
+
     async def resident(self) -> tuple[Resident, ...]:
         """What is loaded."""
         return (await self._get("/api/ps", _Processes)).models
@@ -209,7 +216,9 @@ class Ollama:
         }  # fmt: skip
 
     async def _get(self, path: str, kind: type[T]) -> T:
-        content = await self._content("GET", path, timeout_s=LOOK_S)
+        return self._decoded(path, await self._content("GET", path, timeout_s=LOOK_S), kind)
+
+    def _decoded(self, path: str, content: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:

@@ -9,13 +9,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.errors import Invalid, Unavailable
+from shared.lease.footprint import Architecture
 from shared.runtime.binding import Pin
 
 REGISTER = text("""
-    INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib)
-    VALUES (:name, :backend, :digest, :version, CAST(:options AS jsonb), :hash, :device, :needs_lease, :footprint_mib)
+    INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, architecture)
+    VALUES (:name, :backend, :digest, :version, CAST(:options AS jsonb), :hash, :device, :needs_lease, :footprint_mib,
+            CAST(:architecture AS jsonb))
     ON CONFLICT (hash) DO UPDATE SET registered_at = clock_timestamp(), device = EXCLUDED.device,
-        footprint_mib = EXCLUDED.footprint_mib, served = true
+        footprint_mib = EXCLUDED.footprint_mib, architecture = EXCLUDED.architecture, served = true
     RETURNING id""")
 BY_HASH = text("SELECT id FROM models WHERE hash = :hash")
 LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
@@ -51,10 +53,13 @@ GRADER = ModelIdentity(
 """The two graders as one model: a new version of either grades anew."""
 
 
-async def register(connection: AsyncConnection, identity: ModelIdentity) -> int:
+async def register(
+    connection: AsyncConnection, identity: ModelIdentity, architecture: Architecture | None = None
+) -> int:
     """The id of the model's row, inserted if it is new; the newest registration of a name is the one jobs get."""
     values = {**msgspec.structs.asdict(identity), "hash": identity.hash}
     values["options"] = canonical.encode(identity.options).decode()
+    values["architecture"] = canonical.encode(architecture).decode() if architecture else None
     return int((await connection.execute(REGISTER, values)).scalar_one())
 
 

@@ -18,6 +18,18 @@ from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_ser
 
 MIB = 1 << 20
 SECOND = 1_000_000_000
+SIZE = 4_683_087_332
+"""Bytes of a pulled model: about what `qwen2.5:7b` has."""
+SHOWN = {
+    "details": {"family": "qwen2", "parameter_size": "7.6B", "quantization_level": "Q4_K_M"},
+    "model_info": {
+        "general.architecture": "qwen2", "general.file_type": 15, "general.parameter_count": 7_615_616_512,
+        "qwen2.attention.head_count": 28, "qwen2.attention.head_count_kv": 4, "qwen2.block_count": 28,
+        "qwen2.context_length": 32_768, "qwen2.embedding_length": 3584, "tokenizer.ggml.tokens": [],
+    },
+    "tensors": [{"name": "token_embd.weight", "type": "Q4_K", "shape": [3584, 152_064]}],
+}  # fmt: skip
+"""What a server says of it, as far as a footprint follows from it."""
 RUNNER = ("num_ctx", "num_batch", "num_gpu")
 OVERFLOW = {
     "error": json.dumps({"error": {"code": 400, "message": "request (9 tokens) exceeds the available context size",
@@ -59,6 +71,8 @@ class Ollama:
     """Manifest digests by full tag."""
     runners: dict[str, Runner] = field(default_factory=dict)
     """What is resident, by digest."""
+    shown: dict[str, Any] = field(default_factory=lambda: SHOWN)
+    """The answer of `/api/show`, of every model."""
     loads: list[str] = field(default_factory=list)
     """Every load, by tag: also those that nobody meant."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -90,11 +104,11 @@ class Ollama:
             case "GET", "/api/version":
                 return as_json({"version": self.version})
             case "GET", "/api/tags":
-                details = {"quantization_level": "Q4_K_M"}
-                listed = [
-                    {"name": tag, "model": tag, "digest": d, "details": details} for tag, d in self.pulled.items()
-                ]
+                rest = {"details": {"quantization_level": "Q4_K_M"}, "size": SIZE}
+                listed = [{"name": tag, "model": tag, "digest": d, **rest} for tag, d in self.pulled.items()]
                 return as_json({"models": listed})
+            case "POST", "/api/show" if seen.json["model"] in self.pulled:
+                return as_json(self.shown)
             case "GET", "/api/ps":
                 return as_json({"models": [self._process(runner) for runner in self._resident()]})
             case "POST", "/api/chat":

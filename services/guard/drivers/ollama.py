@@ -17,6 +17,8 @@ from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
+from shared.models.metadata import MetadataError
+from shared.models.metadata import ollama as metadata
 from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, full_tag
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
@@ -109,8 +111,13 @@ class OllamaDriver:
             _log.warning("model %r: whether something was left of it is not known: %s", self._name, failed)
 
     async def architecture(self) -> Architecture | None:
-        """Not told."""
-        return None
+        """As the server shows it."""
+        try:
+            async with self._api() as api:
+                return metadata.architecture(await api.shown(self._tag), (await api.pulled(self._tag)).size)
+        except (OllamaFailed, MetadataError) as error:
+            _log.warning("model %r: its footprint cannot be estimated: %s", self._name, error)
+            return None
 
     async def warm(self) -> None:
         """Nothing to read ahead."""

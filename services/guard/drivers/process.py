@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import secrets
 import signal
@@ -18,12 +19,15 @@ from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
+from shared.models.metadata import MetadataError, gguf, huggingface
 from shared.models.openai_compatible import OpenAICompatible
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
 STOP_S = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class ProcessDriver:
@@ -54,8 +58,13 @@ class ProcessDriver:
         """Nothing: the child has died with its guard."""
 
     async def architecture(self) -> Architecture | None:
-        """Not told."""
-        return None
+        """From the file's header, or from a folder's `config.json`."""
+        read = huggingface.architecture if self._path.is_dir() else gguf.architecture
+        try:
+            return await asyncio.to_thread(read, self._path)
+        except MetadataError as error:
+            _log.warning("model %r: its footprint cannot be estimated: %s", self._name, error)
+            return None
 
     async def warm(self) -> None:
         """Nothing to read ahead."""

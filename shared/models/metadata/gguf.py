@@ -1,0 +1,140 @@
+"""The header of a GGUF file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), without its tensors.
+
+A reader of our own: the `gguf` package is for training only, and maps the whole file.
+"""
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from shared.lease.footprint import Architecture
+from shared.models.metadata import MetadataError, whole
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST_KEYS = 4096
+LONGEST_KEY = 65_535
+"""Bytes, by the format's own word."""
+LONGEST_TEXT = 16 << 20
+MOST_ELEMENTS = 1 << 22
+"""Of an array: the largest vocabularies have a sixteenth of it."""
+KEPT = 1024
+"""Longest array whose numbers are kept: one per layer. Of others the length is what says something."""
+TEXT, ARRAY = 8, 9
+NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+TOKENS = "tokenizer.ggml.tokens"
+
+
+class Length(int):
+    """How long an array is whose elements were passed over."""
+
+
+def architecture(path: Path) -> Architecture:
+    """What the file says of its model.
+
+    Raises:
+        MetadataError: it is no GGUF file, broken off, or says too little.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            values = _Reader(file, size).header()
+            if values.get("split.count", 1) != 1:
+                raise MetadataError("one of several parts; `llama-gguf-split --merge` makes one file of them")
+            return of_keys(values, weights_bytes=size - file.tell(), vocabulary=values.get(TOKENS))
+    except OSError as error:
+        raise MetadataError(f"{path}: {error.strerror}") from error
+    except MetadataError as error:
+        raise MetadataError(f"{path}: {error}") from error
+
+
+def of_keys(values: Mapping[str, Any], *, weights_bytes: int, vocabulary: int | None) -> Architecture:
+    """From the format's keys, which Ollama shows as they are; `vocabulary`: tokens, where no key says how many.
+
+    Raises:
+        MetadataError: a key is missing or has no use.
+    """
+    family = values.get("general.architecture")
+    if not isinstance(family, str) or not family:
+        raise MetadataError("`general.architecture` is missing")
+    heads = whole(values, f"{family}.attention.head_count")
+    embedding = whole(values, f"{family}.embedding_length")
+    return Architecture(
+        weights_bytes=weights_bytes,
+        layers=whole(values, f"{family}.block_count"),
+        heads=heads,
+        kv_heads=whole(values, f"{family}.attention.head_count_kv", heads),
+        head_dim=whole(values, f"{family}.attention.key_length", embedding // heads or 1),
+        embedding=embedding,
+        vocabulary=whole(values, f"{family}.vocab_size", vocabulary),
+        trained_context=whole(values, f"{family}.context_length"),
+        name=family,
+    )
+
+
+class _Reader:
+    """Reads on; whatever would lead beyond the file's end is refused before it is believed."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._size = size
+
+    def header(self) -> dict[str, Any]:
+        """The key/value pairs; afterwards the file stands where the tensors begin."""
+        if self._take(4) != MAGIC:
+            raise MetadataError("no GGUF file")
+        version = self._number("<I")
+        if version not in VERSIONS:
+            raise MetadataError(f"GGUF version {version}; known are {VERSIONS[0]} and {VERSIONS[1]}, little-endian")
+        self._number("<Q")  # tensors
+        pairs = self._count(MOST_KEYS, "keys")
+        return dict(self._pair() for _ in range(pairs))
+
+    def _pair(self) -> tuple[str, Any]:
+        key = self._take(self._count(LONGEST_KEY, "bytes of a key")).decode("utf-8", "replace")
+        return key, self._value(self._number("<I"))
+
+    def _value(self, kind: int) -> Any:
+        if kind == TEXT:
+            return self._take(self._count(LONGEST_TEXT, "bytes of text")).decode("utf-8", "replace")
+        if kind == ARRAY:
+            return self._array()
+        if kind not in NUMBERS:
+            raise MetadataError(f"a value of the unknown type {kind}")
+        return self._number(NUMBERS[kind])
+
+    def _array(self) -> Any:
+        kind = self._number("<I")
+        length = self._count(MOST_ELEMENTS, "elements")
+        if kind == TEXT:
+            for _ in range(length):
+                self._skip(self._count(LONGEST_TEXT, "bytes of text"))
+            return Length(length)
+        if kind not in NUMBERS:
+            raise MetadataError(f"an array of the type {kind}")
+        if length > KEPT:
+            self._skip(length * struct.calcsize(NUMBERS[kind]))
+            return Length(length)
+        return [self._number(NUMBERS[kind]) for _ in range(length)]
+
+    def _count(self, most: int, what: str) -> int:
+        found: int = self._number("<Q")
+        if found > most:
+            raise MetadataError(f"{found} {what}, more than {most}")
+        return found
+
+    def _number(self, form: str) -> Any:
+        (value,) = struct.unpack(form, self._take(struct.calcsize(form)))
+        return value
+
+    def _take(self, length: int) -> bytes:
+        found = self._file.read(length)
+        if len(found) < length:
+            raise MetadataError("broken off")
+        return found
+
+    def _skip(self, length: int) -> None:
+        if self._file.tell() + length > self._size:
+            raise MetadataError("broken off")
+        self._file.seek(length, 1)
