@@ -27,9 +27,17 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    driver: Literal["process", "ollama", "remote", "scripted"]
+    driver: Literal["process", "vllm-sleep", "ollama", "remote", "scripted"]
+    server: Literal["embedded", "llama.cpp", "tgi", "vllm"] = "embedded"
+    """`process`: the program that serves it; `embedded`: llama.cpp, as it comes with this package."""
+    command: tuple[str, ...] = ()
+    """`process`, `vllm-sleep`: the program and further arguments; by default the program by its usual name."""
     path: Path | None = None
-    """`process`: the GGUF file."""
+    """`process`, `vllm-sleep`: the GGUF file; for TGI and vLLM a folder of config and safetensors."""
+    hub: str | None = None
+    """TGI and vLLM: name on the Hugging Face hub, where there is no `path`."""
+    revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
+    """Commit of the hub's repository; without it the model is not pinned, and replies are reused inside a job only."""
     url: str | None = None
     """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default on this machine."""
     tag: str | None = None
@@ -44,6 +52,10 @@ class Model(BaseModel):
     """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
     """Declared memory, held against the device's budget."""
+    asleep_mib: int = Field(default=0, ge=0)
+    """`vllm-sleep`: memory of the host that its weights take while it sleeps; without that much it is stopped instead."""
+    call_timeout_s: float = Field(default=120.0, gt=0)
+    """Longest answer to one prompt; what takes longer is broken off and tried again."""
     device: str | None = None
     """Id of the device that it runs on; by default the stages are kept apart where there are several."""
 
@@ -54,6 +66,18 @@ class Model(BaseModel):
         if url is not None and (urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc):
             raise ValueError("must be http:// or https:// without a password; name a key by `api_key_env`")
         return url
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.server != "embedded" and self.driver != "process":
+            raise ValueError(f"`server` belongs to driver `process`, not `{self.driver}`; take it away")
+        if self.command and self.driver != "vllm-sleep" and self.server == "embedded":
+            raise ValueError("`command` needs a `server` that it starts: llama.cpp, tgi or vllm")
+        if self.hub is not None and self.driver != "vllm-sleep" and self.server not in ("tgi", "vllm"):
+            raise ValueError("`hub` is for TGI and vLLM; give the file as `path`")
+        if self.hub is not None and self.path is not None:
+            raise ValueError("`hub` and `path` name two models; take one away")
+        return self
 
 
 def _shipped() -> dict[str, Model]:
@@ -84,8 +108,7 @@ class Device(BaseModel):
     load_timeout_s: float = 120.0
     drain_timeout_s: float = 30.0
     max_wait_s: float = Field(default=900.0, ge=0)
-    """A job that waits for other models than the resident ones, and can do nothing else, waits so long for their drain; 0:
-    without end."""
+    """A job that can go on only with another model than the resident ones waits so long for them; 0: to their end."""
     max_residency_s: float = Field(default=1800.0, ge=0)
     """A residency that was open for so long gives way to such a job at once; 0: never."""
     online_patience_s: float = Field(default=10.0, ge=0)

@@ -6,20 +6,19 @@ Several may run: a flip is a compare-and-set, every sweep is idempotent.
 import asyncio
 import logging
 import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.picture import Observer
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
-from shared.lease.policy import Held, Load, Picture, Target, decide
+from shared.lease.policy import PRESSING, Group, Load, Rules, Target, decide, staged, together
 from shared.queue import Ticker, celery_app
 from shared.runtime.look import look_everywhere
-from shared.runtime.sweeper import READY, sweep
+from shared.runtime.sweeper import sweep
 from shared.settings import Settings
 from shared.storage import devices
 from shared.storage.database import Database
@@ -27,35 +26,32 @@ from shared.storage.database import Database
 LOOK_S = 0.05
 """Pause between two looks while a job is live; longer where a look takes long."""
 
-WORK = text("""
-    SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
-    FROM (SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane) q
-    JOIN models m ON m.id = q.model_id AND m.served""")
-# What live jobs will ask for later: where several models fit, they are loaded at once.
-PINNED = text("""
-    SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
-    FROM jobs j CROSS JOIN LATERAL jsonb_each(j.pins) p
-    JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer) AND m.needs_lease AND m.served
-    WHERE j.state IN ('preparing', 'running')""")
-LIVE = text("SELECT EXISTS (SELECT 1 FROM jobs WHERE state IN ('preparing', 'running', 'cancelling'))")
-FAILURES = text("""
-    SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
-        (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
-
 _log = logging.getLogger(__name__)
+
+
+def rules(settings: Settings) -> Rules:
+    """How long what may wait, as the operator says."""
+    device = settings.device
+    return Rules(
+        patience_s=settings.patience_s,
+        max_residency_s=device.max_residency_s,
+        max_wait_s=device.max_wait_s,
+        online_patience_s=device.online_patience_s,
+    )
 
 
 class Scheduler:
     """The control loop of one device."""
 
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
-        self._settings = settings
+        self._device = settings.device
+        self._sweep_s = settings.sweep_s
+        self._rules = rules(settings)
+        self._observer = Observer(self._device, self._rules)
         self._database = database
-        self._lease = RedisLease(redis, settings.device.id)
+        self._lease = RedisLease(redis, self._device.id)
         self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
         self._woken = asyncio.Event()
-        self._cpu_calls = 0
-        self._cpu_changed = time.monotonic()
 
     def wake(self) -> None:
         """Look now: a job came or went."""
@@ -63,7 +59,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Look and sweep until cancelled; an outage of a server is waited for."""
-        swept = -self._settings.sweep_s
+        swept = -self._sweep_s
         while True:
             try:
                 woken = self._woken.is_set()
@@ -72,13 +68,13 @@ class Scheduler:
                 live = await self._look()
                 # Counting a long queue costs: it may take a tenth of the time at most.
                 pause = max(LOOK_S, 10 * (time.monotonic() - began))
-                if woken or time.monotonic() - swept >= self._settings.sweep_s:
+                if woken or time.monotonic() - swept >= self._sweep_s:
                     swept = time.monotonic()
                     await self.sweep()
             except Exception:  # noqa: BLE001 - the loop must outlive every outage
                 _log.exception("a look failed; trying again")
                 live, pause = True, 1.0
-            await self._pause(pause if live else self._settings.sweep_s)
+            await self._pause(pause if live else self._sweep_s)
 
     async def sweep(self) -> None:
         """Repair and tick every lane that has work."""
@@ -94,25 +90,21 @@ class Scheduler:
     async def _look(self) -> bool:
         """Flip if it is time; returns whether any job is live."""
         async with self._database.snapshot() as connection:
-            live = bool((await connection.execute(LIVE)).scalar())
-            picture = await self._picture(connection)
-            held = await self._held(connection)
-            drained = await devices.drain_of(connection, self._settings.device.id) is not None
-        target = self._decide(picture, held, drained=drained)
-        if target is not None and not await self._overlooked():
+            picture, held, live = await self._observer.look(connection)
+            drained = await devices.drain_of(connection, self._device.id) is not None
+        groups = self._groups(picture.loads)
+        target = decide(picture, held, groups=groups, rules=self._rules, drained=drained)
+        if target is not None and (target.cause in PRESSING or not await self._overlooked()):
             await self._flip(held.epoch if held else 0, target)
         return live
 
-    def _decide(self, picture: Picture, held: Held | None, *, drained: bool) -> Target | None:
-        device = self._settings.device
-        return decide(
-            picture,
-            held,
-            together=device.residency == "together",
-            budget_mib=device.budget_mib,
-            patience_s=self._settings.patience_s,
-            drained=drained,
-        )
+    def _groups(self, loads: Sequence[Load]) -> list[Group]:
+        """Which models may be resident at once."""
+        match self._device.residency:
+            case "together":
+                return together(loads, self._device.budget_mib)
+            case _:
+                return staged(loads)
 
     async def _overlooked(self) -> bool:
         """A reply that is committed but not looked at yet may still give the resident model work."""
@@ -121,60 +113,14 @@ class Scheduler:
         await self._ticker.tick(Lane.JUDGE)
         return True
 
-    async def _picture(self, connection: AsyncConnection) -> Picture:
-        rows = (await connection.execute(WORK)).all()
-        ready = bool((await connection.execute(READY)).scalar())
-        cpu_calls = sum(row.calls for row in rows if not row.needs_lease and row.backend != "grader")
-        if cpu_calls != self._cpu_calls:
-            self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()
-        loads = [
-            Load(model_id=row.model_id, footprint_mib=row.footprint_mib, lane=Lane(row.lane), calls=row.calls)
-            for row in rows
-            if row.needs_lease
-        ]
-        if self._settings.device.residency == "together":
-            loads += await self._later(connection, {load.model_id for load in loads})
-        idle = time.monotonic() - self._cpu_changed
-        return Picture(loads=tuple(loads), ready=ready, cpu_calls=cpu_calls, cpu_idle_s=idle)
-
-    async def _later(self, connection: AsyncConnection, known: set[int]) -> list[Load]:
-        """Models that live jobs are pinned to and that have no calls yet."""
-        return [
-            Load(
-                model_id=row.id,
-                footprint_mib=row.footprint_mib,
-                lane=Lane.GENERATE if row.generates else Lane.JUDGE,
-                calls=0,
-            )
-            for row in await connection.execute(PINNED)
-            if row.id not in known
-        ]
-
-    async def _held(self, connection: AsyncConnection) -> Held | None:
-        device = self._settings.device.id
-        newest = await residencies.newest(connection, device)
-        if newest is None:
-            return None
-        failures = (await connection.execute(FAILURES, {"device": device})).scalar_one()
-        age = (datetime.now(UTC) - newest.closed_at).total_seconds() if newest.closed_at else 0.0
-        return Held(
-            epoch=newest.epoch,
-            models=newest.models,
-            state=newest.state,
-            reason=newest.reason,
-            failures=failures,
-            age_s=age,
-        )
-
     async def _flip(self, previous: int, target: Target) -> None:
         """Want a residency; only the decision that was first flips the lease."""
         if not await self._lease.reachable():
             _log.warning("no flip to %s while Redis is away", target.models)
             return
-        device = self._settings.device.id
         async with self._database.transaction() as connection:
             plan = {**target.plan, "parallel": {str(model): slots for model, slots in target.parallel.items()}}
-            epoch = await residencies.want(connection, device, previous, target.models, target.cause, plan)
+            epoch = await residencies.want(connection, self._device.id, previous, target.models, target.cause, plan)
         if epoch is None:
             return
         _log.info("epoch %d: models %s wanted, %s", epoch, target.models, target.cause)

@@ -6,11 +6,10 @@ from itertools import groupby, pairwise
 from sqlalchemy import Row, text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.lease.policy import DECIDED
 
 PLANNED = ("first", "drained")
 """Causes of residencies that a run without faults has."""
-DECIDED = ("drained", "cpu_stalled", "drain")
-"""Causes of residencies that were decided on while their predecessor was open: it closed because they came."""
 
 # In the order of their opening, intervals overlap if and only if neighbours do.
 NEIGHBOURS = """

@@ -1,10 +1,12 @@
 """When to flip, and to what. Pure: a picture of the work goes in, a target or nothing comes out.
 
 Drain what is resident across all samples and jobs before flipping: with two models that is at most one load above the
-optimum, whatever the pipelines do.
+optimum, whatever the pipelines do. What a drain may not do is make others wait without end; docs/decisions/0035 says
+which bounds it has, and what they cost.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import msgspec
@@ -15,8 +17,17 @@ RETRIES = 3
 """Quarantined residencies in a row before the device waits for an operator."""
 RETRY_S = 10.0
 """Wait before a quarantined device is tried again, times the failures so far."""
+LEAST_S = 1.0
+"""No residency is cut short before."""
+AMORTISED = 10
+"""Nor, but for somebody who waits for an answer, before it was open for so many times what its loading took: where both
+sides always have work, flips take no more than an eleventh of the time."""
 DRAIN = "drain"
 """Cause of a residency without models: the operator wants the device empty."""
+PRESSING = ("online", "aged", "bounded")
+"""Causes of flips that do not wait for the drain, the most urgent first."""
+DECIDED = ("drained", "cpu_stalled", DRAIN, *PRESSING)
+"""Causes of residencies that were decided on while their predecessor was open: it closed because they came."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +37,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     footprint_mib: int
     lane: Lane
     calls: int
+    call_s: float | None = None
+    """Seconds of the device that a call takes, measured; None: not yet."""
+    load_s: float | None = None
+    """Seconds that a flip to it takes, measured from the close of what was there; None: not yet."""
+    starved_s: float | None = None
+    """Longest wait for it of a job that can do nothing else: no call of it is for a resident model. None: no job."""
+    online_s: float | None = None
+    """Longest wait for it of somebody who asked online; None: nobody."""
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +57,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Open calls that need no lease and whose replies may lead to model calls (not grades)."""
     cpu_idle_s: float
     """Seconds since `cpu_calls` last changed."""
+    lull_s: float = inf
+    """Seconds since the last job but one came: two jobs within a flip's time are a stream, and a third may come."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +72,12 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Quarantined residencies in a row, this one included."""
     age_s: float = 0.0
     """Seconds since it was closed, for a closed or quarantined one."""
+    open_s: float = 0.0
+    """Seconds since it was opened, for an open one."""
+    idle_s: float = 0.0
+    """Seconds of these, added up, in which it `stands_idle`."""
+    load_s: float = 0.0
+    """Seconds that the flip to it took, measured."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +88,19 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[int, ...]
     predicted_mib: int
     why: str
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How long what may wait. Seconds."""
+
+    patience_s: float = 30.0
+    """Calls that need no lease hold a flip so long without progress."""
+    max_residency_s: float = 0.0
+    """Nobody starves because of a residency that was open for longer; 0: for as long as it has work."""
+    max_wait_s: float = 0.0
+    """No job starves for longer; 0: for as long as there is other work."""
+    online_patience_s: float = inf
+    """Nobody waits online for a model that is not resident for longer."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,28 +115,46 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    picture: Picture,
-    held: Held | None,
-    *,
-    together: bool,
-    budget_mib: int,
-    patience_s: float,
-    drained: bool = False,
+    picture: Picture, held: Held | None, *, groups: Sequence[Group], rules: Rules, drained: bool = False
 ) -> Target | None:
     """The residency to flip to, or None to stay.
 
-    `together` allows several models at once as far as their declared footprints fit the budget. A `drained` device
-    is emptied once, whatever waits for it, and then left alone.
+    What is loaded is the first of `groups` with the model that is needed most. A `drained` device is emptied once,
+    whatever waits for it, and then left alone.
     """
     if drained:
         return _emptied(held)
-    if not any(load.calls for load in picture.loads) or _flipping(held) or _waits_for_operator(held):
+    waiting = [load for load in picture.loads if load.calls and not _holds(held, load)]
+    if not waiting or _flipping(held) or _waits_for_operator(held):
         return None
-    stalled = picture.cpu_calls > 0 and picture.cpu_idle_s > patience_s
-    if picture.ready or (picture.cpu_calls > 0 and not stalled) or _resident_work(picture, held):
+    needed = min(waiting, key=lambda load: (*_urgency(load, held, rules), *_order(load)))
+    drained_by, pressed_by = _drained(picture, held, rules), _presses(needed, held, rules)
+    group = next((group for group in groups if needed.model_id in group.models), _alone(needed))
+    cost_s = _cost_s(group, picture.loads)
+    if drained_by == "drained" and not pressed_by and _pays_to_wait(picture, held, waiting, cost_s):
         return None
-    models = _choose(picture.loads, together=together, budget_mib=budget_mib)
-    return Target(models=models, cause="cpu_stalled" if stalled else _cause(held))
+    cause = drained_by or pressed_by
+    if cause is None:
+        return None
+    plan = _explained(group, picture, held, waiting, cost_s)
+    return Target(models=tuple(sorted(group.models)), cause=cause, parallel=group.parallel, plan=plan)
+
+
+def staged(loads: Sequence[Load]) -> list[Group]:
+    """One model at a time."""
+    return [_alone(load) for load in loads]
+
+
+def together(loads: Sequence[Load], budget_mib: int) -> list[Group]:
+    """With each model as many others as their declared footprints leave room for, those that are needed most first."""
+    order = sorted(loads, key=_order)
+    return [_with(load, order, budget_mib) for load in order]
+
+
+def stands_idle(picture: Picture, held: Held | None) -> bool:
+    """Whether an open residency has nothing to do, nor anything to come, while other models' calls wait."""
+    elsewhere = any(load.calls and not _holds(held, load) for load in picture.loads)
+    return elsewhere and _is_open(held) and not (_has_work(picture, held) or picture.ready or picture.cpu_calls)
 
 
 def _emptied(held: Held | None) -> Target | None:
@@ -118,25 +176,24 @@ def _waits_for_operator(held: Held | None) -> bool:
     return held.failures > RETRIES or held.age_s < RETRY_S * held.failures
 
 
-def _resident_work(picture: Picture, held: Held | None) -> bool:
-    """Whether the resident models still have calls: the device is not drained."""
-    if held is None or held.state != "open":
-        return False
-    return any(load.model_id in held.models and load.calls for load in picture.loads)
+def _is_open(held: Held | None) -> bool:
+    return held is not None and held.state == "open" and bool(held.models)
 
 
-def _choose(loads: Sequence[Load], *, together: bool, budget_mib: int) -> tuple[int, ...]:
-    """The judge's models before the generator's, more calls before fewer: what others wait for comes first."""
-    order = sorted(loads, key=lambda load: (load.calls == 0, load.lane is not Lane.JUDGE, -load.calls, load.model_id))
-    chosen, used = [order[0].model_id], order[0].footprint_mib
-    for load in order[1:] if together else ():
-        if used + load.footprint_mib <= budget_mib and load.model_id not in chosen:
-            chosen.append(load.model_id)
-            used += load.footprint_mib
-    return tuple(sorted(chosen))
+def _holds(held: Held | None, load: Load) -> bool:
+    return held is not None and held.state == "open" and load.model_id in held.models
 
 
-def _cause(held: Held | None) -> str:
+def _has_work(picture: Picture, held: Held | None) -> bool:
+    return any(load.calls and _holds(held, load) for load in picture.loads)
+
+
+def _drained(picture: Picture, held: Held | None, rules: Rules) -> str | None:
+    """The cause of a flip that takes no work from what is resident; None: there is some, or some may come."""
+    if picture.ready or _has_work(picture, held):
+        return None
+    if picture.cpu_calls:
+        return "cpu_stalled" if picture.cpu_idle_s > rules.patience_s else None
     if held is None:
         return "first"
     if held.state == "quarantined":
@@ -144,3 +201,85 @@ def _cause(held: Held | None) -> str:
     if held.state == "closed":
         return held.reason or "drained"
     return "drained" if held.models else "released"
+
+
+def _presses(load: Load, held: Held | None, rules: Rules) -> str | None:
+    """The cause of a flip before the drain, once what is resident was worth its loading."""
+    open_s, paid_s = (held.open_s, held.load_s) if held is not None and _is_open(held) else (inf, 0.0)
+    if load.online_s is not None and load.online_s >= rules.online_patience_s and open_s >= max(LEAST_S, paid_s):
+        return "online"
+    if load.starved_s is None or open_s < max(LEAST_S, AMORTISED * paid_s):
+        return None
+    if 0 < rules.max_wait_s < load.starved_s:
+        return "aged"
+    if _is_open(held) and 0 < rules.max_residency_s < open_s:
+        return "bounded"
+    return None
+
+
+def _urgency(load: Load, held: Held | None, rules: Rules) -> tuple[int, float]:
+    """What presses comes first, what waits longest before the rest of it."""
+    cause = _presses(load, held, rules)
+    if cause is None:
+        return len(PRESSING), 0.0
+    waited_s = load.online_s if cause == "online" else load.starved_s
+    return PRESSING.index(cause), -(waited_s or 0.0)
+
+
+def _order(load: Load) -> tuple[bool, bool, bool, int, int]:
+    """Somebody who waits for an answer; then the judge's models, whose replies others wait for; then more calls."""
+    return load.calls == 0, load.online_s is None, load.lane is not Lane.JUDGE, -load.calls, load.model_id
+
+
+def _pays_to_wait(picture: Picture, held: Held | None, waiting: Sequence[Load], cost_s: float | None) -> bool:
+    """The tail rule, as of whoever rents skis: for less work than a flip's cost, wait up to that cost for more.
+
+    Only a stream of jobs can bring more, since every live sample waits for the flip; for anybody else it is a loss.
+    Unmeasured, or with somebody online, nothing is waited for.
+    """
+    worth_s = sum(load.calls * (inf if load.call_s is None else load.call_s) for load in waiting)
+    online = any(load.online_s is not None for load in waiting)
+    if held is None or cost_s is None or online:
+        return False
+    return max(worth_s, held.idle_s, picture.lull_s) < cost_s
+
+
+def _cost_s(group: Group, loads: Sequence[Load]) -> float | None:
+    """What a flip to a group takes; None where a model of it was never measured."""
+    known = {load.model_id: load.load_s for load in loads}
+    costs = [known.get(model) for model in group.models]
+    return None if None in costs else sum(cost for cost in costs if cost is not None)
+
+
+def _alone(load: Load) -> Group:
+    why = "one model at a time"
+    return Group(models=(load.model_id,), parallel={}, predicted_mib=load.footprint_mib, why=why)
+
+
+def _with(first: Load, order: Sequence[Load], budget_mib: int) -> Group:
+    chosen, used = [first.model_id], first.footprint_mib
+    for load in order:
+        if used + load.footprint_mib <= budget_mib and load.model_id not in chosen:
+            chosen.append(load.model_id)
+            used += load.footprint_mib
+    why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
+    return Group(models=tuple(sorted(chosen)), parallel={}, predicted_mib=used, why=why)
+
+
+def _explained(
+    group: Group, picture: Picture, held: Held | None, waiting: Sequence[Load], cost_s: float | None
+) -> dict[str, Any]:
+    """What a decision was made of, as far as there was anything of it."""
+    seconds = {
+        "flip_s": cost_s or 0.0,
+        "open_s": held.open_s if held else 0.0,
+        "idle_s": held.idle_s if held else 0.0,
+        "starved_s": max(load.starved_s or 0.0 for load in waiting),
+        "online_s": max(load.online_s or 0.0 for load in waiting),
+    }
+    return {
+        "why": group.why,
+        "predicted_mib": group.predicted_mib,
+        "calls": {str(load.model_id): load.calls for load in picture.loads if load.calls},
+        **{name: round(value, 3) for name, value in seconds.items() if value},
+    }

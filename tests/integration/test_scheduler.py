@@ -11,11 +11,12 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import text
 
-from services.orchestrator import scheduler as module
+from services.orchestrator import picture
 from services.orchestrator.scheduler import Scheduler
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase, RedisLease
+from shared.lease.policy import Target
 from shared.queue import Ticker
 from shared.runtime.advance import Advancer
 from shared.settings import Settings
@@ -124,7 +125,7 @@ async def test_two_schedulers_at_once_flip_once(
     def in_step(one: Scheduler) -> None:
         flip = one._flip
 
-        async def flip_together(previous: int, target: module.Target) -> None:
+        async def flip_together(previous: int, target: Target) -> None:
             await decided.wait()  # neither writes before both have decided
             await flip(previous, target)
 
@@ -215,7 +216,7 @@ async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Sched
             epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [generator], "test")
             assert epoch is not None
             await residencies.move(connection, epoch, state, datetime.now(UTC))
-            held = await scheduler._held(connection)
+            _, held, _ = await scheduler._observer.look(connection)
         assert held is not None
         counts.append((held.state, held.failures))
     assert counts == [("quarantined", 1), ("quarantined", 2), ("open", 0), ("quarantined", 1)]
@@ -228,7 +229,7 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
 ) -> None:
     """Counted from the last change of its calls, on a clock of the test's."""
     hands = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: hands.now))
+    monkeypatch.setattr(picture, "time", SimpleNamespace(monotonic=lambda: hands.now))
     generator = await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     await submit_job(database, "sparse", name="searching")
@@ -259,7 +260,7 @@ async def test_grades_never_hold_a_flip(scheduler: Scheduler, database: Database
     await worker(database, Lane.GENERATE, ScriptedExecutor()).drain()
     assert await rows(database, "SELECT DISTINCT role FROM calls c JOIN queue q ON q.call_id = c.id") == [("grade",)]
     async with database.snapshot() as connection:
-        picture = await scheduler._picture(connection)
+        picture, _, _ = await scheduler._observer.look(connection)
     assert (picture.loads, picture.cpu_calls) == ((), 0)
 
 

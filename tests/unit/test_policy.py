@@ -7,9 +7,21 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.policy import RETRIES, RETRY_S, Held, Load, Picture, Target, decide
+from shared.lease.policy import (
+    RETRIES,
+    RETRY_S,
+    Held,
+    Load,
+    Picture,
+    Rules,
+    Target,
+    decide,
+    staged,
+    together,
+)
 
 JUDGE, GENERATOR = 1, 2
 PATIENCE = 30.0
@@ -32,10 +44,12 @@ def held(*models: int, state: str = "open", reason: str | None = None, failures:
 
 
 def decided(
-    work: Picture, device: Held | None, *, together: bool = False, budget_mib: int = 160, drained: bool = False
+    work: Picture, device: Held | None, *, fitting: bool = False, budget_mib: int = 160, drained: bool = False
 ) -> Target | None:
-    """The decision of a staged device with the shipped budget."""
-    return decide(work, device, together=together, budget_mib=budget_mib, patience_s=PATIENCE, drained=drained)
+    """The decision of a staged device, or of one that holds what is `fitting`, without its explanation."""
+    groups = together(work.loads, budget_mib) if fitting else staged(work.loads)
+    target = decide(work, device, groups=groups, rules=Rules(patience_s=PATIENCE), drained=drained)
+    return target and replace(target, plan={})
 
 
 def test_the_first_residency_is_of_the_judge() -> None:
@@ -191,22 +205,22 @@ def test_within_a_lane_more_calls_come_first() -> None:
 def test_models_are_resident_together_as_far_as_the_budget_goes(budget_mib: int, models: tuple[int, ...]) -> None:
     """Footprints are added up; what does not fit waits."""
     work = picture(load(GENERATOR, 50), load(JUDGE))
-    target = decided(work, None, together=True, budget_mib=budget_mib)
+    target = decided(work, None, fitting=True, budget_mib=budget_mib)
     assert target == Target(models=models, cause="first")
 
 
 def test_a_model_that_a_job_will_want_later_is_loaded_along_where_it_fits() -> None:
     """A judge-then-generate job on a device that holds both needs no flip at all."""
     work = picture(load(JUDGE, 10), load(GENERATOR, 0))
-    assert decided(work, None, together=True, budget_mib=192) == Target(models=(JUDGE, GENERATOR), cause="first")
+    assert decided(work, None, fitting=True, budget_mib=192) == Target(models=(JUDGE, GENERATOR), cause="first")
     later = picture(load(JUDGE, 0), load(GENERATOR, 10))
-    assert decided(later, held(JUDGE, GENERATOR), together=True, budget_mib=192) is None
+    assert decided(later, held(JUDGE, GENERATOR), fitting=True, budget_mib=192) is None
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(GENERATOR)])
 def test_a_model_that_is_only_wanted_later_causes_no_flip(device: Held | None) -> None:
     """Nothing is loaded for calls that are not there."""
-    assert decided(picture(load(GENERATOR, 0)), device, together=True, budget_mib=192) is None
+    assert decided(picture(load(GENERATOR, 0)), device, fitting=True, budget_mib=192) is None
 
 
 def test_a_staged_device_holds_one_model_whatever_the_budget() -> None:
@@ -218,42 +232,42 @@ def test_a_staged_device_holds_one_model_whatever_the_budget() -> None:
 def test_a_model_that_does_not_fit_leaves_room_for_one_that_does() -> None:
     """In the order of need."""
     work = picture(load(1, 9, footprint_mib=60), load(2, 8, footprint_mib=60), load(3, 7, footprint_mib=40))
-    assert decided(work, None, together=True, budget_mib=100) == Target(models=(1, 3), cause="first")
+    assert decided(work, None, fitting=True, budget_mib=100) == Target(models=(1, 3), cause="first")
 
 
 def test_a_model_above_the_budget_is_wanted_all_the_same() -> None:
     """The guard refuses it with figures; silence would leave the job waiting without a word."""
-    target = decided(picture(load(JUDGE, footprint_mib=500)), None, together=True, budget_mib=100)
+    target = decided(picture(load(JUDGE, footprint_mib=500)), None, fitting=True, budget_mib=100)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 def test_a_model_with_work_on_both_lanes_is_loaded_once() -> None:
     """One model may play both roles."""
     both = picture(load(4, 3, Lane.JUDGE), load(4, 2, Lane.GENERATE))
-    assert decided(both, None, together=True, budget_mib=1000) == Target(models=(4,), cause="first")
+    assert decided(both, None, fitting=True, budget_mib=1000) == Target(models=(4,), cause="first")
     assert decided(both, held(4)) is None
 
 
 @given(
     loads=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9), st.sampled_from(Lane), st.integers(0, 90))),
     budget=st.integers(0, 300),
-    together=st.booleans(),
+    fitting=st.booleans(),
     resident=st.none() | st.sets(st.integers(1, 6), min_size=1),
 )
 def test_a_target_is_never_empty_never_above_the_budget_and_always_has_work(
-    loads: list[tuple[int, int, Lane, int]], budget: int, together: bool, resident: set[int] | None
+    loads: list[tuple[int, int, Lane, int]], budget: int, fitting: bool, resident: set[int] | None
 ) -> None:
     """For every picture; one model alone may exceed the budget, to be refused by the guard with figures."""
     footprints = {model: footprint for model, _, _, footprint in loads}
     work = picture(*(load(model, calls, lane, footprints[model]) for model, calls, lane, _ in loads))
     device = held(*resident) if resident else None
-    target = decided(work, device, together=together, budget_mib=budget)
+    target = decided(work, device, fitting=fitting, budget_mib=budget)
     if target is None:
         assert not loads or (resident and resident & footprints.keys())
         return
     assert target.models == tuple(sorted(set(target.models)))
     assert set(target.models) <= footprints.keys() - (resident or set())
-    assert len(target.models) == 1 or together
+    assert len(target.models) == 1 or fitting
     assert len(target.models) == 1 or sum(footprints[model] for model in target.models) <= budget
 
 

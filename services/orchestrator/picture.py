@@ -1,0 +1,188 @@
+"""The scheduler's eyes: one device's work, as a snapshot of the database shows it, and what only time tells."""
+
+import time
+from collections.abc import Collection, Hashable
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.measures import Measures, Measuring
+from shared.contracts.calls import Lane
+from shared.lease import residencies
+from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
+from shared.runtime.sweeper import READY
+from shared.settings import Device
+
+STARVED_S = 60.0
+"""Longest pause between two looks for starving jobs: they read the whole queue."""
+
+LIVE = text("""
+    SELECT count(*) AS jobs, count(*) FILTER (WHERE online) AS online
+    FROM jobs WHERE ended_at IS NULL AND state IN ('preparing', 'running', 'cancelling')""")
+LULL = text("""
+    SELECT extract(epoch FROM now() - created_at) AS seconds
+    FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
+    WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
+WORK = text("""
+    SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
+    FROM (SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane) q
+    JOIN models m ON m.id = q.model_id AND m.served AND (m.device = :device OR NOT m.needs_lease)""")
+# What live jobs will ask for later: where several models fit, they are loaded at once.
+PINNED = text("""
+    SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
+    FROM jobs j CROSS JOIN LATERAL jsonb_each(j.pins) p
+    JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer) AND m.needs_lease AND m.served
+        AND m.device = :device
+    WHERE j.state IN ('preparing', 'running')""")
+ONLINE = text("""
+    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
+    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1 JOIN queue q ON q.call_id = t.call_id
+    WHERE j.ended_at IS NULL AND j.online AND j.state IN ('preparing', 'running')""")
+# A job starves that waits for models of this device and has nothing else to do: no call of a resident model or for
+# something else than this device, and no sample that can be advanced.
+STARVED = text("""
+    WITH waits AS MATERIALIZED (
+        SELECT DISTINCT s.job_id, q.model_id FROM queue q JOIN steps t ON t.call_id = q.call_id
+        JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1),
+    elsewhere AS MATERIALIZED (
+        SELECT w.*, m.needs_lease AND m.device = :device AND NOT m.id = ANY(:resident) AS away
+        FROM waits w JOIN models m ON m.id = w.model_id)
+    SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN ('preparing', 'running')
+    WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = 0)""")
+FAILURES = text("""
+    SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
+        (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
+
+
+class Stopwatches:
+    """How long each of some things has gone on, by the monotonic clock of who looks: no wall clock is believed."""
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, float] = {}
+
+    def keep(self, going_on: Collection[Hashable]) -> None:
+        """These go on; what is not among them has ended."""
+        now = time.monotonic()
+        self._since = {each: self._since.get(each, now) for each in going_on}
+
+    def longest(self, going_on: Collection[Hashable]) -> float | None:
+        """Seconds of what has gone on for longest; None: nothing of it does."""
+        since = [self._since[each] for each in going_on if each in self._since]
+        return time.monotonic() - min(since) if since else None
+
+
+class Observer:
+    """Looks at one device and its work."""
+
+    def __init__(self, device: Device, rules: Rules) -> None:
+        self._device = device
+        self._rules = rules
+        self._measuring = Measuring(device.id)
+        self._cpu_calls = 0
+        self._cpu_changed = time.monotonic()
+        self._epoch: int | None = None
+        """The open one."""
+        self._opened = 0.0
+        self._idle_s = 0.0
+        self._idle_since: float | None = None
+        self._asked, self._starving = Stopwatches(), Stopwatches()
+        self._online: list[tuple[int, int]] = []
+        self._starved: list[tuple[int, int]] = []
+        """(job, model)."""
+        self._starved_at = float("-inf")
+
+    async def look(self, connection: AsyncConnection) -> tuple[Picture, Held | None, bool]:
+        """The work, what the device holds, and whether any job is live; `connection` is a snapshot."""
+        live = (await connection.execute(LIVE)).one()
+        measures = await self._measuring.read(connection)
+        held = await self._held(connection, measures)
+        await self._who_waits(connection, live.jobs, live.online, held)
+        picture = await self._picture(connection, measures)
+        return picture, self._with_idle_time(picture, held), live.jobs > 0
+
+    async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
+        rows = (await connection.execute(WORK, {"device": self._device.id})).all()
+        ready = bool((await connection.execute(READY)).scalar())
+        cpu_calls = sum(row.calls for row in rows if not row.needs_lease and row.backend != "grader")
+        if cpu_calls != self._cpu_calls:
+            self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()
+        calls = [(row.model_id, row.footprint_mib, Lane(row.lane), row.calls) for row in rows if row.needs_lease]
+        if self._device.residency != "staged":
+            calls += await self._later(connection, {model for model, *_ in calls})
+        lull = (await connection.execute(LULL)).scalar()
+        return Picture(
+            loads=tuple(self._load(*each, measures) for each in calls),
+            ready=ready,
+            cpu_calls=cpu_calls,
+            cpu_idle_s=time.monotonic() - self._cpu_changed,
+            lull_s=float("inf") if lull is None else max(0.0, float(lull)),
+        )
+
+    def _load(self, model: int, footprint_mib: int, lane: Lane, calls: int, measures: Measures) -> Load:
+        return Load(
+            model_id=model,
+            footprint_mib=footprint_mib,
+            lane=lane,
+            calls=calls,
+            call_s=measures.call_s.get(model),
+            load_s=measures.load_s.get(model),
+            starved_s=self._starving.longest([job for job, wanted in self._starved if wanted == model]),
+            online_s=self._asked.longest([pair for pair in self._online if pair[1] == model]),
+        )
+
+    async def _later(self, connection: AsyncConnection, known: set[int]) -> list[tuple[int, int, Lane, int]]:
+        """Models that live jobs are pinned to and that have no calls yet."""
+        return [
+            (row.id, row.footprint_mib, Lane.GENERATE if row.generates else Lane.JUDGE, 0)
+            for row in await connection.execute(PINNED, {"device": self._device.id})
+            if row.id not in known
+        ]
+
+    async def _who_waits(self, connection: AsyncConnection, jobs: int, online: int, held: Held | None) -> None:
+        """Whoever asked online, and jobs that starve: one alone never does, it has the device to itself."""
+        rows = (await connection.execute(ONLINE)).all() if online else []
+        self._online = [(row.job_id, row.model_id) for row in rows]
+        self._asked.keep(self._online)
+        bounds = [bound for bound in (self._rules.max_wait_s, self._rules.max_residency_s) if bound]
+        if jobs < 2 or not bounds:
+            self._starved = []
+        elif time.monotonic() - self._starved_at >= min(STARVED_S, *(bound / 10 for bound in bounds)):
+            self._starved_at = time.monotonic()
+            resident = list(held.models) if held and held.state == "open" else []
+            rows = (await connection.execute(STARVED, {"device": self._device.id, "resident": resident})).all()
+            self._starved = [(row.job_id, row.model_id) for row in rows]
+        self._starving.keep({job for job, _ in self._starved})
+
+    async def _held(self, connection: AsyncConnection, measures: Measures) -> Held | None:
+        newest = await residencies.newest(connection, self._device.id)
+        if newest is None:
+            return None
+        failures = (await connection.execute(FAILURES, {"device": self._device.id})).scalar_one()
+        age = (datetime.now(UTC) - newest.closed_at).total_seconds() if newest.closed_at else 0.0
+        if newest.state != "open" or newest.epoch != self._epoch:
+            self._epoch = newest.epoch if newest.state == "open" else None
+            self._opened, self._idle_s, self._idle_since = time.monotonic(), 0.0, None
+            self._starved_at = float("-inf")  # who starves depends on what is resident
+        return Held(
+            epoch=newest.epoch,
+            models=newest.models,
+            state=newest.state,
+            reason=newest.reason,
+            failures=failures,
+            age_s=age,
+            open_s=time.monotonic() - self._opened,
+            load_s=measures.flip_s(newest.models),
+        )
+
+    def _with_idle_time(self, picture: Picture, held: Held | None) -> Held | None:
+        """Idle times of one residency add up, so that waiting for more work has an end, whatever comes in between."""
+        if held is None:
+            return None
+        now = time.monotonic()
+        if self._idle_since is not None:
+            self._idle_s += now - self._idle_since
+        self._idle_since = now if stands_idle(picture, held) else None
+        return replace(held, idle_s=self._idle_s)
