@@ -8,6 +8,8 @@ from sqlalchemy import text
 
 from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
+from services.guard.memory import Memory, NotMeasured, memory_of
+from services.guard.verification import Sleep, Verification
 from shared.lease import residencies
 from shared.lease.flip import Effect, Event, FlipMachine, FlipState
 from shared.lease.lease import Phase
@@ -25,7 +27,10 @@ Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
 
 
 class Reconciler:
-    """The flips of one device. `announce` publishes the lease and, once it is open, ticks the lanes."""
+    """The flips of one device. `announce` publishes the lease and, once it is open, ticks the lanes.
+
+    `memory` is by default what the device's settings say; `sleep` is what waiting for it takes.
+    """
 
     def __init__(
         self,
@@ -35,6 +40,9 @@ class Reconciler:
         models: Mapping[str, Model],
         drivers: Mapping[str, Driver],
         announce: Announce,
+        *,
+        memory: Memory | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._database = database
         self._guard = guard
@@ -42,6 +50,7 @@ class Reconciler:
         self._models = models
         self._drivers = drivers
         self._announce = announce
+        self._verification = Verification(memory or memory_of(device), device, guard.clock, self._measured, sleep)
         self._machine = FlipMachine()
         self._servers: dict[int, Server] = {}
         self._resident_names: dict[int, str] = {}
@@ -72,12 +81,9 @@ class Reconciler:
             await residencies.forgive(connection, self._device.id)
 
     async def reconcile(self) -> None:
-        """One look: flip if a newer residency is wanted, close if a server has died."""
-        dead = {self._resident_names[model]: server for model, server in self._servers.items() if not server.alive}
-        if self._machine.state is FlipState.OPEN and dead:
-            _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
-            self._reason = "server_exit"
-            await self._flip(Event.SERVER_EXIT, self._current)
+        """One look: flip if a newer residency is wanted, close if a server has died or the device is lost."""
+        if self._machine.state is FlipState.OPEN:
+            await self._look()
         async with self._database.transaction() as connection:
             newest = await residencies.newest(connection, self._device.id)
         if newest is not None and newest.state == "wanted":
@@ -87,6 +93,20 @@ class Reconciler:
         elif newest is not None and newest.state in UNFINISHED and self._machine.state in ENDED:
             # The flip ended while the database could not be told.
             await self._move(newest.epoch, "quarantined", self._reason or "the flip was interrupted")
+
+    async def _look(self) -> None:
+        """While it is open: its servers live, and its memory can be measured."""
+        dead = {self._resident_names[model]: server for model, server in self._servers.items() if not server.alive}
+        if dead:
+            _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
+            self._reason = "server_exit"
+            await self._flip(Event.SERVER_EXIT, self._current)
+            return
+        try:
+            await self._verification.sample()
+        except NotMeasured as lost:
+            self._reason = str(lost)
+            await self._flip(Event.FAILED, self._current)
 
     async def close(self) -> None:
         """Shut down: close the residency and stop the servers."""
@@ -166,18 +186,29 @@ class Reconciler:
         return Event.UNLOADED
 
     async def _verify_free(self) -> Event:
-        """Nothing that was started may still be alive, and what comes must fit the budget."""
-        alive = [server.pid or self._resident_names[model] for model, server in self._servers.items() if server.alive]
-        if alive:
+        """What comes must fit the budget and find room, and nothing that was started may still be alive."""
+        wanted = self._want()
+        names = await self._names(wanted)
+        needed = sum(self._models[name].footprint_mib for name in names.values())
+        if needed > self._device.budget_mib:
+            said = ", ".join(sorted(names.values()))
+            raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.budget_mib} MiB")
+        await self._verification.free(needed if names else None, self._reclaim)
+        if self._alive():
+            await self._unload()
+        if alive := self._alive():
             raise DriverError(f"model servers {alive} are still alive after their stop")
         self._servers.clear()
-        wanted = self._want()
-        self._resident_names = await self._names(wanted)
-        needed = sum(self._models[name].footprint_mib for name in self._resident_names.values())
-        if needed > self._device.budget_mib:
-            names = ", ".join(sorted(self._resident_names.values()))
-            raise DriverError(f"{names} need {needed} MiB, the budget is {self._device.budget_mib} MiB")
+        self._resident_names = names
         return Event.FREE
+
+    def _alive(self) -> list[str | int]:
+        return [server.pid or self._resident_names[model] for model, server in self._servers.items() if server.alive]
+
+    async def _reclaim(self) -> None:
+        """What was told to go and has not gone is told once more, and what nobody knows of any more as well."""
+        await self._unload()
+        await asyncio.gather(*(driver.take_over() for driver in self._drivers.values()))
 
     async def _load(self) -> Event:
         wanted = self._want()
@@ -201,9 +232,10 @@ class Reconciler:
                 raise DriverError(f"model {identity.name!r} is not the one jobs were submitted with; restart the guard")
             if not server.alive:
                 raise DriverError(f"the server of {identity.name!r} died while it was loading")
-        memory = {str(model_id): server.memory_mib() for model_id, server in self._servers.items()}
-        async with self._database.transaction() as connection:
-            await residencies.measured(connection, self._want().epoch, {"memory_mib": memory})
+        await self._measured(
+            {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
+        )
+        await self._verification.resident()
         return Event.RESIDENT
 
     async def _open(self) -> None:
@@ -233,6 +265,10 @@ class Reconciler:
         if self._current is not None and self._current.epoch != wanted.epoch:
             await self._move(self._current.epoch, "closed", self._reason)
         await self._say("quarantined", Phase.QUARANTINED)
+
+    async def _measured(self, figures: Mapping[str, object]) -> None:
+        async with self._database.transaction() as connection:
+            await residencies.measured(connection, self._want().epoch, figures)
 
     def _want(self) -> Residency:
         if self._wanted is None:

@@ -98,7 +98,7 @@ async def started(connection: AsyncConnection, epoch: int, server: dict[str, Any
     await connection.execute(STARTED, {"epoch": epoch, "server": canonical.encode([server]).decode()})
 
 
-async def measured(connection: AsyncConnection, epoch: int, figures: dict[str, Any]) -> None:
+async def measured(connection: AsyncConnection, epoch: int, figures: Mapping[str, Any]) -> None:
     """Record measured memory and times."""
     await connection.execute(MEASURED, {"epoch": epoch, "measured": canonical.encode(figures).decode()})
 

@@ -27,6 +27,8 @@ ANSWER_S = 120.0
 LOOK_S = 5.0
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
 """How its runners say that a prompt does not fit."""
+SIGNS_OF_DEATH = ("runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error")
+"""How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421)."""
 
 T = TypeVar("T")
 
@@ -41,6 +43,14 @@ class OllamaFailed(Exception):
 
 class Reloaded(ChatFailed):
     """The call was answered by a runner that is not the one that was verified."""
+
+
+class RunnerDied(ChatFailed):
+    """The process that held the model is gone, and with it all calls that it answered at the time."""
+
+
+class Cut(ChatFailed):
+    """The server answered what was left of the prompt."""
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +181,7 @@ class Ollama:
 
         Raises:
             Reloaded: the model was not there any more.
+            RunnerDied: it went while it answered.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         body = self._body(tag, keep_alive=-1, prompt=prompt)
@@ -185,6 +196,22 @@ class Ollama:
             raise _refused(response)
         return self._reply(response.content)
 
+    async def cuts(self, tag: str) -> bool:
+        """Whether a prompt of twice the context is answered: a server that cuts it says so nowhere.
+
+        Raises:
+            ChatFailed: it said something else.
+        """
+        try:
+            await self.chat(tag, "1 " * 2 * self._options["num_ctx"], Decoding(max_tokens=1), 0)
+        except Cut:
+            return True
+        except ChatFailed as failed:
+            if failed.kind is FailureKind.CONTEXT_EXCEEDED:
+                return False
+            raise
+        return True
+
     def _reply(self, content: bytes) -> ChatReply:
         try:
             answer = msgspec.json.decode(content, type=_Answer)
@@ -197,7 +224,7 @@ class Ollama:
             raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {answer.done_reason!r})")
         context = self._options["num_ctx"]
         if (answer.prompt_eval_count or 0) >= context:
-            raise ChatFailed(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
+            raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
         return ChatReply(
             text=answer.message.content,
             finish_reason=answer.done_reason,
@@ -240,8 +267,13 @@ class Ollama:
 
 
 def _refused(response: httpx2.Response) -> ChatFailed:
-    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server."""
+    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
+
+    A runner's death looks like a lost connection: what ran on it may have killed it.
+    """
     body = response.text[:500]
+    if response.is_server_error and any(sign in body for sign in SIGNS_OF_DEATH):
+        return RunnerDied(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
     return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {response.status_code}: {body}")

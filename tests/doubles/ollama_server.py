@@ -15,6 +15,9 @@ from typing import Any
 
 from services.guard.drivers.scripted import RATING
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
+from tests.doubles.gpu import Gpu
+from tests.doubles.misbehaviour import CONTENT, MODELS, PATH, TRANSPORT, Misbehaviour
+from tests.doubles.ollama_faults import ANSWERS, DEEDS, DIED
 
 MIB = 1 << 20
 SECOND = 1_000_000_000
@@ -36,6 +39,10 @@ OVERFLOW = {
                                    "type": "exceed_context_size_error"}})
 }  # fmt: skip
 """How servers since 0.34 refuse a prompt that does not fit: the runner's error, as a string."""
+
+
+FIRST_PID = 5_000_000
+"""Larger than any that Linux gives."""
 
 
 def by_rule(prompt: str) -> str:
@@ -60,6 +67,7 @@ class Runner:
     size: int
     size_vram: int
     context_length: int
+    pid: int = 0
 
 
 @dataclass
@@ -82,15 +90,30 @@ class Ollama:
     """What the next calls get instead of an answer, or fields that differ in it."""
     keeps: bool = False
     """An unload is answered, and nothing happens."""
+    keeps_unlisted: bool = False
+    """It leaves the list, and its memory stays taken."""
     unlists_after: int = 0
     """Looks at `/api/ps` that an unloaded model still shows up in."""
     spill: int = 0
     """Bytes of a load that do not go to the GPU."""
     train_context: int = 1 << 20
     """No runner has a longer context."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """MiB by tag; 400 of what is not here."""
     most: int = 3
     """Models at once; the oldest is evicted."""
     hangs_on_load: bool = False
+    gpu: Gpu | None = None
+    """Shows what runners hold."""
+    wrong: Misbehaviour = field(default_factory=lambda: Misbehaviour((*TRANSPORT, *CONTENT, *MODELS)))
+    prompts: int = 0
+    """How many were asked, warm-ups not counted."""
+    kept: list[Runner] = field(default_factory=list)
+    """Runners that nothing lists."""
+    pulled_before: dict[str, str] = field(default_factory=dict)
+    """What was pulled before everything was pulled again."""
+    asked_to_go: set[str] = field(default_factory=set)
+    """Digests."""
     _leaving: dict[str, int] = field(default_factory=dict)
 
     def pull(self, tag: str, content: str = "v1") -> str:
@@ -100,7 +123,30 @@ class Ollama:
 
     def respond(self, seen: Seen) -> Reply:
         """One request."""
+        reply = self.told(seen) if seen.path == PATH else self._served(seen)
+        self._show()
+        return reply
+
+    def told(self, seen: Seen) -> Reply:
+        """To misbehave, or to stop it."""
+        if refused := self.wrong.told(seen):
+            return refused
+        if deed := DEEDS.get(seen.json["how"]):
+            deed(self)
+        return self._document()
+
+    def _document(self) -> Reply:
+        return self.wrong.document(loads=self.loads, prompts=self.prompts)
+
+    def _show(self) -> None:
+        if self.gpu is not None:
+            there = [*self.runners.values(), *self.kept]
+            self.gpu.show({each.pid: ("/usr/bin/ollama", each.size_vram / MIB) for each in there})
+
+    def _served(self, seen: Seen) -> Reply:
         match seen.method, seen.path:
+            case "GET", "/double":
+                return self._document()
             case "GET", "/api/version":
                 return as_json({"version": self.version})
             case "GET", "/api/tags":
@@ -123,9 +169,9 @@ class Ollama:
         self.loads.append(tag)
         while len(self.runners) >= self.most:
             self.runners.pop(next(iter(self.runners)))
-        size = 400 * MIB
+        size = self.sizes.get(tag, 400) * MIB
         on_gpu = 0 if options.get("num_gpu") == 0 else size - self.spill
-        made = Runner(tag, self.pulled[tag], launch, size, on_gpu, context)
+        made = Runner(tag, self.pulled[tag], launch, size, on_gpu, context, FIRST_PID + len(self.loads))
         self.runners[made.digest] = made
         return made
 
@@ -150,7 +196,7 @@ class Ollama:
         if not body["messages"] and body["keep_alive"] == 0:
             self._unload(self.pulled[tag])
             return as_json({"model": tag, "message": {"role": "assistant"}, "done": True, "done_reason": "unload"})
-        if self.hangs_on_load:
+        if self.hangs_on_load and self.pulled[tag] not in self.runners:
             return Reply(hang=True)
         waited = self._ready(tag, body)
         if not body["messages"]:
@@ -158,7 +204,12 @@ class Ollama:
         return self._answer(body["messages"][0]["content"], body, waited)
 
     def _unload(self, gone: str) -> None:
-        if gone in self.runners and not self.keeps:
+        if gone not in self.runners:
+            return
+        self.asked_to_go.add(gone)
+        if self.keeps_unlisted:
+            self.kept.append(self.runners[gone])
+        if not self.keeps:
             self._leaving[gone] = self.unlists_after
 
     def _ready(self, tag: str, body: dict[str, Any]) -> int:
@@ -170,24 +221,34 @@ class Ollama:
         if runner is not None and runner.launch == launch:
             return SECOND // 50
         self.runners.pop(self.pulled[tag], None)
+        self.asked_to_go.discard(self.pulled[tag])
         self.load(tag, options, body["shift"])
         return 4 * SECOND
 
     def _answer(self, prompt: str, body: dict[str, Any], waited: int) -> Reply:
-        prompt_tokens = len(prompt.split())
         warming = body["options"]["num_predict"] == 1
+        self.prompts += not warming
+        if self.wrong.now("cut"):
+            prompt = prompt[: len(prompt) // 2]
+        elif len(prompt.split()) >= body["options"]["num_ctx"]:
+            return as_json(OVERFLOW, 400)
         instead = self.chat.pop(0) if self.chat and not warming else {}
         if isinstance(instead, Reply):
             return instead
-        if prompt_tokens >= body["options"]["num_ctx"]:
-            return as_json(OVERFLOW, 400)
-        message = {"role": "assistant", "content": self.answer(prompt)}
         found = {
-            "model": body["model"], "message": message, "done": True, "done_reason": "stop", "load_duration": waited,
-            "prompt_eval_count": prompt_tokens, "prompt_eval_duration": 3_000_000, "eval_count": 5,
-            "eval_duration": 2_500_000,
+            "model": body["model"], "message": {"role": "assistant", "content": self.answer(prompt)}, "done": True,
+            "done_reason": "stop", "load_duration": waited, "prompt_eval_count": len(prompt.split()),
+            "prompt_eval_duration": 3_000_000, "eval_count": 5, "eval_duration": 2_500_000,
         }  # fmt: skip
-        return as_json(found | instead)
+        return as_json(found | instead) if warming else self._spoilt(found | instead, body["model"])
+
+    def _spoilt(self, found: dict[str, Any], tag: str) -> Reply:
+        """An answer to a prompt, as it goes out."""
+        if self.wrong.now("out_of_memory"):
+            self.runners.pop(self.pulled[tag], None)
+            return as_json(DIED, 500)
+        instead = ANSWERS.get(self.wrong.first(ANSWERS) or "", {})
+        return self.wrong.spoilt(as_json(found | instead))
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ class Rig:
 
     def __init__(self, database: Database, double: Ollama, http: ChatServer) -> None:
         self.database, self.double, self.http = database, double, http
-        self.device = Device(id="gpu:0", budget_mib=800)
+        self.device = Device(id="gpu:0", budget_mib=800, free_timeout_s=0.2)
         self.configured = {
             tag: Model(driver="ollama", url=http.url, context=64, parallel=4, footprint_mib=400)
             for tag in (JUDGE, GENERATOR)
@@ -99,7 +99,6 @@ class Rig:
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Two models registered, nothing resident; drivers look all the time."""
     monkeypatch.setattr(ollama, "POLL_S", 0)
-    monkeypatch.setattr(ollama, "FREE_S", 0.2)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = await Rig(database, double, http).register()

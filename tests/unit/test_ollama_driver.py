@@ -4,14 +4,11 @@ This proves the protocol and the guard's half of it; what a real server does wit
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
 
 import anyio
 import pytest
 
-from services.guard import gpu_memory
 from services.guard.drivers import ollama
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
@@ -25,7 +22,7 @@ from tests.doubles.ollama_server import MIB, Ollama, ollama_server
 pytestmark = pytest.mark.anyio
 
 JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
-GPU = Device(id="gpu:0")
+GPU = Device(id="gpu:0", free_timeout_s=0.2)
 DECODING = Decoding(max_tokens=10)
 RESET = Reply(missing=1, reset=True)
 
@@ -62,7 +59,6 @@ class Rig:
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
     monkeypatch.setattr(ollama, "POLL_S", 0)
-    monkeypatch.setattr(ollama, "FREE_S", 0.2)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = Rig(double, http)
@@ -220,28 +216,6 @@ async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
     with anyio.fail_after(60), pytest.raises(DriverError, match=r"does not unload generator:7b; restart it"):
         await rig.driver().start()
     assert rig.double.loads == [GENERATOR]
-
-
-async def test_a_load_waits_until_the_memory_is_free(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list of loaded models is empty before the memory is."""
-    free = [100.0, 100.0, 5000.0]
-    loads_seen: list[int] = []
-
-    def measured(_: str) -> float:
-        loads_seen.append(len(rig.double.loads))
-        return free.pop(0)
-
-    monkeypatch.setattr(gpu_memory, "free_mib", measured)
-    await rig.start(footprint_mib=4000)
-    assert loads_seen == [0, 0, 0]
-
-
-async def test_memory_that_stays_taken_is_named_with_figures(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process holds it; nothing is loaded."""
-    monkeypatch.setattr(gpu_memory, "free_mib", lambda _: 100.0)
-    with anyio.fail_after(60), pytest.raises(DriverError, match="100 MiB free, 4000 MiB are needed"):
-        await rig.driver(footprint_mib=4000).start()
-    assert rig.double.loads == []
 
 
 def evicts(double: Ollama) -> None:
@@ -418,43 +392,3 @@ async def test_a_server_that_evicts_one_for_the_other_loses_the_first(rig: Rig, 
     generator = await rig.start(GENERATOR)
     await rig.lost(judge)
     assert generator.alive
-
-
-class Nvml(SimpleNamespace):
-    """As much of nvidia-ml-py as is used; `error` is what it raises."""
-
-    class NVMLError(Exception):
-        """As the library's."""
-
-    def __init__(self, error: bool = False) -> None:
-        super().__init__(error=error, shut=0, nvmlInit=lambda: None)
-
-    def nvmlDeviceGetHandleByUUID(self, device: str) -> str:  # noqa: N802 - the library's name
-        """The device itself."""
-        if self.error:
-            raise self.NVMLError
-        return device
-
-    def nvmlDeviceGetMemoryInfo(self, _: str) -> SimpleNamespace:  # noqa: N802
-        """3 GiB free."""
-        return SimpleNamespace(free=3 << 30)
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        """Counted."""
-        self.shut += 1
-
-
-def test_free_memory_is_that_of_the_named_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In MiB; the library is closed again, also when it fails."""
-    for nvml, free in ((Nvml(), 3072.0), (Nvml(error=True), None)):
-        monkeypatch.setitem(sys.modules, "pynvml", nvml)
-        assert gpu_memory.free_mib("GPU-1") == free
-        assert nvml.shut == 1
-
-
-def test_free_memory_of_anything_else_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor where the library is not installed."""
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
-    assert gpu_memory.free_mib("gpu:0") is None
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu_memory.free_mib("GPU-1") is None

@@ -7,19 +7,18 @@ a residency is open, and after the unload; every call says with which options th
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
 import msgspec
 
-from services.guard import gpu_memory
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
-from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, full_tag
+from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, RunnerDied, full_tag
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
@@ -27,8 +26,6 @@ PROBE_S = 2.0
 """Between two looks at what is resident."""
 SILENCES = 3
 """Looks in a row that a busy server may leave without an answer."""
-FREE_S = 30.0
-"""Longest wait for an unloaded model to be gone."""
 POLL_S = 0.2
 BATCH = 512
 """Ollama's own default; said all the same, as what is not said may change with free memory."""
@@ -102,11 +99,10 @@ class OllamaDriver:
         )
 
     async def take_over(self) -> None:
-        """Have the model unloaded, if it is loaded: whether it goes is looked at before the next load."""
+        """Have the model unloaded, listed or not: whether its memory comes back is looked at before the next load."""
         try:
             async with self._api() as api:
-                if self._tag in [each.name for each in await api.resident()]:
-                    await api.unload(self._tag)
+                await api.unload(self._tag)
         except OllamaFailed as failed:
             _log.warning("model %r: whether something was left of it is not known: %s", self._name, failed)
 
@@ -122,8 +118,11 @@ class OllamaDriver:
     async def warm(self) -> None:
         """Nothing to read ahead."""
 
-    async def start(self, parallel: int | None = None) -> "OllamaServer":  # noqa: ARG002 - its slots are not ours
-        """Load it onto a server that holds nothing else, and see that it is there as it was asked for."""
+    async def start(self, parallel: int | None = None) -> "OllamaServer":  # noqa: ARG002 - as below
+        """Load it onto a server that holds nothing else, and see that it is there as it was asked for.
+
+        Slots are the server's, by OLLAMA_NUM_PARALLEL; fewer of ours is what the guard sends at once.
+        """
         async with AsyncExitStack() as stack:
             api = self._api()
             if self._tag in _held[api.url]:
@@ -141,16 +140,17 @@ class OllamaDriver:
 
     async def _started(self, api: Ollama) -> "OllamaServer":
         await self._clear(api)
-        await self._room()
         pulled = await api.pulled(self._tag)
         wanted = Wanted(tag=self._tag, digest=pulled.digest, context=self._model.context, on_gpu=self._on_gpu)
         _held[api.url][self._tag] = wanted.digest
         await api.load(self._tag)
         await api.chat(self._tag, "1 + 1 =", Decoding(max_tokens=1), 0)
+        if await api.cuts(self._tag):
+            raise DriverError(f"{api.url} cuts what is longer than `context` in silence; take another version")
         found = await api.resident()
         if problem := astray(found, wanted, _held[api.url].values()):
             raise DriverError(problem)
-        return OllamaServer(api, wanted, found)
+        return OllamaServer(api, wanted, found, self._device.free_timeout_s)
 
     async def _clear(self, api: Ollama) -> None:
         """A guard that was killed unloads nothing: what of ours is left goes, and what is others' is named."""
@@ -159,20 +159,8 @@ class OllamaDriver:
             if each.name not in self._ours:
                 raise DriverError(f"{api.url} has loaded {each.name}, not for this guard: ollama stop {each.name}")
             await api.unload(each.name)
-        if not await _gone(api, {each.digest for each in left}):
+        if not await _gone(api, {each.digest for each in left}, self._device.free_timeout_s):
             raise DriverError(f"{api.url} does not unload {', '.join(each.name for each in left)}; restart it")
-
-    async def _room(self) -> None:
-        """What is not listed any more may still hold memory: measured, where a GPU's can be."""
-        needed, device = self._model.footprint_mib, self._device.id
-
-        async def fits() -> bool:
-            free = await asyncio.to_thread(gpu_memory.free_mib, device)
-            return free is None or free >= needed
-
-        if not await _until(fits):
-            free = gpu_memory.free_mib(device) or 0
-            raise DriverError(f"{device} has {free:.0f} MiB free, {needed} MiB are needed; see nvidia-smi")
 
     async def _give_up(self, api: Ollama) -> None:
         """Leave nothing of a load that failed."""
@@ -199,9 +187,10 @@ class OllamaServer:
     pid = None
     exit_status = None
 
-    def __init__(self, api: Ollama, wanted: Wanted, found: Sequence[Resident]) -> None:
+    def __init__(self, api: Ollama, wanted: Wanted, found: Sequence[Resident], patience_s: float) -> None:
         self._api = api
         self._wanted = wanted
+        self._patience_s = patience_s
         self._bytes = sum(each.size for each in found if each.digest == wanted.digest)
         self._stopped = False
         self._lost = asyncio.Event()
@@ -221,8 +210,11 @@ class OllamaServer:
         except Reloaded as reloaded:
             self._lose(reloaded.detail)
             raise
+        except RunnerDied as died:
+            self._lose(died.detail)
+            raise
         except ChatFailed as failed:
-            if failed.kind is FailureKind.CONNECTION:
+            if failed.kind in (FailureKind.CONNECTION, FailureKind.BACKEND_ERROR):
                 self._doubt.set()
             raise
 
@@ -249,7 +241,7 @@ class OllamaServer:
         try:
             with suppress(OllamaFailed):
                 await self._api.unload(self._wanted.tag)
-            return await _gone(self._api, {self._wanted.digest})
+            return await _gone(self._api, {self._wanted.digest}, self._patience_s)
         except OllamaFailed as failed:
             _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
             return failed.away
@@ -278,18 +270,15 @@ class OllamaServer:
                 self._lose(problem)
 
 
-async def _gone(api: Ollama, digests: set[str]) -> bool:
+async def _gone(api: Ollama, digests: set[str], within_s: float) -> bool:
+    """Whether they left the list in time."""
+
     async def absent() -> bool:
         return not digests & {each.digest for each in await api.resident()}
 
-    return await _until(absent)
-
-
-async def _until(condition: Callable[[], Awaitable[bool]]) -> bool:
-    """Whether it held within `FREE_S`."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(FREE_S):
-            while not await condition():  # noqa: ASYNC110 - the server tells nobody that it has changed
+        async with asyncio.timeout(within_s):
+            while not await absent():  # noqa: ASYNC110 - the server tells nobody that it has changed
                 await asyncio.sleep(POLL_S)
             return True
     return False

@@ -59,7 +59,8 @@ class Driver(Protocol):
         ...
 
     async def take_over(self) -> None:
-        """Free what a guard that was killed left of it, where no kernel does that."""
+        """Free what may be left of it where no kernel does that: after a guard that was killed, or of memory that did
+        not come back after a stop. Best effort."""
         ...
 
     async def architecture(self) -> Architecture | None:
