@@ -11,14 +11,13 @@ import asyncio
 import subprocess
 import sys
 import time
-from datetime import datetime
 from statistics import median
 from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import text
 
-from bench.running import Stack, stack
+from bench.running import Stack, seconds_of, stack
 from services.guard.drivers.process import ProcessDriver
 from shared.contracts.calls import Decoding
 from shared.runtime.binding import Request, seed_of
@@ -78,8 +77,7 @@ def system(running: Stack, number: int) -> tuple[float, str]:
     )
     if found["state"] != "completed":
         raise SystemExit(f"the job is {found['state']}: {found['reason']}")
-    began, ended = (datetime.fromisoformat(found[name]) for name in ("created_at", "ended_at"))
-    return (ended - began).total_seconds(), found["id"]
+    return seconds_of(found), found["id"]
 
 
 async def prompts_of(database_url: str, job: str) -> dict[str, list[Prompt]]:

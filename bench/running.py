@@ -8,12 +8,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from services.orchestrator.stack import passwords
+from services.orchestrator.stack import passwords, state
 from services.orchestrator.stack.postgres import Postgres
 
 ENDED = ("completed", "failed", "cancelled")
@@ -46,6 +47,14 @@ class Stack:
         found: dict[str, Any] = json.loads(mathrag("status", "--json", "--data-dir", str(self.folder)))["stack"]
         return found
 
+    def pid(self, name: str) -> int:
+        """One of its children's process id, from the file: the command line takes a second."""
+        now = state.read(self.folder)
+        pid = next((child.pid for child in now.children if child.name == name), None) if now else None
+        if pid is None:
+            raise SystemExit(f"{name} does not run")
+        return pid
+
     def upload(self, kind: str, name: str, lines: Iterable[bytes]) -> None:
         """Create a corpus or a dataset."""
         began = time.monotonic()
@@ -69,6 +78,12 @@ class Stack:
     def get(self, path: str) -> Any:
         """A JSON document."""
         return self.api.get(path).raise_for_status().json()
+
+
+def seconds_of(job: dict[str, Any]) -> float:
+    """From a job's submission to its end, by the database's clock."""
+    began, ended = (datetime.fromisoformat(job[name]) for name in ("created_at", "ended_at"))
+    return (ended - began).total_seconds()
 
 
 @contextmanager

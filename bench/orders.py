@@ -1,0 +1,103 @@
+"""The same prompts in the orders that a service without staging would send them, through the guard's own drivers.
+
+Nothing else is done here: no queue, no database, no retrieval; only loads, prompts, and unloads. A prompt that several
+samples share is sent once, for the first of them, so every order sends exactly what the staged job sent.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import text
+
+from bench.floor import Prompt
+from services.guard.app import driver
+from services.guard.drivers.ports import Server
+from shared.runtime.binding import Request, seed_of
+from shared.runtime.library import LibraryCache
+from shared.runtime.prompting import references, rendered
+from shared.settings import Settings
+from shared.storage.database import Database
+
+CALLS = text("""
+    SELECT DISTINCT ON (c.id) c.id, c.key, c.role, c.request, s.ordinal
+    FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
+    WHERE j.public_id = :job AND c.role IN ('judge', 'generate') ORDER BY c.id, s.kind = 'prepare', s.ordinal""")
+_REQUEST = msgspec.json.Decoder(Request)
+
+Sample = dict[str, list[Prompt]]
+"""Of one sample, the prompts by role."""
+
+
+class Run(NamedTuple):
+    """How an order went."""
+
+    seconds: float
+    loads: int
+
+
+async def samples_of(database_url: str, job: str) -> list[Sample]:
+    """Every prompt that the job sent, with the first sample that needed it."""
+    database, library = Database(database_url, pinned=False), LibraryCache()
+    async with database.statement() as connection:
+        rows = (await connection.execute(CALLS, {"job": job})).all()
+        requests = [(row, _REQUEST.decode(row.request)) for row in rows]
+        await library.ensure(connection, {ref.doc for _, request in requests for ref in references(request)})
+    await database.close()
+    samples: dict[int, Sample] = {}
+    for row, request in requests:
+        if request.decoding is not None:
+            prompt = Prompt(rendered(request, library), request.decoding, seed_of(row.key))
+            samples.setdefault(row.ordinal, {}).setdefault(row.role, []).append(prompt)
+    return [samples[ordinal] for ordinal in sorted(samples)]
+
+
+async def in_windows(samples: Sequence[Sample], size: int) -> Run:
+    """So many samples at a time: their judgements, a flip, their answers, a flip; 1 is the order of the samples."""
+    began, device = time.monotonic(), _Device(Settings())
+    for window in _windows(samples, size):
+        for role in ("judge", "generate"):
+            if prompts := [prompt for sample in window for prompt in sample.get(role, ())]:
+                await device.answer(role, prompts)
+    await device.clear()
+    return Run(time.monotonic() - began, device.loads)
+
+
+class _Device:
+    """One model at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._role: str | None = None
+        self._server: Server | None = None
+        self.loads = 0
+
+    async def answer(self, role: str, prompts: Sequence[Prompt]) -> None:
+        server = await self._resident(role)
+        slots = asyncio.Semaphore(self._settings.models[self._settings.roles[role]].parallel)  # type: ignore[index]
+
+        async def ask(prompt: Prompt) -> None:
+            async with slots:
+                await server.complete(prompt.text, prompt.decoding, prompt.seed)
+
+        await asyncio.gather(*(ask(prompt) for prompt in prompts))
+
+    async def clear(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+        self._server = self._role = None
+
+    async def _resident(self, role: str) -> Server:
+        if self._server is None or role != self._role:
+            await self.clear()
+            name = self._settings.roles[role]  # type: ignore[index]
+            self._server = await driver(name, self._settings.models[name], self._settings).start()
+            self._role = role
+            self.loads += 1
+        return self._server
+
+
+def _windows(samples: Sequence[Sample], size: int) -> Iterator[Sequence[Sample]]:
+    return (samples[first : first + size] for first in range(0, len(samples), size))

@@ -1,0 +1,207 @@
+"""What staging is worth: a job in stages against the orders of a service without them, on the same models and prompts.
+
+    .venv/bin/python -m bench.staging --items 40
+
+Four parts: the three orders of one job; the loads of 16 jobs at once against one after the other; how long a job takes
+longer when a process is killed in its middle; what a call through the guard costs beside one straight to its model
+server. Everything alternates, and only ratios of one run are compared. `MATHRAG_CONFIG` names other models.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from statistics import median
+from typing import Any
+
+import httpx2
+import psutil
+from sqlalchemy import text
+
+from bench import orders
+from bench.floor import PARAMS, furnish, system
+from bench.running import ENDED, Stack, seconds_of, stack
+from services.guard.app import driver
+from shared.contracts.guard import ModelCall
+from shared.lease.guard_client import GuardClient
+from shared.settings import Settings
+from shared.storage.database import Database
+
+WINDOW = 10
+"""Requests in flight that a common model swapper allows per model."""
+MERGED = 16
+VICTIMS = ("judge", "generator", "guard", "orchestrator", "retriever", "redis", "postgres")
+LOADS = text("SELECT COALESCE(sum(jsonb_array_length(servers)), 0) FROM residencies")
+OPEN = text("SELECT epoch, models FROM residencies WHERE state = 'open' ORDER BY epoch DESC LIMIT 1")
+
+
+def main() -> None:
+    """All four parts on one stack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with stack() as running:
+        furnish(running, options.items)
+        _, first = system(running, 0)
+        samples = asyncio.run(orders.samples_of(running.database_url(), first))
+        compare_orders(running, samples, options.rounds)
+        cost_of_guard(running, samples, options.rounds)
+        merged(running)
+        kills(running, first)
+
+
+def compare_orders(running: Stack, samples: list[orders.Sample], rounds: int) -> None:
+    """The whole service in stages against bare loops in other orders."""
+    figures: dict[str, list[orders.Run]] = {"staged": [], f"window of {WINDOW}": [], "per sample": []}
+    for number in range(1, rounds + 1):
+        before = loads(running)
+        seconds, _ = system(running, number)
+        figures["staged"].append(orders.Run(seconds, loads(running) - before))
+        figures[f"window of {WINDOW}"].append(asyncio.run(orders.in_windows(samples, WINDOW)))
+        figures["per sample"].append(asyncio.run(orders.in_windows(samples, 1)))
+    staged = median(run.seconds for run in figures["staged"])
+    print(f"\n| order, {len(samples)} samples | loads | seconds | over staged |\n|---|---|---|---|")
+    for name, runs in figures.items():
+        said = ", ".join(f"{run.seconds:.1f}" for run in runs)
+        ratio = median(run.seconds for run in runs) / staged
+        print(f"| {name} | {', '.join(str(run.loads) for run in runs)} | {said} | {ratio:.2f} |", flush=True)
+
+
+def merged(running: Stack) -> None:
+    """As many jobs as they come, and each after the other."""
+    print(f"\n| {MERGED} jobs | loads | seconds |\n|---|---|---|")
+    for name, submit_all in (("at once", _at_once), ("one after the other", _in_turn)):
+        before, began = loads(running), time.monotonic()
+        submit_all(running)
+        print(f"| {name} | {loads(running) - before} | {time.monotonic() - began:.1f} |", flush=True)
+
+
+def kills(running: Stack, like: str) -> None:
+    """Each process killed once, when half of a job's model calls are answered."""
+    made = running.get(f"/v1/jobs/{like}/report")["calls_made"]
+    calm = [_timed(running, made) for _ in range(3)]
+    print(f"\nundisturbed: {', '.join(f'{seconds:.1f}' for seconds, _ in calm)} s")
+    print("| killed | job, s | longer, s | over undisturbed | loads |\n|---|---|---|---|---|")
+    usual = median(seconds for seconds, _ in calm)
+    for victim in VICTIMS:
+        seconds, loaded = _timed(running, made, victim)
+        print(f"| {victim} | {seconds:.1f} | {seconds - usual:.1f} | {seconds / usual:.2f} | {loaded} |", flush=True)
+
+
+def cost_of_guard(running: Stack, samples: list[orders.Sample], rounds: int) -> None:
+    """The generator's prompts through the guard, with its epoch check and receipts, and straight to the same server."""
+    prompts = [prompt for sample in samples for prompt in sample.get("generate", ())]
+    straight, guarded = [], []
+    for _ in range(rounds):
+        straight.append(asyncio.run(_straight(prompts)))
+        guarded.append(asyncio.run(_guarded(running, prompts)))
+    extra = (median(guarded) - median(straight)) / len(prompts) * 1000
+    print(f"\n{len(prompts)} generations straight: {', '.join(f'{each:.2f}' for each in straight)} s;", end=" ")
+    print(f"through the guard: {', '.join(f'{each:.2f}' for each in guarded)} s")
+    print(f"guard over straight: {median(guarded) / median(straight):.3f}; {extra:+.2f} ms a call", flush=True)
+
+
+async def _straight(prompts: list[orders.Prompt]) -> float:
+    settings = Settings()
+    name = settings.roles["generate"]
+    model = settings.models[name]
+    server, slots = await driver(name, model, settings).start(), asyncio.Semaphore(model.parallel)
+
+    async def ask(prompt: orders.Prompt) -> None:
+        async with slots:
+            await server.complete(prompt.text, prompt.decoding, prompt.seed)
+
+    await asyncio.gather(*(ask(prompt) for prompt in prompts))  # the guard's server has answered them all before, too
+    began = time.monotonic()
+    await asyncio.gather(*(ask(prompt) for prompt in prompts))
+    seconds = time.monotonic() - began
+    await server.stop()
+    return seconds
+
+
+async def _guarded(running: Stack, prompts: list[orders.Prompt]) -> float:
+    database = Database(running.database_url(), pinned=False)
+    async with database.statement() as connection:
+        resident = (await connection.execute(OPEN)).one()
+    await database.close()
+    calls = [
+        ModelCall(
+            id=number, model_id=resident.models[0], prompt=prompt.text, decoding=prompt.decoding, seed=prompt.seed
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    client = GuardClient(running.service_url("guard"), running.service_key())
+    began = time.monotonic()
+    async for completion in client.run(resident.epoch, calls):
+        if completion.failure is not None:
+            raise SystemExit(f"the guard answered {completion.failure}: {completion.detail}")
+    seconds = time.monotonic() - began
+    await client.close()
+    return seconds
+
+
+def loads(running: Stack) -> int:
+    """Model servers that were started so far."""
+
+    async def count() -> int:
+        database = Database(running.database_url(), pinned=False)
+        async with database.statement() as connection:
+            found = int((await connection.execute(LOADS)).scalar_one())
+        await database.close()
+        return found
+
+    return asyncio.run(count())
+
+
+def _fields(name: str) -> dict[str, Any]:
+    return {
+        "name": name, "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", "params": PARAMS,
+        "reuse": "none",
+    }  # fmt: skip
+
+
+def _at_once(running: Stack) -> None:
+    for job in [running.submit(**_fields(f"merged-{number}")) for number in range(MERGED)]:
+        running.wait(job)
+
+
+def _in_turn(running: Stack) -> None:
+    for number in range(MERGED):
+        running.run(**_fields(f"alone-{number}"))
+
+
+def _timed(running: Stack, made: dict[str, int], victim: str | None = None) -> tuple[float, int]:
+    """Seconds and loads of a job in whose middle `victim` is killed: half of a stage's calls are answered."""
+    before = loads(running)
+    job = running.submit(**_fields(f"without-{victim}"))
+    if victim is not None:
+        stage = "generate" if victim == "generator" else "judge"
+        _until(running, job, lambda document: document["stages"].get(stage, {}).get("done", 0) >= made[stage] / 2)
+        _kill(running.pid(victim))
+    document = _until(running, job, lambda document: document["state"] in ENDED)
+    if document["state"] != "completed":
+        raise SystemExit(f"the job is {document['state']}: {document['reason']}")
+    return seconds_of(document), loads(running) - before
+
+
+def _kill(pid: int) -> None:
+    process = psutil.Process(pid)
+    for each in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # some go with their parent
+            each.kill()
+
+
+def _until(running: Stack, job: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The job's document once `holds`; whoever answers for it may just have been killed."""
+    while True:
+        with suppress(httpx2.HTTPError):
+            document: dict[str, Any] = running.get(f"/v1/jobs/{job}")
+            if holds(document):
+                return document
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
