@@ -11,7 +11,7 @@ from shared.settings import load
 
 async def executors(tools: Tools) -> Mapping[str, Executor]:
     """The generator's one role."""
-    return {"generate": Prompting(tools.database, tools.guard)}
+    return {"generate": Prompting(tools.database, tools.guards)}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
     limits = tools.settings.workers
     return {
         "retrieve": Retrieving(tools.database, tools.settings.retriever_url, tools.settings.service_key),
-        "judge": Prompting(tools.database, tools.guard),
+        "judge": Prompting(tools.database, tools.guards),
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
     }
 

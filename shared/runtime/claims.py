@@ -40,8 +40,8 @@ TAKE = f"""
     parked AS (
         DELETE FROM queue q USING seen p
         WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND NOT p.wanted)
-    SELECT c.id, c.key, c.role, c.model_id, c.request, p.wanted FROM seen p JOIN calls c ON c.id = p.id
-    ORDER BY c.id"""  # noqa: S608 - constants
+    SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted
+    FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
 PICK = """
     SELECT q.lane, q.model_id, q.rank, q.seq, q.call_id AS id FROM queue q
     WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
@@ -103,6 +103,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes
     role: str
     model_id: int
+    device: str | None = None
+    """Whose guard reaches the model; None: none is needed."""
     request: bytes
 
 
@@ -181,7 +183,9 @@ class Claims:
         # A waiter may have come while calls were being parked: look after the commit.
         await revive(self._database, [row.id for row in rows if not row.wanted])
         kept = tuple(
-            Claimed(id=row.id, key=row.key, role=row.role, model_id=row.model_id, request=row.request)
+            Claimed(
+                id=row.id, key=row.key, role=row.role, model_id=row.model_id, device=row.device, request=row.request
+            )
             for row in rows
             if row.wanted
         )

@@ -1,6 +1,5 @@
 """A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker."""
 
-import logging
 import mmap
 import os
 import socket
@@ -13,8 +12,7 @@ from celery import Celery, signals
 from redis.asyncio import Redis
 
 from shared.contracts.calls import Lane
-from shared.lease.guard_client import GuardClient, NotGranted
-from shared.lease.lease import RedisLease
+from shared.lease.guards import Guards
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
 from shared.runtime import heartbeats
@@ -25,8 +23,6 @@ from shared.storage.database import Database
 from shared.telemetry import chunks, logs, references, traces
 from shared.telemetry.references import SpanRef
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Tools:
@@ -34,7 +30,7 @@ class Tools:
 
     settings: Settings
     database: Database
-    guard: GuardClient
+    guards: Guards
 
 
 Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
@@ -53,8 +49,9 @@ class Child:
         self._loop = uvloop.new_event_loop()
         self._redis = Redis.from_url(settings.redis_url)
         self._ticker = Ticker(app, self._redis)
-        guard = GuardClient(settings.guard_url, settings.service_key)
-        self._tools = Tools(settings, Database(settings.database_url, pinned=True), guard)
+        urls = [device.guard_url for device in settings.all_devices() if device.guard_url]
+        guards = Guards(self._redis, urls, settings.service_key)
+        self._tools = Tools(settings, Database(settings.database_url, pinned=True), guards)
         self._worker: Worker | None = None
 
     def drain(self, tick: SpanRef | None) -> None:
@@ -63,22 +60,16 @@ class Child:
             self._loop.run_until_complete(self._drain())
 
     async def _drain(self) -> None:
-        try:
-            worker = self._worker = self._worker or await self._make()
-        except NotGranted as refused:
-            _log.warning("no guard at %r yet, waiting for the next tick: %s", self._settings.guard_url, refused)
-            await self._ticker.begun(self._lane)
-        else:
-            await worker.drain()
+        worker = self._worker = self._worker or await self._make()
+        await worker.drain()
 
     async def _make(self) -> Worker:
-        """The worker of the guard's device: its name is asked for, so that no setting has to be the same."""
         database = self._tools.database
         return Worker(
             self._lane,
             database,
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
-            lease=RedisLease(self._redis, await self._tools.guard.device()),
+            guards=self._tools.guards,
             executors=chunks.traced(await self._executors(self._tools), database),
             ticker=self._ticker,
             limits=self._settings.workers,

@@ -9,7 +9,7 @@ import msgspec
 from shared.contracts.calls import Failure, FailureKind, Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.guard import Completion, End, ModelCall
-from shared.lease.guard_client import GuardClient
+from shared.lease.guards import Guards
 from shared.rag.parsing import parse_rating
 from shared.rag.prompts import Value, render, template
 from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
@@ -26,11 +26,11 @@ class TemplateChanged(Exception):
 
 
 class Prompting:
-    """The executor of judge and generate calls."""
+    """The executor of judge and generate calls; a chunk is of one model, so one guard answers it."""
 
-    def __init__(self, database: Database, guard: GuardClient) -> None:
+    def __init__(self, database: Database, guards: Guards) -> None:
         self._database = database
-        self._guard = guard
+        self._guards = guards
         self._library = LibraryCache()
 
     async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
@@ -41,7 +41,7 @@ class Prompting:
         by_id = {call.id: call for call in calls}
         if not prompts:
             return
-        async for completion in self._guard.run(epoch, list(prompts.values())):
+        async for completion in self._guards.run(calls[0].device, epoch, list(prompts.values())):
             call = by_id[completion.id]
             if completion.end is End.ANSWERED:
                 yield Answered(

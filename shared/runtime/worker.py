@@ -3,17 +3,18 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.lease.guard_client import Broken, NotGranted
-from shared.lease.lease import RedisLease
+from shared.lease.guards import Guards
+from shared.lease.lease import Lease
 from shared.queue import Ticker
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
@@ -36,7 +37,7 @@ TRUSTED_S = 0.05
 
 # Models that need no lease first: what they answer gives the leased ones work.
 SOURCES = text("""
-    SELECT m.id, m.needs_lease FROM models m
+    SELECT m.id, m.needs_lease, m.device FROM models m
     WHERE m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
     ORDER BY m.needs_lease, m.id""")
 
@@ -60,7 +61,7 @@ class Worker:
         executors: Mapping[str, Executor],
         *,
         name: str,
-        lease: RedisLease,
+        guards: Guards,
         ticker: Ticker,
         limits: Workers,
         stopping: Callable[[], bool] = lambda: False,
@@ -69,7 +70,7 @@ class Worker:
         self._database = database
         self._executors = executors
         self._name = name
-        self._lease = lease
+        self._guards = guards
         self._ticker = ticker
         self._limits = limits
         self._stopping = stopping
@@ -145,15 +146,10 @@ class Worker:
 
     async def _look(self) -> Sources:
         """Models with pending calls that may be sent now, those without a lease first."""
-        lease = await self._lease.read()
+        leases = await self._guards.leases()
         async with self._database.statement() as connection:
             found = (await connection.execute(SOURCES, {"lane": self._lane.value})).all()
-        granted = (
-            (row.id, lease.epoch if row.needs_lease and lease else None)
-            for row in found
-            if not row.needs_lease or (lease and lease.grants(row.id))
-        )
-        self._sources = Sources(tuple(granted), time.monotonic())
+        self._sources = Sources(tuple(_granted(found, leases)), time.monotonic())
         return self._sources
 
     async def _wait(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
@@ -233,3 +229,15 @@ class Worker:
                 await self._claims.renew(claim.token, sorted(open_calls))
             except (SQLAlchemyError, OSError) as error:
                 _log.warning("claim not renewed, trying again: %r", error)
+
+
+def _granted(
+    models: Iterable[Row[tuple[int, bool, str | None]]], leases: Mapping[str, Lease | None]
+) -> Iterator[tuple[int, int | None]]:
+    """(model, epoch) of those whose calls may be sent now: a guard of ours has the device, under a lease if need be."""
+    for model in models:
+        lease = leases.get(model.device or "")
+        if model.needs_lease and lease is not None and lease.grants(model.id):
+            yield model.id, lease.epoch
+        elif not model.needs_lease and (model.device is None or model.device in leases):
+            yield model.id, None

@@ -37,6 +37,8 @@ DOCUMENTS = [
 _REQUEST = msgspec.json.Decoder(Request)
 
 Answer = Callable[[Request], Reply]
+OPEN = Lease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
+"""Grants everything."""
 
 
 async def furnish(database: Database, items: int = 5, name: str = "items") -> None:
@@ -141,12 +143,15 @@ class ScriptedExecutor:
             yield Answered(call_id=call.id, reply=self.answer(_REQUEST.decode(call.request)), receipt=receipt)
 
 
-class OpenLease:
-    """A lease that grants everything, for workers without a guard."""
+class Leases:
+    """What workers without a guard may claim; all that a test can have, until somebody says otherwise."""
 
-    async def read(self) -> Lease:
-        """Every model id that a test can have."""
-        return Lease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
+    def __init__(self, lease: Lease | None = OPEN) -> None:
+        self.lease = lease
+
+    async def leases(self) -> dict[str, Lease | None]:
+        """Of the one device that there is."""
+        return {"cpu:0": self.lease}
 
 
 class SilentTicker:
@@ -170,7 +175,7 @@ def worker(database: Database, lane: Lane, executor: Executor, **limits: object)
         database,
         dict.fromkeys(("retrieve", "rerank", "judge", "generate", "grade"), executor),
         name=f"test-{lane.value}",
-        lease=OpenLease(),  # type: ignore[arg-type]
+        guards=Leases(),  # type: ignore[arg-type]
         ticker=SilentTicker(),  # type: ignore[arg-type]
         limits=Workers(window_ms=1, **limits),  # type: ignore[arg-type]
     )

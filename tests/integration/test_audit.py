@@ -44,9 +44,9 @@ class Device:
         self.database = database
         self.lease: Lease | None = None
 
-    async def read(self) -> Lease | None:
+    async def leases(self) -> dict[str, Lease | None]:
         """What a worker sees."""
-        return self.lease
+        return {DEVICE: self.lease}
 
     async def flip(self, model: str, cause: str) -> None:
         """Close what is open and open `model`."""
@@ -75,7 +75,7 @@ class Device:
             self.database,
             roles,
             name=f"test-{lane.value}",
-            lease=self,  # type: ignore[arg-type]
+            guards=self,  # type: ignore[arg-type]
             ticker=SilentTicker(),  # type: ignore[arg-type]
             limits=Workers(window_ms=1),
         ).drain()

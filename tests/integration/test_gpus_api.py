@@ -55,9 +55,9 @@ class Rig:
         self.executor = scene.ScriptedExecutor()
         self.lease: Lease | None = None
 
-    async def read(self) -> Lease | None:
+    async def leases(self) -> dict[str, Lease | None]:
         """What the workers see."""
-        return self.lease
+        return {DEVICE: self.lease}
 
     async def flip(self) -> tuple[tuple[int, ...], str] | None:
         """Let the scheduler look, and bring up what it wants as the guard does: its models and its cause."""
@@ -81,7 +81,7 @@ class Rig:
         """Whatever the resident models can answer."""
         for lane in (*Lane, Lane.JUDGE):  # once more: what was generated is graded
             worker = scene.worker(self.database, lane, self.executor)
-            worker._lease = self  # type: ignore[assignment]
+            worker._guards = self  # type: ignore[assignment]
             await worker.drain()
 
     async def run(self) -> list[str]:

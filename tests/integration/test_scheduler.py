@@ -21,7 +21,7 @@ from shared.queue import Ticker
 from shared.runtime.advance import Advancer
 from shared.settings import Settings
 from shared.storage.database import Database
-from tests.integration.scene import ScriptedExecutor, furnish, rows, scalar, submit_job, worker
+from tests.integration.scene import Leases, ScriptedExecutor, furnish, rows, scalar, submit_job, worker
 
 pytestmark = pytest.mark.anyio
 
@@ -326,16 +326,10 @@ async def test_a_gated_job_needs_two_loads(scheduler: Scheduler, database: Datab
     names = {await model(database, "a-judge"): Lane.JUDGE, await model(database, "a-generator"): Lane.GENERATE}
     resident: list[int] = []
 
-    class OwnLease:
-        """Grants what is resident."""
-
-        async def read(self) -> Lease:
-            return Lease(epoch=1, phase=Phase.OPEN, models=tuple(resident))
-
     for _ in range(20):
         for lane in Lane:
             one = worker(database, lane, executor)
-            one._lease = OwnLease()  # type: ignore[assignment]
+            one._guards = Leases(Lease(epoch=1, phase=Phase.OPEN, models=tuple(resident)))  # type: ignore[assignment]
             await one.drain()
         await scheduler._look()
         for models, _cause in await wishes(database):

@@ -18,6 +18,7 @@ from shared.runtime.lapses import lapse_expired
 from shared.runtime.worker import Worker
 from shared.storage.database import Database
 from tests.integration.scene import (
+    Leases,
     ScriptedExecutor,
     SilentTicker,
     advance,
@@ -56,17 +57,6 @@ class Refusing(ScriptedExecutor):
             yield each
 
 
-class Fixed:
-    """A lease that says the same for ever."""
-
-    def __init__(self, lease: Lease | None) -> None:
-        self._lease = lease
-
-    async def read(self) -> Lease | None:
-        """That."""
-        return self._lease
-
-
 async def pending(database: Database, items: int = 4) -> None:
     """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
@@ -79,7 +69,7 @@ def generator(database: Database, executor: ScriptedExecutor, lease: Lease | Non
     """A generator worker; with a lease of its own, if given."""
     made = worker(database, Lane.GENERATE, executor, **limits)
     if lease is not None:
-        made._lease = Fixed(lease)  # type: ignore[assignment]
+        made._guards = Leases(lease)  # type: ignore[assignment]
     return made
 
 
@@ -160,7 +150,7 @@ async def test_leased_models_are_not_claimed_without_the_lease(database: Databas
         assert not executor.ran
         assert await queue(database) == [(False, 0, 0)] * 4
     nobody = worker(database, Lane.GENERATE, executor)
-    nobody._lease = Fixed(None)  # type: ignore[assignment]
+    nobody._guards = Leases(None)  # type: ignore[assignment]
     await nobody.drain()
     assert not executor.ran
 
@@ -179,7 +169,7 @@ async def test_models_that_need_no_lease_run_without_one(database: Database) -> 
     await submit_job(database, "hybrid")
     executor = ScriptedExecutor()
     judge = worker(database, Lane.JUDGE, executor)
-    judge._lease = Fixed(None)  # type: ignore[assignment]
+    judge._guards = Leases(None)  # type: ignore[assignment]
     await judge.drain()
     assert len(executor.ran) == 4
     assert await rows(database, "SELECT DISTINCT epoch FROM attempts") == [(None,)]
