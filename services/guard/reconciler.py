@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from sqlalchemy import text
 
+from services.guard import gpu_driver
 from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
 from services.guard.memory import Memory, NotMeasured, memory_of
 from services.guard.verification import Sleep, Verification
-from shared.lease import residencies
+from shared.lease import bands, residencies
 from shared.lease.flip import Effect, Event, FlipMachine, FlipState
 from shared.lease.lease import Phase
 from shared.lease.residencies import Residency
@@ -236,6 +237,9 @@ class Reconciler:
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
         await self._verification.resident()
+        driver = await asyncio.to_thread(gpu_driver.version, self._device)
+        async with self._database.transaction() as connection:
+            await bands.learn(connection, self._want().epoch, driver)
         return Event.RESIDENT
 
     async def _open(self) -> None:
