@@ -10,37 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.policy import (
-    RETRIES,
-    RETRY_S,
-    Held,
-    Load,
-    Picture,
-    Rules,
-    Target,
-    decide,
-    staged,
-    together,
-)
+from shared.lease.policy import RETRIES, RETRY_S, Held, Picture, Rules, Target, decide, staged, together
+from tests.unit.pictures import GENERATOR, JUDGE, held, load, picture
 
-JUDGE, GENERATOR = 1, 2
 PATIENCE = 30.0
-
-
-def load(model_id: int, calls: int = 1, lane: Lane | None = None, footprint_mib: int = 96) -> Load:
-    """Work of a model; 1 is a judge, every other one a generator unless said."""
-    lane = lane or (Lane.JUDGE if model_id == JUDGE else Lane.GENERATE)
-    return Load(model_id=model_id, footprint_mib=footprint_mib, lane=lane, calls=calls)
-
-
-def picture(*loads: Load, ready: bool = False, cpu_calls: int = 0, cpu_idle_s: float = 0.0) -> Picture:
-    """The work."""
-    return Picture(loads=loads, ready=ready, cpu_calls=cpu_calls, cpu_idle_s=cpu_idle_s)
-
-
-def held(*models: int, state: str = "open", reason: str | None = None, failures: int = 0, age_s: float = 0.0) -> Held:
-    """What the device holds."""
-    return Held(epoch=5, models=models, state=state, reason=reason, failures=failures, age_s=age_s)
 
 
 def decided(
