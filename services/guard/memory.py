@@ -36,6 +36,8 @@ class Reading(NamedTuple):
     used: float
     free: float
     processes: tuple[Process, ...] = ()
+    driver: str = ""
+    """Its version: with another one the same load takes something else."""
 
 
 class NotMeasured(Exception):
@@ -67,6 +69,7 @@ class Nvml:
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
         self._handle: Any = None
+        self._driver = ""
 
     async def read(self) -> Reading:
         """Now.
@@ -84,6 +87,7 @@ class Nvml:
         try:
             if self._handle is None:
                 pynvml.nvmlInit()
+                self._driver = str(pynvml.nvmlSystemGetDriverVersion())
                 self._handle = pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
             found = pynvml.nvmlDeviceGetMemoryInfo(self._handle)
         except pynvml.NVMLError as error:
@@ -91,7 +95,8 @@ class Nvml:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
             raise self._lost(f"NVML: {error} (see nvidia-smi)") from error
-        return Reading(found.total / MIB, found.used / MIB, found.free / MIB, _processes(pynvml, self._handle))
+        processes = _processes(pynvml, self._handle)
+        return Reading(found.total / MIB, found.used / MIB, found.free / MIB, processes, self._driver)
 
     def _lost(self, why: str) -> NotMeasured:
         return NotMeasured(f"the memory of {self._uuid} cannot be measured: {why}; or set `device.memory: declared`")

@@ -43,6 +43,11 @@ class Verification:
         """As it stands on the row."""
         self._due: datetime | None = None
 
+    @property
+    def driver(self) -> str:
+        """The version of the driver that found the device free; empty where nothing is measured."""
+        return self._before.driver if self._before else ""
+
     async def free(self, needed_mib: int | None, remedy: Callable[[], Awaitable[None]]) -> None:
         """Return when there is room for `needed_mib` (None: nothing is to come), if need be after one `remedy`.
 

@@ -49,6 +49,11 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     plan: dict[str, Any] = {}
     """`parallel` by model id where it is not the configured one; the rest explains the decision."""
 
+    @property
+    def predicted_mib(self) -> int:
+        """What the plan expects all of it to take; 0: it says nothing."""
+        return int(self.plan.get("predicted_mib", 0))
+
     def parallel(self, model_id: int) -> int | None:
         """Slots that the plan gives this model; None: as many as are configured."""
         given: dict[str, int] = self.plan.get("parallel", {})

@@ -98,7 +98,7 @@ class Rig:
 @pytest.fixture
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Two models registered, nothing resident; drivers look all the time."""
-    monkeypatch.setattr(ollama, "POLL_S", 0)
+    monkeypatch.setattr(ollama, "POLL_S", 0.01)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = await Rig(database, double, http).register()

@@ -58,7 +58,7 @@ class Rig:
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
-    monkeypatch.setattr(ollama, "POLL_S", 0)
+    monkeypatch.setattr(ollama, "POLL_S", 0.01)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = Rig(double, http)

@@ -1,0 +1,119 @@
+"""Memory as NVML tells it: the real reading code on a stand-in of the library, which reads a GPU from a file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.guard import memory
+from services.guard.memory import Declared, NotMeasured, Nvml, Process, Reading, memory_of
+from shared.settings import Device
+from tests.doubles.gpu import STAND_IN, STRANGER, Gpu
+
+pytestmark = pytest.mark.anyio
+
+UUID = "GPU-8f9c"
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """4096 MiB, 200 of them the driver's."""
+    made = Gpu(tmp_path / "gpu.json", UUID)
+    monkeypatch.syspath_prepend(str(STAND_IN))
+    monkeypatch.setitem(os.environ, "NVML_STAND_IN", str(tmp_path / "gpu.json"))
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    return made
+
+
+async def test_a_reading_is_the_devices_and_names_who_is_there(gpu: Gpu) -> None:
+    """In MiB; of a path, the command."""
+    gpu.take(3072)
+    found = await Nvml(UUID).read()
+    assert found == Reading(4096, 3272, 824, (Process(STRANGER, "somebody", 3072),), "0.0 (stand-in)")
+    assert str(found.processes[0]) == f"somebody (pid {STRANGER}) holds 3072 MiB"
+
+
+@pytest.mark.parametrize("error", ["Driver Not Loaded", "GPU is lost"])
+async def test_a_gpu_that_cannot_be_read_is_an_error_with_its_reason_and_is_read_again_once_it_can(
+    gpu: Gpu, error: str
+) -> None:
+    """Never a figure that nobody measured: the error says what NVML said, and the two ways on."""
+    nvml = Nvml(UUID)
+    await nvml.read()
+    gpu.hide(error)
+    with pytest.raises(NotMeasured, match=rf"{UUID} cannot be measured: NVML: {error} .*nvidia-smi.*memory: declared"):
+        await nvml.read()
+    gpu.relieve()
+    assert (await nvml.read()).free == 3896
+
+
+async def test_another_gpu_is_not_taken_for_it(gpu: Gpu) -> None:
+    """The UUID decides, not the order of devices."""
+    with pytest.raises(NotMeasured, match="GPU-other cannot be measured: NVML: Not Found"):
+        await Nvml("GPU-other").read()
+
+
+async def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an extra."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(NotMeasured, match="pip install nvidia-ml-py"):
+        await Nvml(UUID).read()
+
+
+async def test_a_driver_that_does_not_tell_processes_still_tells_memory(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers and old drivers: who it is does not matter, how much is there does."""
+    import pynvml
+
+    def too_old(_: str) -> None:
+        raise RuntimeError("the versions do not match")
+
+    gpu.take(1000)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", too_old)
+    found = await Nvml(UUID).read()
+    assert (found.used, found.processes) == (1200, ())
+
+
+async def test_a_process_that_nobody_can_name_is_still_there(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its id is another host's."""
+    import pynvml
+
+    def unknown(_: int) -> None:
+        raise pynvml.NVMLError("Not Found")
+
+    gpu.take(1000)
+    monkeypatch.setattr(pynvml, "nvmlSystemGetProcessName", unknown)
+    assert [each.name for each in (await Nvml(UUID).read()).processes] == ["a process"]
+
+
+@pytest.mark.parametrize(
+    ("device", "measured"),
+    [
+        (Device(id="cpu:0"), False),
+        (Device(id="gpu:0"), False),
+        (Device(id="GPU-1"), True),
+        (Device(id="MIG-1"), True),
+        (Device(id="GPU-1", memory="declared"), False),
+        (Device(id="gpu:0", memory="measured"), True),
+    ],
+)
+async def test_a_gpu_named_by_its_uuid_is_measured_unless_its_operator_says_otherwise(
+    device: Device, measured: bool
+) -> None:
+    """A name says nothing that NVML could look up; a setting wins over both."""
+    assert isinstance(memory_of(device), Nvml) is measured
+    assert measured or await Declared().read() is None
+
+
+def test_only_children_are_ours_and_only_they_are_killed() -> None:
+    """Whoever else computes on the device is named, and left alone."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    listed = [Process(pid, "?", 0) for pid in (child.pid, os.getpid(), 1, STRANGER)]
+    ours = memory.ours(listed)
+    assert [each.pid for each in ours] == [child.pid]
+    memory.kill(ours)
+    assert child.wait(60) == -9
+    memory.kill(ours)  # gone already
