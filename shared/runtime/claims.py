@@ -5,12 +5,14 @@ claim lapsed changes nothing when it wakes. Queue rows are always locked in call
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import TextClause, text
+from sqlalchemy import Row, TextClause, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts import canonical
 from shared.contracts.calls import INFRASTRUCTURE, Failure, Lane, Reply
@@ -18,6 +20,7 @@ from shared.runtime.look import look, revive
 from shared.runtime.parking import WANTED
 from shared.runtime.together import Together
 from shared.storage.database import Database
+from shared.storage.outages import again, passing
 
 RETRIES = 3
 """Infrastructure failures of one call before it fails for good."""
@@ -75,6 +78,9 @@ ACCEPT = text("""
         u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
           completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
+ACCEPTED = text("""
+    SELECT a.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
+    JOIN attempts a ON a.call_id = u.call_id AND a.token = u.token AND a.accepted""")
 
 LOCK = text(
     "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"
@@ -175,13 +181,12 @@ class Claims:
         self, statement: TextClause, lock: TextClause, lane: Lane, model_id: int, limit: int
     ) -> Claim | None:
         token = uuid.uuid4()
-        async with self._database.transaction() as connection:
-            await connection.execute(lock, {"class": SUSPECT_LOCK, "model": model_id})
-            values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
-            values |= {"n": limit} if statement is CLAIM else {}
-            rows = (await connection.execute(statement, values)).all()
+        values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
+        values |= {"n": limit} if statement is CLAIM else {}
+        rows = await self._take(statement, lock, values)
         # A waiter may have come while calls were being parked: look after the commit.
-        await revive(self._database, [row.id for row in rows if not row.wanted])
+        unwanted = [row.id for row in rows if not row.wanted]
+        await again(lambda: revive(self._database, unwanted), self._ttl)
         kept = tuple(
             Claimed(
                 id=row.id, key=row.key, role=row.role, model_id=row.model_id, device=row.device, request=row.request
@@ -193,6 +198,23 @@ class Claims:
             return Claim(token=token, calls=kept) if kept else None
         return await self._claim(statement, lock, lane, model_id, limit)
 
+    async def _take(self, statement: TextClause, lock: TextClause, values: dict[str, Any]) -> Sequence[Row[Any]]:
+        """The rows that are ours now. Where the commit's answer is lost, the token tells whether it happened."""
+        rows: Sequence[Row[Any]] = ()
+        try:
+            async with self._database.transaction() as connection:
+                await connection.execute(lock, {"class": SUSPECT_LOCK, "model": values["model"]})
+                rows = (await connection.execute(statement, values)).all()
+        except SQLAlchemyError as error:
+            if not (rows and passing(error)):
+                raise
+            calls = [row.id for row in rows]
+            ours = set(await again(lambda: self.renew(values["token"], calls), self._ttl))
+            if not ours:
+                raise
+            return [row for row in rows if row.id in ours or not row.wanted]
+        return rows
+
     async def answer(self, token: uuid.UUID, answers: Sequence[Answered]) -> Committed:
         """Commit replies, together with those that other chunks hand in meanwhile, then look whom they wake."""
         return await self._answers.do(Handed(token, answers))
@@ -201,12 +223,10 @@ class Claims:
         whole = [(each.token, reply) for each in together for reply in each.answers if not _is_infrastructure(reply)]
         done = await self._accept(whole) if whole else []
         charged: list[int] = []
-        failed: list[int] = []
         for token, answers in together:
             if broken := [answer for answer in answers if _is_infrastructure(answer)]:
-                mine, ended = await self._retry(token, broken)
-                charged, failed = charged + mine, failed + ended
-        ready = await look(self._database, done + failed) if done or failed else []
+                charged += await again(partial(self._retry, token, broken), self._ttl)
+        ready = await again(lambda: look(self._database, done + charged), self._ttl) if done or charged else []
         kept = {*done, *charged}
         return [
             Committed([answer.call_id for answer in answers if answer.call_id in kept], len(ready))
@@ -217,13 +237,19 @@ class Claims:
         answers = sorted(answers, key=lambda pair: pair[1].call_id)
         tokens = [token for token, _ in answers]
         values = {"tokens": tokens, "worker": self._worker, **_columns([answer for _, answer in answers])}
-        async with self._database.statement() as connection:
-            return list((await connection.execute(ACCEPT, values)).scalars())
+        try:
+            return await self._changed(ACCEPT, values)
+        except SQLAlchemyError as error:
+            if not passing(error):
+                raise
+        # Nobody knows whether that happened: it is done again, and what either try has stored is ours.
+        await again(lambda: self._changed(ACCEPT, values), self._ttl)
+        stored = {"calls": values["calls"], "tokens": tokens}
+        return await again(lambda: self._changed(ACCEPTED, stored), self._ttl)
 
-    async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> tuple[list[int], list[int]]:
-        """Charge infrastructure failures; returns the calls that were charged, and those that failed for good."""
+    async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
+        """Charge infrastructure failures; returns the calls that were charged."""
         by_call = {answer.call_id: answer for answer in answers}
-        failed = []
         async with self._database.transaction() as connection:
             rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
             for row in rows:
@@ -232,10 +258,9 @@ class Claims:
                 if final:
                     await connection.execute(GONE, {"call": row.call_id})
                     await connection.execute(FAILED, {"call": row.call_id})
-                    failed.append(row.call_id)
                 else:
                     await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
-        return [row.call_id for row in rows], failed
+        return [row.call_id for row in rows]
 
     def _rejection(self, token: uuid.UUID, answer: Answered, *, final: bool) -> dict[str, object]:
         return {
@@ -253,14 +278,16 @@ class Claims:
 
     async def release(self, token: uuid.UUID, calls: Sequence[int], pause_s: float = 0.2) -> None:
         """Give calls back uncharged: nothing of them was sent."""
-        async with self._database.statement() as connection:
-            await connection.execute(RELEASE, {"calls": sorted(calls), "token": token, "pause": pause_s})
+        values = {"calls": sorted(calls), "token": token, "pause": pause_s}
+        await again(lambda: self._changed(RELEASE, values), self._ttl)
 
     async def renew(self, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
         """Keep a claim for another time to live; returns the calls that are still ours."""
+        return await self._changed(RENEW, {"calls": sorted(calls), "token": token, "ttl": self._ttl})
+
+    async def _changed(self, statement: TextClause, values: Mapping[str, object]) -> list[int]:
         async with self._database.statement() as connection:
-            values = {"calls": sorted(calls), "token": token, "ttl": self._ttl}
-            return list((await connection.execute(RENEW, values)).scalars())
+            return list((await connection.execute(statement, values)).scalars())
 
 
 def outcome_of(reply: Reply) -> str:

@@ -24,6 +24,7 @@ from shared.runtime.lapses import lapse
 from shared.runtime.windows import windows
 from shared.settings import Workers
 from shared.storage.database import Database
+from shared.storage.outages import again, passing
 from shared.telemetry import logs
 from shared.telemetry.redaction import redacted
 
@@ -32,6 +33,8 @@ POLL_S = 0.25
 ADVANCE_S = 0.2
 """Samples that become ready while calls can be claimed are advanced together, this often: a batch costs little more
 than one. Where nothing can be claimed they are advanced at once."""
+OUTAGE_S = 0.5
+"""Pause before the next look where the database is away."""
 TRUSTED_S = 0.05
 """So long a look at lease and queue is believed where it leads to a claim."""
 
@@ -91,11 +94,14 @@ class Worker:
         try:
             while not self._stopping():
                 late = time.monotonic() >= deadline
-                started = await self._fill(running) if not late else False
-                if started and not helped:  # other workers of this lane, if there are any
-                    helped = True
-                    await self._ticker.tick(self._lane)
-                advanced = await self._advance() if self._is_due(running) else False
+                try:
+                    started = await self._fill(running) if not late else False
+                    if started and not helped:  # other workers of this lane, if there are any
+                        helped = True
+                        await self._ticker.tick(self._lane)
+                    advanced = await self._advance() if self._is_due(running) else False
+                except SQLAlchemyError as error:
+                    started, advanced = await self._outlast(error), False
                 if not running and (late or not (started or advanced)):
                     break
                 if not advanced:
@@ -106,6 +112,14 @@ class Worker:
             await asyncio.gather(*running, return_exceptions=True)
         if time.monotonic() >= deadline:
             await self._ticker.tick(self._lane)
+
+    async def _outlast(self, error: SQLAlchemyError) -> bool:
+        """Wait a moment where the database is away; whoever was cut off looks again, for nobody knows what happened."""
+        if not passing(error):
+            raise error
+        _log.warning("the database is away, looking again: %s", redacted(str(error).partition("\n")[0]))
+        await asyncio.sleep(OUTAGE_S)
+        return True
 
     async def _fill(self, running: set[asyncio.Task[None]]) -> bool:
         """Start chunks until all streams are busy or nothing more may run; whether any was started."""
@@ -183,10 +197,13 @@ class Worker:
             await self._claims.release(claim.token, sorted(open_calls))
         except Broken as broken:
             _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
-            await lapse(self._database, self._name, claim.token, sorted(open_calls))
+            await self._lapse(claim, sorted(open_calls))
         except Exception as error:  # noqa: BLE001 - a defect of an executor must not look like a dead worker
             _log.exception("chunk of %d failed", len(open_calls))
-            await self._fail(claim, open_calls, repr(error))
+            if passing(error):  # nor must an outage of the database look like a defect of theirs
+                await self._claims.release(claim.token, sorted(open_calls))
+            else:
+                await self._fail(claim, open_calls, repr(error))
         except asyncio.CancelledError:
             # Told to stop: the executor has aborted what it ran, nobody is to blame.
             await self._claims.release(claim.token, sorted(open_calls))
@@ -216,18 +233,21 @@ class Worker:
         if released:
             await self._claims.release(claim.token, released)
         if lapsed:
-            await lapse(self._database, self._name, claim.token, lapsed)
+            await self._lapse(claim, lapsed)
+
+    async def _lapse(self, claim: Claim, calls: list[int]) -> None:
+        await again(lambda: lapse(self._database, self._name, claim.token, calls), self._limits.claim_ttl_s)
 
     async def _renew(self, claim: Claim, open_calls: set[int]) -> None:
         """Keep the claim while the chunk runs; on an event loop that only waits, this is never late.
 
-        A database that is away for one renewal must not cost the claim: there are two more before it lapses.
+        After an outage of the database it comes at once: the sweeper lapses what is late then.
         """
         while True:
             await asyncio.sleep(self._limits.claim_ttl_s / 3)
             try:
-                await self._claims.renew(claim.token, sorted(open_calls))
-            except (SQLAlchemyError, OSError) as error:
+                await again(lambda: self._claims.renew(claim.token, sorted(open_calls)), self._limits.claim_ttl_s)
+            except SQLAlchemyError as error:
                 _log.warning("claim not renewed, trying again: %r", error)
 
 

@@ -56,6 +56,11 @@ class Cuts:
         self.seen: Counter[str] = Counter()
         """Commits by what they wrote."""
         self.hits: Counter[Hit] = Counter()
+        self._next: dict[str, Hit] = {}
+
+    def cut_next(self, wrote: str, *, happened: bool) -> None:
+        """Cut the next commit of this kind."""
+        self._next[wrote] = Hit(wrote, happened)
 
     def arm(self, every: int, most: int) -> None:
         """Begin to count and to cut; 0 ends it."""
@@ -66,12 +71,16 @@ class Cuts:
     def hit(self, wrote: str) -> Hit | None:
         """The next commit of its kind: how it is to be cut, or None where it passes."""
         self.seen[wrote] += 1
+        hit = self._next.pop(wrote, None) or self._due(wrote)
+        if hit:
+            self.hits[hit] += 1
+        return hit
+
+    def _due(self, wrote: str) -> Hit | None:
         done = sum(count for hit, count in self.hits.items() if hit.wrote == wrote)
         if not self.every or self.seen[wrote] % self.every or done >= self.most:
             return None
-        hit = Hit(wrote, happened=done % 2 == 0)
-        self.hits[hit] += 1
-        return hit
+        return Hit(wrote, happened=done % 2 == 0)
 
 
 class PostgresWire:

@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problems: a stable `type`, what is wrong in `detail`, what to do in `hint`, which `field`."""
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +9,17 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from shared.access.refusals import MEDIA_TYPE, PREFIX
-from shared.errors import Invalid, InvalidLine, MathragError
+from shared.errors import Invalid, InvalidLine, MathragError, Unavailable
+from shared.storage.outages import passing
 from shared.telemetry.redaction import redacted
 
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}
+_log = logging.getLogger(__name__)
 _FIELD = re.compile(r"`([^`]+)`: ")
 
 
@@ -42,6 +46,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(MathragError, _mathrag)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(SQLAlchemyError, _database)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -113,6 +118,15 @@ def _allowed(request: Request) -> str:
     """All methods of this path; the router knows those of its first route alone."""
     routes = (route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(request.url.path))
     return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+
+
+async def _database(request: Request, error: Exception) -> Response:
+    """What was cut off may have happened: whoever sent an `Idempotency-Key` finds out by sending it again."""
+    if not passing(error):
+        raise error
+    _log.warning("%s %s: the database is away: %s", request.method, request.url.path, error)
+    away = Unavailable("PostgreSQL does not answer", hint="send it again in a moment, with the same Idempotency-Key")
+    return respond(problem_of(away, request.url.path))
 
 
 async def _unexpected(request: Request, _: Exception) -> Response:

@@ -1,0 +1,107 @@
+"""Which errors of the database pass by themselves, and how long one waits for that."""
+
+import pytest
+from sqlalchemy.exc import DBAPIError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from shared.storage.database import Database
+from shared.storage.outages import PAUSES_S, again, passing
+from tests.faults.proxy import HOST
+
+pytestmark = pytest.mark.anyio
+
+
+class Said(Exception):
+    """What the driver raises."""
+
+    def __init__(self, sqlstate: str | None) -> None:
+        super().__init__("said")
+        self.sqlstate = sqlstate
+
+
+def error(sqlstate: str | None, *, cut: bool = False) -> DBAPIError:
+    """As the engine wraps it."""
+    return DBAPIError("SELECT 1", {}, Said(sqlstate), connection_invalidated=cut)
+
+
+class Clock:
+    """Sleeps in no time."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    async def pause(self, seconds: float) -> None:
+        """Remember it."""
+        self.slept.append(seconds)
+
+
+@pytest.mark.parametrize(
+    "sqlstate", ["08001", "08003", "25006", "25P03", "40001", "40P01", "53100", "53300", "57P01", "57P03", "58030"]
+)
+def test_what_the_moment_is_to_blame_for_passes(sqlstate: str) -> None:
+    """No connection, read-only, rolled back for another's sake, disk or connections used up, a restart."""
+    assert passing(error(sqlstate))
+
+
+@pytest.mark.parametrize("sqlstate", [None, "23503", "23505", "42601", "42P01", "57014", "P0001"])
+def test_what_the_statement_is_to_blame_for_does_not(sqlstate: str | None) -> None:
+    """It would fail again."""
+    assert not passing(error(sqlstate))
+    assert not passing(ProgrammingError("SELECT 1", {}, Said(sqlstate)))
+
+
+def test_a_connection_that_was_cut_and_a_pool_without_one_pass_too() -> None:
+    """Whatever the driver says; a program's own errors do not."""
+    assert passing(error(None, cut=True))
+    assert passing(DBAPIError("SELECT 1", {}, ConnectionResetError()))
+    assert passing(PoolTimeoutError("QueuePool limit"))
+    assert not passing(TimeoutError())
+    assert not passing(KeyError("x"))
+
+
+async def test_it_is_done_again_until_the_outage_is_over() -> None:
+    """The pauses grow; then the result comes."""
+    clock, tries = Clock(), []
+
+    async def do() -> str:
+        tries.append(1)
+        if len(tries) <= len(PAUSES_S) + 2:
+            raise error("57P03")
+        return "done"
+
+    assert await again(do, 60, clock.pause) == "done"
+    assert clock.slept == [*PAUSES_S, PAUSES_S[-1], PAUSES_S[-1]]
+
+
+async def test_patience_ends_with_the_last_error() -> None:
+    """After about so many seconds of pauses."""
+    clock = Clock()
+
+    async def do() -> None:
+        raise error("57P03")
+
+    with pytest.raises(DBAPIError):
+        await again(do, 3, clock.pause)
+    assert 3 <= sum(clock.slept) < 4.5
+
+
+async def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
+    """Trying again would hide it."""
+    clock = Clock()
+
+    async def do() -> None:
+        raise error("23505")
+
+    with pytest.raises(DBAPIError):
+        await again(do, 60, clock.pause)
+    assert not clock.slept
+
+
+async def test_a_server_that_is_not_there_is_an_outage() -> None:
+    """The driver raises a bare `OSError`, which nobody could tell from an executor's own."""
+    database = Database(f"postgresql+asyncpg://somebody@{HOST}:1/nothing", pinned=False)
+    with pytest.raises(DBAPIError, match="Connect call failed") as raised:
+        async with database.transaction():
+            pass
+    assert passing(raised.value)
+    await database.close()
