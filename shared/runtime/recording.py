@@ -22,10 +22,18 @@ ENQUEUE = text("""
     SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:ranks AS smallint[]),
                          CAST(:calls AS bigint[]))""")
 EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
-PARKED = text("""
-    SELECT u.id FROM unnest(CAST(:calls AS bigint[])) u(id)
-    WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = u.id)
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = u.id AND a.accepted)""")
+ATTACHED = text("""
+    SELECT u.id, q.call_id IS NULL AS parked
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:ranks AS smallint[])) u(id, rank) LEFT JOIN queue q ON q.call_id = u.id
+    WHERE q.rank > u.rank
+       OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = u.id AND a.accepted)""")
+# A call is as urgent as the most urgent job that waits for it. Rows that are being claimed need no rank any more.
+HASTEN = text("""
+    WITH pending AS MATERIALIZED (
+        SELECT q.call_id, u.rank FROM unnest(CAST(:calls AS bigint[]), CAST(:ranks AS smallint[])) u(call_id, rank)
+        JOIN queue q ON q.call_id = u.call_id AND q.token IS NULL AND q.rank > u.rank
+        ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
+    UPDATE queue q SET rank = p.rank FROM pending p WHERE q.call_id = p.call_id""")
 INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
@@ -59,13 +67,16 @@ async def record(connection: AsyncConnection, batch: Sequence[Progress], known: 
         CallVanished: roll back and do the batch again.
     """
     steps = [(progress, step) for progress in batch for step in progress.steps]
-    wanted = {step.bound.key: (progress.job.rank, step.bound) for progress, step in steps}
+    # The most urgent job's rank stands.
+    urgent_last = sorted(steps, key=lambda pair: -pair[0].job.rank)
+    wanted = {step.bound.key: (progress.job.rank, step.bound) for progress, step in urgent_last}
     created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
     ids = {key: found.call_id for key, found in known.items()} | created
     ids |= await _existing(connection, sorted(wanted.keys() - ids.keys()))
     answered = {found.call_id for found in known.values() if found.raw}
     attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
-    fresh = set(created.values()) | await _parked(connection, attached)
+    ranks = {ids[key]: rank for key, (rank, _) in wanted.items()}
+    fresh = set(created.values()) | await _attach(connection, attached, [ranks[call] for call in attached])
     await _insert_steps(connection, steps, ids, fresh)
     waiting = [progress for progress in batch if progress.waits]
     if waiting:
@@ -112,11 +123,18 @@ async def _existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[
     return ids
 
 
-async def _parked(connection: AsyncConnection, attached: Sequence[int]) -> set[int]:
-    """Those of `attached` that nobody has queued: this batch brings them back, so they count as its own."""
+async def _attach(connection: AsyncConnection, attached: Sequence[int], ranks: Sequence[int]) -> set[int]:
+    """Those of `attached` that nobody has queued: this batch brings them back, so they count as its own.
+
+    What less urgent jobs have queued is claimed as this batch's own calls are.
+    """
     if not attached:
         return set()
-    return set((await connection.execute(PARKED, {"calls": attached})).scalars())
+    values = {"calls": attached, "ranks": ranks}
+    rows = (await connection.execute(ATTACHED, values)).all()
+    if not all(row.parked for row in rows):
+        await connection.execute(HASTEN, values)
+    return {row.id for row in rows if row.parked}
 
 
 async def _insert_steps(

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -18,14 +17,12 @@ from shared.lease import residencies
 from shared.lease.lease import Lease, Phase, RedisLease
 from shared.lease.policy import Target
 from shared.queue import Ticker
-from shared.runtime.advance import Advancer
 from shared.settings import Settings
 from shared.storage.database import Database
-from tests.integration.scene import Leases, ScriptedExecutor, furnish, rows, scalar, submit_job, worker
+from tests.integration.scene import Leases, ScriptedExecutor, furnish, model, rows, scalar, submit_job, worker
+from tests.integration.scheduling import DEVICE, Hands, advance, hold, wishes, work_for_the_generator
 
 pytestmark = pytest.mark.anyio
-
-DEVICE = "cpu:0"
 
 
 @pytest.fixture
@@ -57,40 +54,6 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[Lane]:
 def scheduler(settings: Settings, database: Database, redis: Redis, ticks: list[Lane]) -> Scheduler:
     """One scheduler; a look is taken when the test says so."""
     return Scheduler(settings, database, redis)
-
-
-async def model(database: Database, name: str) -> int:
-    """A model's id."""
-    found = await scalar(database, "SELECT id FROM models WHERE name = :n", n=name)
-    assert isinstance(found, int)
-    return found
-
-
-async def work_for_the_generator(database: Database, items: int = 3) -> int:
-    """A closed-book job whose generations are in the queue; the generator's id."""
-    await furnish(database, items)
-    await submit_job(database, "closed-book")
-    while (await Advancer(database).advance()).samples:
-        pass
-    return await model(database, "a-generator")
-
-
-async def hold(database: Database, model_id: int, state: str = "open", reason: str | None = None) -> int:
-    """The device's newest residency."""
-    async with database.transaction() as connection:
-        newest = await residencies.newest(connection, DEVICE)
-        epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
-        assert epoch is not None
-        if state not in ("open", "wanted"):
-            await residencies.move(connection, epoch, "open", datetime.now(UTC))
-        if state != "wanted":
-            await residencies.move(connection, epoch, state, datetime.now(UTC), reason)
-    return epoch
-
-
-async def wishes(database: Database) -> list[tuple[object, ...]]:
-    """(models, cause) of all residencies that are wanted."""
-    return await rows(database, "SELECT models, cause FROM residencies WHERE state = 'wanted' ORDER BY epoch")
 
 
 async def test_work_for_a_model_that_is_not_resident_is_a_wish(scheduler: Scheduler, database: Database) -> None:
@@ -228,13 +191,12 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     """Counted from the last change of its calls, on a clock of the test's."""
-    hands = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(picture, "time", SimpleNamespace(monotonic=lambda: hands.now))
+    hands = Hands()
+    monkeypatch.setattr(picture, "time", hands)
     generator = await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     await submit_job(database, "sparse", name="searching")
-    while (await Advancer(database).advance()).samples:
-        pass
+    await advance(database)
     for passed in (0.0, settings.patience_s):
         hands.now += passed
         await scheduler._look()
