@@ -1,0 +1,325 @@
+"""The plan: tables of what is chosen and why, and all ways by brute force for small cases."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from shared.contracts.calls import Lane
+from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.plan import Plan, plan
+from shared.lease.policy import Group
+from shared.lease.prediction import Predicted
+
+JUDGE, GENERATOR, REWRITER = 1, 2, 3
+NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
+
+
+def seconds(value: float, basis: Any = "measured") -> Seconds:
+    """A time."""
+    return Seconds(value=value, basis=basis, source="test")
+
+
+def demand(
+    model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, calls: int = 100, call_s: float = 0.1,
+    load_s: float = 10, **more: Any,
+) -> Demand:  # fmt: skip
+    """A model; 1 is the judge."""
+    return Demand(
+        model_id=model_id,
+        name=NAMES.get(model_id, f"model-{model_id}"),
+        lane=Lane.JUDGE if model_id == JUDGE else Lane.GENERATE,
+        predicted=Predicted(fixed_mib=fixed, per_slot_mib=per_slot, basis="learned"),
+        parallel=parallel,
+        context=2048,
+        calls=calls,
+        call_s=seconds(call_s),
+        load_s=seconds(load_s),
+        **more,
+    )
+
+
+def room(budget: int, *resident: int, device: str = "gpu:0") -> Room:
+    """A device."""
+    return Room(device=device, budget_mib=budget, resident=resident)
+
+
+TWO = (demand(JUDGE), demand(GENERATOR, fixed=4000))
+"""1,800 and 4,800 MiB with all slots, 1,100 and 4,100 with one."""
+
+
+def chosen(found: Plan) -> tuple[str, int, int, float]:
+    """Name, loads, flips, seconds."""
+    assert found.chosen is not None, found.why
+    return found.chosen.name, found.chosen.loads, found.chosen.flips, round(found.chosen.seconds, 3)
+
+
+def test_what_fits_together_is_held_together() -> None:
+    """Neither costs more than the other; no flip is better than one."""
+    found = plan(TWO, [room(6600)])
+    assert chosen(found) == ("together", 2, 0, 40.0)
+    assert found.groups == {"gpu:0": (Group(parallel={}, models=(1, 2), predicted_mib=6600, why=found.why),)}
+    assert [other.name for other in found.others] == ["staged"]
+
+
+def test_what_does_not_fit_together_is_staged() -> None:
+    """The alternatives say in MiB why they are none."""
+    found = plan(TWO, [room(5000)])
+    assert chosen(found) == ("staged", 2, 1, 40.0)
+    assert [group.models for group in found.groups["gpu:0"]] == [(JUDGE,), (GENERATOR,)]
+    refused = {other.name: other.refused for other in found.others}
+    assert refused["together"] == ("6600 MiB (judge 1800 with slots: 8, generator 4800 with slots: 8) of 5000 on gpu:0")
+    assert refused["together, fewer slots"] == (
+        "5200 MiB (judge 1100 with slots: 1, generator 4100 with slots: 1) of 5000 on gpu:0"
+    )
+
+
+def test_few_calls_take_fewer_slots_rather_than_a_flip() -> None:
+    """What runs again and again between two models pays for every flip; fewer slots cost only time."""
+    few = [demand(JUDGE, calls=10), demand(GENERATOR, fixed=4000, calls=10)]
+    found = plan(few, [room(6000)], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
+    assert chosen(found) == ("together, fewer slots", 2, 0, 24.0)
+    (group,) = found.groups["gpu:0"]
+    assert sum(group.parallel.values()) == 8
+    assert group.predicted_mib <= 6000
+
+
+def test_many_calls_take_flips_rather_than_fewer_slots() -> None:
+    """Half the slots take twice as long, for every call."""
+    many = [demand(JUDGE, calls=10_000), demand(GENERATOR, fixed=4000, calls=10_000)]
+    found = plan(many, [room(6000)], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
+    assert chosen(found) == ("staged", 4, 3, 2040.0)
+
+
+def test_on_a_cpu_fewer_slots_cost_nothing() -> None:
+    """They save no work there."""
+    both = [replace(each, shared=False, calls=10_000) for each in TWO]
+    found = plan(both, [room(6000, device="cpu:0")], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
+    assert chosen(found)[0] == "together, fewer slots"
+
+
+def test_what_is_resident_is_not_loaded() -> None:
+    """A group that is there costs nothing to come."""
+    assert chosen(plan(TWO, [room(6600, JUDGE, GENERATOR)])) == ("together", 0, 0, 20.0)
+    found = plan(TWO, [room(6600, JUDGE)])
+    assert chosen(found) == ("staged", 1, 1, 30.0)
+    assert found.chosen is not None
+    assert [(stage.resident, stage.load_s) for stage in found.chosen.stages] == [(True, 0.0), (False, 10.0)]
+
+
+def test_a_stranger_that_is_resident_makes_a_flip() -> None:
+    """It must go."""
+    assert chosen(plan([demand(JUDGE)], [room(5000, 99)])) == ("alone", 1, 1, 20.0)
+
+
+def test_two_devices_hold_a_model_each() -> None:
+    """No flip after the first loads, and both work at the same time."""
+    found = plan(TWO, [room(5000), room(5000, device="gpu:1")])
+    assert found.chosen is not None
+    assert (found.chosen.loads, found.chosen.flips, found.chosen.seconds) == (2, 0, 20.0)
+    assert {device: group.models for device, (group,) in found.groups.items()} in (
+        {"gpu:0": (JUDGE,), "gpu:1": (GENERATOR,)},
+        {"gpu:0": (GENERATOR,), "gpu:1": (JUDGE,)},
+    )
+
+
+def test_a_pinned_model_stays_where_it_is() -> None:
+    """Whatever would be cheaper."""
+    pinned = [replace(TWO[0], device="gpu:1"), replace(TWO[1], device="gpu:1")]
+    found = plan(pinned, [room(9000), room(5000, device="gpu:1")])
+    assert chosen(found)[0] == "staged"
+    assert list(found.groups) == ["gpu:1"]
+    with pytest.raises(ValueError, match="pinned to no device"):
+        plan([replace(TWO[0], device="gpu:7")], [room(9000)])
+
+
+SEARCHES = Retrieval(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (9000, ("together, retrieval on the GPU", 2, 0, 41.0)),
+        (8000, ("staged, retrieval on the GPU", 2, 1, 41.0)),
+        (4800, ("staged, retrieval on the GPU", 2, 1, 41.0)),
+    ],
+)
+def test_retrieval_is_where_it_costs_least(budget: int, expected: tuple[str, int, int, float]) -> None:
+    """On the GPU it needs room beside the first residency."""
+    assert chosen(plan(TWO, [room(budget)], retrieval=SEARCHES)) == expected
+
+
+def test_retrieval_gives_way_to_models() -> None:
+    """Where it has no room, or would cost a flip, searches run on the CPU and take longer."""
+    single = [demand(JUDGE, fixed=4000)]
+    found = plan(single, [room(5000)], retrieval=SEARCHES)
+    assert chosen(found) == ("alone, retrieval on the CPU", 1, 0, 25.0)
+    refused = {other.name: other.refused for other in found.others}
+    assert refused["alone, fewer slots, retrieval on the GPU"] == (
+        "6400 MiB (judge 4100 with slots: 1, retrieval 2300) of 5000 on gpu:0"
+    )
+    again = (JUDGE, GENERATOR, JUDGE, GENERATOR)
+    assert chosen(plan(TWO, [room(7000)], order=again, retrieval=SEARCHES))[0] == "together, retrieval on the CPU"
+
+
+def test_a_model_that_fits_nowhere_is_named_with_the_fix() -> None:
+    """What would help depends on what takes the room."""
+    cache = plan([demand(JUDGE, fixed=1000, per_slot=100, parallel=1)], [room(1050)])
+    assert (cache.chosen, cache.groups) == (None, {})
+    assert cache.why == (
+        "judge fits nowhere: alone, with one slot of 2048 tokens, it needs 1100 MiB of 1050;"
+        " a `context` of 1024 or less, or a `device.budget_mib` of 1100"
+    )
+    weights = plan([demand(JUDGE, fixed=2000)], [room(1050)])
+    assert weights.why.endswith("a smaller quantisation, or a `device.budget_mib` of 2100")
+
+
+def test_devices_that_are_too_few_for_the_pins_are_said() -> None:
+    """Each alone would fit somewhere."""
+    pinned = [demand(JUDGE, fixed=900, device="gpu:0"), demand(GENERATOR, fixed=900, device="gpu:1")]
+    found = plan(pinned, [room(2000), room(950, device="gpu:1")])
+    assert found.why.startswith("generator fits nowhere")
+
+
+def test_nothing_wanted_is_no_plan() -> None:
+    """An idle device."""
+    assert plan([], [room(1000)]) == Plan(chosen=None, why="no model is wanted", others=(), groups={})
+
+
+def test_times_say_how_they_are_known() -> None:
+    """One assumption among measurements is not hidden."""
+    assumed = replace(TWO[1], call_s=seconds(0.1, "assumed"))
+    for demands, basis in ((TWO, "measured"), ((TWO[0], assumed), "mixed")):
+        found = plan(demands, [room(9000)])
+        assert found.chosen is not None
+        assert found.chosen.basis == basis
+        assert found.chosen.stages[0].models[1].call_s == demands[1].call_s
+
+
+def test_too_many_choices_are_refused() -> None:
+    """Nobody waits for the four-thousandth."""
+    rooms = [room(9000, device=f"gpu:{n}") for n in range(8)]
+    with pytest.raises(ValueError, match="too many"):
+        plan([demand(n) for n in range(1, 6)], rooms)
+
+
+small = st.builds(
+    demand,
+    st.just(0),
+    fixed=st.integers(100, 3000),
+    per_slot=st.sampled_from([0, 10, 100, 400]),
+    parallel=st.sampled_from([1, 2, 3, 4, 8]),
+    calls=st.integers(0, 300),
+    call_s=st.sampled_from([0.0, 0.01, 0.5]),
+    load_s=st.sampled_from([0.5, 5.0, 60.0]),
+    shared=st.booleans(),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[Demand], list[Room], tuple[int, ...]]:
+    """Up to three models on up to two devices, needed in any order and again."""
+    count = draw(st.integers(1, 3))
+    demands = [replace(draw(small), model_id=n, name=f"m{n}") for n in range(1, count + 1)]
+    ids = st.sampled_from(range(1, count + 1))
+    order = (*draw(st.permutations(range(1, count + 1))), *draw(st.lists(ids, max_size=4)))
+    budgets = draw(st.lists(st.integers(200, 9000), min_size=1, max_size=2))
+    rooms = [
+        room(budget, *draw(st.lists(ids, max_size=2, unique=True)), device=f"gpu:{n}")
+        for n, budget in enumerate(budgets)
+    ]
+    return demands, rooms, order
+
+
+def every_cost(demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int]) -> Iterator[float]:
+    """What every way costs that fits, written down a second time: assignments, cuts of the order, halvings."""
+    for where in product(rooms, repeat=len(demands)):
+        for slots in product(*(demand.halvings() for demand in demands)):
+            costs = []
+            for each in rooms:
+                there = {d.model_id: (d, n) for d, on, n in zip(demands, where, slots, strict=True) if on is each}
+                costs.append(list(costs_on(each, there, [model for model in order if model in there])))
+            for combined in product(*costs):
+                yield max(combined)
+
+
+def costs_on(device: Room, there: dict[int, tuple[Demand, int]], order: Sequence[int]) -> Iterator[float]:
+    """Of one device with these slots."""
+    first = list(dict.fromkeys(order))
+    for cuts in product((False, True), repeat=max(0, len(first) - 1)):
+        number = {model: sum(cuts[:n]) for n, model in enumerate(first)}
+        held, cost, fits = set(device.resident), 0.0, True
+        for model in order:
+            if model not in held:
+                group = [each for each in first if number[each] == number[model]]
+                fits &= sum(there[each][0].predicted.at(there[each][1]) for each in group) <= device.budget_mib
+                cost += sum(there[each][0].load_s.value for each in group)
+                held = set(group)
+        if fits:
+            yield cost + sum(demand.service_s(n) for demand, n in there.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_no_way_that_fits_costs_less(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
+    """The plan is the optimum of all assignments, cuts and halvings; it refuses only where none fits."""
+    demands, rooms, order = case
+    found, costs = plan(demands, rooms, order=order), list(every_cost(demands, rooms, order))
+    if not costs:
+        assert found.chosen is None
+    else:
+        assert found.chosen is not None
+        assert found.chosen.seconds == pytest.approx(min(costs))
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases())
+def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
+    """And its figures are those of its models."""
+    demands, rooms, order = case
+    found = plan(demands, rooms, order=order)
+    for stage in found.chosen.stages if found.chosen else ():
+        assert sum(model.predicted_mib for model in stage.models) == stage.predicted_mib
+        assert stage.resident or stage.predicted_mib <= stage.budget_mib
+    for option in found.others:
+        fits = all(stage.resident or stage.predicted_mib <= stage.budget_mib for stage in option.stages)
+        assert (option.refused is None) == fits
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases(), st.integers(1, 5000))
+def test_more_budget_never_costs_more(case: tuple[list[Demand], list[Room], tuple[int, ...]], more: int) -> None:
+    """What fitted still fits."""
+    demands, rooms, order = case
+    before = plan(demands, rooms, order=order).chosen
+    wider = [replace(each, budget_mib=each.budget_mib + more) for each in rooms]
+    after = plan(demands, wider, order=order).chosen
+    if before is not None:
+        assert after is not None
+        assert after.seconds <= before.seconds + 1e-6
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases(), st.randoms())
+def test_the_order_in_which_models_are_listed_changes_nothing(
+    case: tuple[list[Demand], list[Room], tuple[int, ...]], random: Any
+) -> None:
+    """The scheduler asks twenty times a second and must get one answer."""
+    demands, rooms, order = case
+    shuffled = random.sample(demands, len(demands))
+    assert plan(shuffled, rooms, order=order) == plan(demands, rooms, order=order)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases())
+def test_every_needed_model_has_a_residency(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
+    """And a group for the scheduler, on one device."""
+    demands, rooms, order = case
+    found = plan(demands, rooms, order=order)
+    if found.chosen is not None:
+        grouped = {model for groups in found.groups.values() for group in groups for model in group.models}
+        assert grouped == set(order) == {d.model_id for d in demands}
