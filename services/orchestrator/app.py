@@ -1,4 +1,4 @@
-"""The orchestrator: REST in front, the scheduler behind it, PostgreSQL as the only thing they share."""
+"""The orchestrator: REST in front, the schedulers behind it, PostgreSQL as the only thing they share."""
 
 import asyncio
 import logging
@@ -41,6 +41,7 @@ from shared.access.bearer import authorization
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
+from shared.lease.placement import narrowed
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
@@ -53,27 +54,30 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application; connections open when it starts, and the scheduler runs while it does."""
+    """The application; connections open when it starts, and a scheduler for each device runs while it does."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         redis = Redis.from_url(settings.redis_url)
         # The scheduler's statements want the planner settings of the hot path, reports do not.
         scheduling, reporting = (Database(settings.database_url, pinned=pinned) for pinned in (True, False))
-        scheduler = Scheduler(settings, scheduling, redis)
-        running = asyncio.create_task(scheduler.run())
-        running.add_done_callback(_stop_without_scheduler)
-        loops = [running]
+        schedulers = [Scheduler(narrowed(settings, device.id), scheduling, redis) for device in settings.all_devices()]
+        loops = [asyncio.create_task(scheduler.run()) for scheduler in schedulers]
+        for running in loops:
+            running.add_done_callback(_stop_without_scheduler)
         if traces.on():
             loops.append(asyncio.create_task(JobSpans(reporting, redis).follow(settings.sweep_s)))
-        # Reaches the retriever and the guard, nobody else.
+
+        def wake() -> None:
+            for scheduler in schedulers:
+                scheduler.wake()
+
+        # Reaches the retriever and the guards, nobody else.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(
             timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks=traces.hooks()
         ) as http:
-            app.state.resources = Resources(
-                settings=settings, database=reporting, redis=redis, http=http, wake=scheduler.wake
-            )
+            app.state.resources = Resources(settings=settings, database=reporting, redis=redis, http=http, wake=wake)
             yield
         for loop in loops:
             loop.cancel()

@@ -105,13 +105,17 @@ class Observer:
 
     async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
         rows = (await connection.execute(WORK, {"device": self._device.id})).all()
-        ready = bool((await connection.execute(READY)).scalar())
-        cpu_calls = sum(row.calls for row in rows if not row.needs_lease and row.backend != "grader")
+        calls = [(row.model_id, row.footprint_mib, Lane(row.lane), row.calls) for row in rows if row.needs_lease]
+        later = await self._later(connection, {model for model, *_ in calls})
+        # Where only one model can be asked for, nothing that comes can be for another one: it need not be waited for.
+        ready, cpu_calls = False, 0
+        if len({model for model, *_ in (*calls, *later)}) > 1:
+            ready = bool((await connection.execute(READY)).scalar())
+            cpu_calls = sum(row.calls for row in rows if not row.needs_lease and row.backend != "grader")
         if cpu_calls != self._cpu_calls:
             self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()
-        calls = [(row.model_id, row.footprint_mib, Lane(row.lane), row.calls) for row in rows if row.needs_lease]
         if self._device.residency != "staged":
-            calls += await self._later(connection, {model for model, *_ in calls})
+            calls += later
         lull = (await connection.execute(LULL)).scalar()
         return Picture(
             loads=tuple(self._load(*each, measures) for each in calls),

@@ -44,18 +44,20 @@ NEEDLESS = over_my_calls("""
     JOIN models m ON m.id = c.model_id WHERE a.epoch IS NOT NULL AND NOT m.needs_lease ORDER BY a.id""")
 
 LOADS = text("""
-    SELECT DISTINCT a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+    SELECT DISTINCT r.device, a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
     JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id
-    JOIN residencies r ON r.epoch = a.epoch AND c.model_id = ANY(r.models) WHERE s.job_id = :job""")
+    JOIN residencies r ON r.epoch = a.epoch AND c.model_id = ANY(r.models) WHERE s.job_id = :job
+    ORDER BY r.device, a.epoch, c.model_id""")
 SPANNED = text("""
-    SELECT r.device, r.epoch, r.models, r.cause, r.opened_at FROM residencies r
-    WHERE r.epoch BETWEEN :first AND :last AND r.device IN (SELECT device FROM residencies WHERE epoch = ANY(:used))
-    ORDER BY r.device, r.epoch""")
-# How the samples' sequences of leased models look: few distinct rows, however many samples.
+    SELECT r.epoch, r.models, r.cause, r.opened_at FROM residencies r
+    WHERE r.device = :device AND r.epoch BETWEEN :first AND :last ORDER BY r.epoch""")
+# How the samples' sequences of the device's models look: few distinct rows, however many samples.
 SEQUENCES = text("""
     WITH visits AS (
         SELECT DISTINCT s.id, s.kind, t.position, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id
-        JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id AND m.needs_lease WHERE s.job_id = :job),
+        JOIN calls c ON c.id = t.call_id
+        JOIN models m ON m.id = c.model_id AND m.needs_lease AND (m.device = :device OR m.id = ANY(:loaded))
+        WHERE s.job_id = :job),
     changes AS (
         SELECT v.*, v.model_id <> lag(v.model_id) OVER (PARTITION BY v.id ORDER BY v.position, v.model_id) AS changed
         FROM visits v)
@@ -99,18 +101,28 @@ async def calls_inside_their_epoch(audit: Audit) -> list[Violation]:
 
 
 async def loads_within_the_bound(audit: Audit) -> list[Violation]:
-    """I9: with two models, the job loads at most once more than any of its samples changes its model.
+    """I9: of two models of a device the job loads at most once more than any of its samples changes between them.
 
     Interruptions with a recorded cause, and residencies in between that only others used, come on top.
     """
     loads = (await audit.connection.execute(LOADS, {"job": audit.job["id"]})).all()
-    sequences = (await audit.connection.execute(SEQUENCES, {"job": audit.job["id"]})).all()
+    return [
+        violation
+        for device, rows in groupby(loads, key=lambda row: str(row.device))
+        for violation in await _of_device(audit, device, list(rows))
+    ]
+
+
+async def _of_device(audit: Audit, device: str, loads: Sequence[Row[tuple[object, ...]]]) -> list[Violation]:
+    """The loads of one device against its own bound: what its neighbours hold changes nothing for it."""
     used = sorted({row.epoch for row in loads})
-    if not used or len({model for row in sequences for model in row.models}) > 2:
+    values = {"job": audit.job["id"], "device": device, "loaded": sorted({row.model_id for row in loads})}
+    sequences = (await audit.connection.execute(SEQUENCES, values)).all()
+    if len({model for row in sequences for model in row.models}) > 2:
         return []
-    values = {"first": used[0], "last": used[-1], "used": used}
-    bound = _planned(sequences) + _excused((await audit.connection.execute(SPANNED, values)).all(), frozenset(used))
-    message = f"{len(loads)} model loads, at most {bound} are explained"
+    spanned = {"device": device, "first": used[0], "last": used[-1]}
+    bound = _planned(sequences) + _excused((await audit.connection.execute(SPANNED, spanned)).all(), frozenset(used))
+    message = f"{len(loads)} model loads on {device}, at most {bound} are explained"
     rows = tuple(f"residencies {epoch}" for epoch in used)
     return [Violation(invariant="I9", message=message, rows=rows)] if len(loads) > bound else []
 
@@ -131,13 +143,12 @@ def _planned(sequences: Sequence[Row[tuple[object, ...]]]) -> int:
 def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:
     """Loads that interruptions and other jobs cost, over the device's residencies from the job's first to its last."""
     excused = 0
-    for _, rows in groupby(residencies, key=lambda row: row.device):
-        for before, row in pairwise(rows):
-            if row.epoch not in used:
-                excused += row.opened_at is not None and bool(row.models)
-            elif row.cause not in PLANNED:
-                # Going on with the other model also costs the way back.
-                excused += 1 if row.models == before.models else 2
+    for before, row in pairwise(residencies):
+        if row.epoch not in used:
+            excused += row.opened_at is not None and bool(row.models)
+        elif row.cause not in PLANNED:
+            # Going on with the other model also costs the way back.
+            excused += 1 if row.models == before.models else 2
     return excused
 
 

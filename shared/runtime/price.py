@@ -5,7 +5,7 @@ Made-up searches find nothing twice, so a pipeline without loops makes no more c
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,20 +34,20 @@ from shared.runtime.jobs import JobSpec
 from shared.runtime.replay import Replay
 
 MOST_ROUNDS = 100
-LEASED = text("SELECT id FROM models WHERE id = ANY(:ids) AND needs_lease")
+LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
 LAST_LOADS = text("""
     SELECT DISTINCT ON (s.model) s.model, s.seconds
-    FROM (SELECT epoch, servers FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 200) r
+    FROM (SELECT epoch, servers FROM residencies WHERE device = ANY(:devices) ORDER BY epoch DESC LIMIT 200) r
     CROSS JOIN LATERAL jsonb_to_recordset(r.servers) s(model integer, seconds double precision)
     ORDER BY s.model, r.epoch DESC""")
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question costs at most, as the device stood when it was asked."""
+    """What a question costs at most, as the devices stood when it was asked."""
 
     loads: int
-    """Models that must be loaded, if nothing else happens on the device."""
+    """Models that must be loaded, if nothing else happens on their devices."""
     load_s: float | None
     """What their last loads took, added up; null: one of them was never loaded here."""
     calls: dict[str, int]
@@ -56,14 +56,22 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """Model calls that were in the queue already: the resident model's come first."""
 
 
-async def price(connection: AsyncConnection, device: str, resident: Sequence[int], job: JobSpec, item: Item) -> Price:
-    """The price of `item` under `job`, on a device that holds `resident`."""
+async def price(connection: AsyncConnection, resident: Mapping[str, Sequence[int]], job: JobSpec, item: Item) -> Price:
+    """The price of `item` under `job`, on devices that hold `resident`."""
     rounds = list(dry_run(job, item))
     calls = {bound.key: bound for round_ in rounds for bound in round_}
     ids = sorted({bound.model_id for bound in calls.values()})
-    leased = set((await connection.execute(LEASED, {"ids": ids})).scalars())
-    loads = _loads([{bound.model_id for bound in round_} & leased for round_ in rounds], set(resident))
-    seconds = {row.model: row.seconds for row in await connection.execute(LAST_LOADS, {"device": device})}
+    needed = [{bound.model_id for bound in round_} for round_ in rounds]
+    leased: dict[str, set[int]] = defaultdict(set)
+    for row in await connection.execute(LEASED, {"ids": ids}):
+        leased[row.device].add(row.id)
+    loads = [
+        model
+        for device, models in leased.items()
+        for model in _loads([round_ & models for round_ in needed], set(resident.get(device, ())))
+    ]
+    last = await connection.execute(LAST_LOADS, {"devices": list(leased)})
+    seconds = {row.model: row.seconds for row in last}
     return Price(
         loads=len(loads),
         load_s=round(sum(seconds[model] for model in loads), 3) if seconds.keys() >= set(loads) else None,

@@ -177,6 +177,18 @@ async def test_i5_a_call_with_two_accepted_attempts(database: Database, plant: P
     assert {each.invariant for each in violations} == {"I5", "I13", "I18", "I21", "I22"}
 
 
+@pytest.mark.parametrize(("peak", "broken"), [(3000, False), (3001, True)])
+async def test_i8_a_residency_that_held_more_than_its_budget(
+    database: Database, plant: Plant, peak: int, broken: bool
+) -> None:
+    """A sample found it while it was open; exactly the budget is within it."""
+    job = await completed(database)
+    epoch = await scalar(database, LAST)
+    figures = f'{{"budget_mib": 3000, "peak_mib": {peak}}}'
+    await plant("UPDATE residencies SET measured = CAST(:m AS jsonb) WHERE epoch = :e", m=figures, e=epoch)
+    assert await found(database, job) == (({"I8"}, {f"residencies {epoch}"}) if broken else (set(), set()))
+
+
 @pytest.mark.parametrize(("cause", "broken"), [("drained", {"I9"}), ("guard_restart", set())])
 async def test_i9_a_load_too_many(database: Database, plant: Plant, cause: str, broken: set[str]) -> None:
     """The judge came back although it had been drained; an interruption would explain it."""
@@ -195,6 +207,20 @@ async def test_i9_a_load_that_another_job_cost(database: Database, plant: Plant)
     back = await _opened(plant, database, first, "drained")
     await _executed_in(plant, await scalar(database, JUDGED), back)
     assert await found(database, job) == (set(), set())
+
+
+async def test_i9_each_device_has_a_bound_of_its_own(database: Database, plant: Plant) -> None:
+    """A load a device is well; that the other one was never loaded again excuses none."""
+    job = await completed(database)
+    first, last = await scalar(database, FIRST), await scalar(database, LAST)
+    await plant("UPDATE residencies SET reason = 'guard_stopped'")  # nobody's successor is on the same device now
+    await plant("UPDATE residencies SET device = 'cpu:1' WHERE epoch = :e", e=last)
+    await plant("UPDATE attempts SET device = 'cpu:1' WHERE epoch = :e", e=last)
+    await plant("UPDATE models SET device = 'cpu:1' WHERE name = 'a-generator'")
+    assert await found(database, job) == (set(), set())
+    back = await _opened(plant, database, first, "drained")
+    await _executed_in(plant, await scalar(database, JUDGED), back)
+    assert await found(database, job) == ({"I9"}, {f"residencies {first}", f"residencies {back}"})
 
 
 @pytest.mark.parametrize(("which", "change"), [(FIRST, "cause = ''"), (LAST, "reason = NULL")])

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes import device, machine, models, services
 from services.orchestrator.probes.probe import NotReady, checks
-from services.orchestrator.probes.registry import READINESS
+from services.orchestrator.probes.registry import readiness
 from shared.contracts.calls import Lane
 from shared.runtime.models import ModelIdentity, register
 from shared.settings import Model
@@ -48,12 +48,12 @@ async def test_readiness_is_well_when_everything_is_there(held: Resources, datab
     await scene.furnish(database)
     for lane in Lane:
         await held.redis.set(f"mathrag:worker:{lane.value}:host:1", "alive")
-    assert [check for check in await checks(READINESS, held) if not check.ok] == []
+    assert [check for check in await checks(readiness(held.settings), held) if not check.ok] == []
 
 
 async def test_every_check_that_is_not_well_says_what_to_do(held: Resources) -> None:
     """Nothing is registered, and nobody beats."""
-    wrong = {check.name: check.fix for check in await checks(READINESS, held) if not check.ok}
+    wrong = {check.name: check.fix for check in await checks(readiness(held.settings), held) if not check.ok}
     assert set(wrong) == {"models", "judge worker", "generator worker"}
     assert all(wrong.values())
 

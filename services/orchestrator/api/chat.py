@@ -1,6 +1,7 @@
 """`POST /v1/chat`: one question, answered as every other one is: by a job, of one sample, that somebody waits for."""
 
 import uuid
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -138,17 +139,18 @@ async def chat(request: ChatRequest, held: Held) -> Response:
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
 
 
-async def _resident(held: Resources) -> tuple[int, ...]:
+async def _resident(held: Resources) -> dict[str, tuple[int, ...]]:
+    """What each device holds."""
     async with held.database.transaction() as connection:
-        newest = await residencies.newest(connection, held.settings.device.id)
-    return newest.models if newest is not None and newest.state == "open" else ()
+        newest = [await residencies.newest(connection, device.id) for device in held.settings.all_devices()]
+    return {each.device: each.models for each in newest if each is not None and each.state == "open"}
 
 
-async def _price(held: Resources, job: uuid.UUID, resident: tuple[int, ...], question: str) -> Price:
+async def _price(held: Resources, job: uuid.UUID, resident: Mapping[str, tuple[int, ...]], question: str) -> Price:
     async with held.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))
         spec = (await Jobs().load(connection, {row}, set()))[row]
-        return await price(connection, held.settings.device.id, resident, spec, Item(ordinal=0, question=question))
+        return await price(connection, resident, spec, Item(ordinal=0, question=question))
 
 
 async def _answer(held: Resources, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:

@@ -125,7 +125,7 @@ async def release(device: Device, held: Held, actor: Actor) -> Response:
 
 
 async def _known(held: Resources) -> set[str]:
-    return {held.settings.device.id, *await devices.known(held.database)}
+    return {*(device.id for device in held.settings.all_devices()), *await devices.known(held.database)}
 
 
 async def _checked(held: Resources, device: str) -> str:
@@ -136,13 +136,15 @@ async def _checked(held: Resources, device: str) -> str:
 
 
 async def _view(held: Resources, device: str) -> DeviceView:
-    own = device == held.settings.device.id
+    own = next((each for each in held.settings.all_devices() if each.id == device), None)
     rows = await devices.held(held.database, device)
     return DeviceView(
         device=device,
-        memory=_memory(rows.models, held.settings.device.budget_mib if own else None),
+        memory=_memory(rows.models, own.budget_mib if own else None),
         lease=await _lease(held, device),
-        guard=await _guard(held) if own else GuardState(reachable=False, detail="asked by its own orchestrator only"),
+        guard=await _guard(held, own.guard_url)
+        if own
+        else GuardState(reachable=False, detail="asked by its own orchestrator only"),
         **msgspec.structs.asdict(rows),
     )
 
@@ -162,9 +164,9 @@ async def _lease(held: Resources, device: str) -> Lease | None:
     return Lease(epoch=lease.epoch, phase=lease.phase.value, models=names)
 
 
-async def _guard(held: Resources) -> GuardState:
+async def _guard(held: Resources, url: str) -> GuardState:
     try:
-        reply = await held.http.get(f"{held.settings.guard_url}/state", timeout=GUARD_S)
+        reply = await held.http.get(f"{url}/state", timeout=GUARD_S)
         reply.raise_for_status()
         return msgspec.convert({**reply.json(), "reachable": True}, GuardState)
     except (httpx2.HTTPError, ValueError) as error:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
 from services.orchestrator.probes.probe import Check, checks
-from services.orchestrator.probes.registry import READINESS
+from services.orchestrator.probes.registry import readiness
 
 router = APIRouter(tags=["health"])
 
@@ -37,6 +37,6 @@ async def healthz() -> dict[str, str]:
 )  # fmt: skip
 async def readyz(held: Held) -> Response:
     """200 if every check is well, else 503; each says what to do. `mathrag doctor` looks at more."""
-    found = await checks(READINESS, held)
+    found = await checks(readiness(held.settings), held)
     ready = all(check.ok for check in found)
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)

@@ -60,9 +60,9 @@ async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
 
 
 def process(held: Resources) -> Iterator[Gauge]:
-    """The pool of this process, and the budget that it knows."""
-    device = held.settings.device
-    yield "mathrag_device_budget_bytes", [device.id], device.budget_mib * MIB
+    """The pool of this process, and the budgets that it knows."""
+    for device in held.settings.all_devices():
+        yield "mathrag_device_budget_bytes", [device.id], device.budget_mib * MIB
     pool = held.database.engine.pool
     if isinstance(pool, QueuePool):
         yield "mathrag_database_connections", ["in_use"], pool.checkedout()
@@ -71,12 +71,12 @@ def process(held: Resources) -> Iterator[Gauge]:
 
 async def services(held: Resources) -> list[Gauge]:
     """Redis, with the workers' heartbeats in it, and the services that answer HTTP."""
-    guard, retriever, workers = await asyncio.gather(
-        _up(held, held.settings.guard_url), _up(held, held.settings.retriever_url), _workers(held)
-    )
+    asked = {name: device.guard_url for name, device in held.settings.guards().items()}
+    asked["retriever"] = held.settings.retriever_url
+    answer = asyncio.gather(*(_up(held, url) for url in asked.values()))
+    up, workers = await asyncio.gather(answer, _workers(held))
     return [
-        ("mathrag_service_up", ["guard"], guard),
-        ("mathrag_service_up", ["retriever"], retriever),
+        *(("mathrag_service_up", [name], is_up) for name, is_up in zip(asked, up, strict=True)),
         ("mathrag_service_up", ["redis"], workers is not None),
         *(workers or ()),
     ]

@@ -39,6 +39,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """Reads files or asks much: for the doctor, not for readiness, which is asked every few seconds."""
     alone: bool = False
     """Needs neither the database nor Redis."""
+    each_device: bool = False
+    """Looks at `device` of the settings: asked for every device, with the settings narrowed to it."""
 
 
 class NotReady(Exception):

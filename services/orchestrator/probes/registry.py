@@ -1,8 +1,16 @@
 """Every probe, in the order in which a person wants to read them."""
 
+import dataclasses
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes import device, machine, models, services
-from services.orchestrator.probes.probe import Probe
+from services.orchestrator.probes.probe import Probe, Run
 from shared.contracts.calls import Lane
+from shared.lease.placement import narrowed
 from shared.settings import Settings
 
 SERVERS = (
@@ -22,7 +30,12 @@ SERVERS = (
         fix="upload the corpus again: mathrag corpus create NAME --from PATH",
         deep=True,
     ),
-    Probe(name="guard", run=services.service("guard_url"), fix="see the guard's log, or correct MATHRAG_GUARD_URL"),
+    Probe(
+        name="guard",
+        run=services.service("guard_url"),
+        fix="see the guard's log, or correct MATHRAG_GUARD_URL",
+        each_device=True,
+    ),
     Probe(
         name="models",
         run=device.served,
@@ -35,6 +48,7 @@ DEVICE = (
         name="device",
         run=device.state,
         fix="mend what the detail names; it is tried again, and at once when the guard is restarted",
+        each_device=True,
     ),
     Probe(
         name="budget",
@@ -42,8 +56,16 @@ DEVICE = (
         fix="raise `device.budget_mib`, or correct `footprint_mib` of the model",
         deep=True,
         alone=True,
+        each_device=True,
     ),
-    Probe(name="driver", run=device.driver, fix="lower `device.budget_mib` to what the GPU has", deep=True, alone=True),
+    Probe(
+        name="driver",
+        run=device.driver,
+        fix="lower `device.budget_mib` to what the GPU has",
+        deep=True,
+        alone=True,
+        each_device=True,
+    ),
     Probe(name="judge worker", run=services.worker(Lane.JUDGE), fix="start `python -m services.judge`, or see its log"),
     Probe(
         name="generator worker",
@@ -56,8 +78,24 @@ DEVICE = (
 
 def probes(settings: Settings) -> tuple[Probe, ...]:
     """All that there is to look at."""
-    return *SERVERS, *models.probes(settings), *DEVICE
+    return tuple(_for_devices((*SERVERS, *models.probes(settings), *DEVICE), settings))
 
 
-READINESS = tuple(probe for probe in (*SERVERS, *DEVICE) if not probe.deep)
-"""Cheap enough to be asked every few seconds."""
+def readiness(settings: Settings) -> tuple[Probe, ...]:
+    """Those that are cheap enough to be asked every few seconds."""
+    return tuple(probe for probe in _for_devices((*SERVERS, *DEVICE), settings) if not probe.deep)
+
+
+def _for_devices(probes: Iterable[Probe], settings: Settings) -> Iterator[Probe]:
+    """Those that look at a device once for each; the first one's have no other names than where it is the only one."""
+    for probe in probes:
+        if not (probe.each_device and settings.devices):
+            yield probe
+            continue
+        for number, each in enumerate(settings.all_devices()):
+            name = f"{probe.name} {each.id}" if number else probe.name
+            yield replace(probe, name=name, run=partial(_narrowed, probe.run, each.id))
+
+
+async def _narrowed(run: Run, device: str, held: Resources) -> str:
+    return await run(dataclasses.replace(held, settings=narrowed(held.settings, device)))

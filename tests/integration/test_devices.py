@@ -1,0 +1,276 @@
+"""Two devices in one database: real guards, schedulers and workers, each device on its own."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from redis.asyncio import Redis
+
+from services.guard import app as guard_app
+from services.guard.app import create_app
+from services.orchestrator.probes.registry import readiness
+from services.orchestrator.scheduler import Scheduler
+from shared.audit import check
+from shared.contracts.calls import Decoding, Lane
+from shared.contracts.guard import ModelCall
+from shared.lease import residencies
+from shared.lease.guard_client import GuardClient, NotGranted
+from shared.lease.guards import Guards
+from shared.lease.lease import Lease, Phase, RedisLease
+from shared.lease.placement import narrowed
+from shared.runtime.prompting import Prompting
+from shared.runtime.worker import Worker
+from shared.settings import Device, Model, Settings, Workers
+from shared.storage import devices
+from shared.storage.database import Database
+from tests.doubles.chat_server import Reply, chat_server
+from tests.doubles.served import served
+from tests.integration.api import serving
+from tests.integration.scene import ScriptedExecutor, SilentTicker, advance, furnish, rows, submit_job
+
+pytestmark = pytest.mark.anyio
+
+JUDGE, GENERATOR = "cpu:0", "cpu:1"
+"""The devices, by the stage that the placement gives them."""
+JUDGED = {"gate": {"tau": 1.0}}
+"""Whatever rho is, the judge rates every candidate."""
+WORKED = """
+    SELECT DISTINCT c.role, a.device FROM attempts a JOIN calls c ON c.id = a.call_id
+    WHERE a.accepted AND a.device IS NOT NULL ORDER BY c.role"""
+
+
+@pytest.fixture
+def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
+    """A judge and a generator, and a device for each."""
+    models = {name: Model(driver="scripted", footprint_mib=96) for name in ("a-judge", "a-generator")}
+    return Settings(
+        database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models,
+        roles={"judge": "a-judge", "generate": "a-generator"}, devices=(Device(id=GENERATOR),), sweep_s=0.2,
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """Where the leases are."""
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def schedulers(settings: Settings, database: Database, redis: Redis) -> list[Scheduler]:
+    """One a device, of an orchestrator; a dataset is there."""
+    await furnish(database, items=6)
+    return [Scheduler(narrowed(settings, device), database, redis) for device in (JUDGE, GENERATOR)]
+
+
+@pytest.fixture
+async def guards(
+    schedulers: list[Scheduler], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[dict[str, str]]:
+    """Addresses of the devices' guards, which have registered the models that are theirs."""
+    monkeypatch.setattr(guard_app, "LOOK_S", 0.05)
+    async with AsyncExitStack() as stack:
+        yield {
+            device: await stack.enter_async_context(served(create_app(narrowed(settings, device))))
+            for device in (JUDGE, GENERATOR)
+        }
+
+
+@pytest.fixture
+async def worker(database: Database, redis: Redis) -> AsyncIterator[Callable[[Lane, Sequence[str]], Worker]]:
+    """Makes a worker of a lane that was given these guards' addresses."""
+    async with AsyncExitStack() as stack:
+
+        def make(lane: Lane, urls: Sequence[str]) -> Worker:
+            known = Guards(redis, urls)
+            stack.push_async_callback(known.close)
+            prompting, scripted = Prompting(database, known), ScriptedExecutor()
+            executors = {"judge": prompting, "generate": prompting, "retrieve": scripted, "grade": scripted}
+            return Worker(
+                lane, database, executors, name=f"test-{lane.value}", guards=known,
+                ticker=SilentTicker(),  # type: ignore[arg-type]
+                limits=Workers(window_ms=1),
+            )  # fmt: skip
+
+        yield make
+
+
+async def look(schedulers: list[Scheduler]) -> None:
+    """Every scheduler, once."""
+    for scheduler in schedulers:
+        await scheduler._look()
+
+
+async def opened(database: Database, device: str) -> residencies.Residency:
+    """The device's newest residency, once its guard has opened it."""
+    with anyio.fail_after(60):
+        while True:
+            async with database.transaction() as connection:
+                newest = await residencies.newest(connection, device)
+            if newest is not None and newest.state == "open":
+                return newest
+            await asyncio.sleep(0.01)
+
+
+async def test_each_guard_registers_the_models_of_its_device(guards: dict[str, str], database: Database) -> None:
+    """And takes nothing of the other one away."""
+    assert set(guards) == {JUDGE, GENERATOR}
+    served_ = await rows(database, "SELECT name, device FROM models WHERE served AND needs_lease ORDER BY name")
+    assert served_ == [("a-generator", GENERATOR), ("a-judge", JUDGE)]
+
+
+@pytest.mark.usefixtures("guards")
+async def test_both_devices_open_as_soon_as_they_have_work(
+    schedulers: list[Scheduler], worker: Callable[[Lane, Sequence[str]], Worker], database: Database
+) -> None:
+    """Searches are open and samples ready: a device that both models share would wait for these."""
+    await submit_job(database, params=JUDGED)
+    await worker(Lane.JUDGE, ()).drain()  # searches, and asks the judge
+    await submit_job(database, "hybrid", name="searching")
+    await submit_job(database, "closed-book", name="generating")
+    await advance(database)
+    await submit_job(database, "sparse", name="ready")
+    await look(schedulers)
+    assert await rows(database, "SELECT device, cause FROM residencies ORDER BY device") == [
+        (JUDGE, "first"),
+        (GENERATOR, "first"),
+    ]
+
+
+async def test_a_job_loads_each_device_once_and_is_whole(
+    guards: dict[str, str],
+    schedulers: list[Scheduler],
+    worker: Callable[[Lane, Sequence[str]], Worker],
+    database: Database,
+) -> None:
+    """Every call at its model's guard, both residencies open at the end, nothing flipped, a clean audit."""
+    job = await submit_job(database, params=JUDGED)
+    loops = [asyncio.create_task(scheduler.run()) for scheduler in schedulers]
+    workers = [worker(lane, list(guards.values())) for lane in Lane]
+    with anyio.fail_after(120):
+        while not await rows(database, "SELECT 1 FROM jobs WHERE ended_at IS NOT NULL"):
+            for each in workers:
+                await each.drain()
+    for loop in loops:
+        loop.cancel()
+    await asyncio.gather(*loops, return_exceptions=True)
+    assert await rows(database, "SELECT device, cause, state FROM residencies ORDER BY device") == [
+        (JUDGE, "first", "open"),
+        (GENERATOR, "first", "open"),
+    ]
+    assert await rows(database, WORKED) == [("generate", GENERATOR), ("judge", JUDGE)]
+    assert await check(database, job) == []
+
+
+async def test_an_epoch_of_one_device_is_refused_by_the_other_ones_guard(
+    guards: dict[str, str], schedulers: list[Scheduler], database: Database
+) -> None:
+    """Whatever a confused worker sends, and wherever it sends it."""
+    await submit_job(database, "closed-book")
+    await advance(database)
+    await look(schedulers)
+    held = await opened(database, GENERATOR)
+    call = ModelCall(id=1, model_id=held.models[0], prompt="1", decoding=Decoding(), seed=0)
+    for device, answered in ((GENERATOR, 1), (JUDGE, 0)):
+        client = GuardClient(guards[device])
+        try:
+            assert len([each async for each in client.run(held.epoch, [call])]) == answered
+        except NotGranted:
+            assert not answered
+        finally:
+            await client.close()
+
+
+async def test_a_guard_that_is_away_costs_its_own_device_only(
+    guards: dict[str, str],
+    schedulers: list[Scheduler],
+    worker: Callable[[Lane, Sequence[str]], Worker],
+    database: Database,
+    redis: Redis,
+) -> None:
+    """The generator answers; the judge's calls wait, unclaimed, although somebody says that its device is open."""
+    await submit_job(database, params=JUDGED)
+    await submit_job(database, "closed-book", name="other")
+    async with chat_server(lambda _: Reply()) as gone:
+        pass
+    urls = [gone.url, guards[GENERATOR]]
+    await worker(Lane.JUDGE, urls).drain()  # searches, and asks the judge
+    await look(schedulers)
+    rated, _ = await asyncio.gather(opened(database, JUDGE), opened(database, GENERATOR))
+    assert await RedisLease(redis, JUDGE).read() == Lease(epoch=rated.epoch, phase=Phase.OPEN, models=rated.models)
+    for lane in Lane:
+        await worker(lane, urls).drain()
+    assert await rows(database, WORKED) == [("generate", GENERATOR)]
+    waiting = "SELECT DISTINCT token IS NULL AND not_before IS NULL FROM queue q JOIN calls c ON c.id = q.call_id"
+    assert await rows(database, waiting + " WHERE c.role = 'judge'") == [(True,)]
+    await worker(Lane.JUDGE, list(guards.values())).drain()  # a worker that reaches both
+    assert await rows(database, WORKED) == [("generate", GENERATOR), ("judge", JUDGE)]
+
+
+@pytest.mark.usefixtures("guards")
+async def test_a_drained_device_leaves_the_other_one_alone(schedulers: list[Scheduler], database: Database) -> None:
+    """The judge's is empty and stays so; the generator opens."""
+    await submit_job(database, "closed-book")
+    await advance(database)
+    await devices.drain(database, JUDGE, None, "test")
+    await look(schedulers)
+    held = await opened(database, GENERATOR)
+    await look(schedulers)
+    assert await rows(database, "SELECT device, epoch FROM residencies") == [(GENERATOR, held.epoch)]
+
+
+@pytest.mark.usefixtures("guards")
+async def test_the_api_shows_every_device_by_its_own_guard(
+    settings: Settings, schedulers: list[Scheduler], database: Database, redis_url: str
+) -> None:
+    """Budget, state and guard of each; a guard that is away is a finding of its device."""
+    await submit_job(database, "closed-book")
+    await advance(database)
+    await look(schedulers)
+    held = await opened(database, GENERATOR)
+    further = Device(id=GENERATOR, budget_mib=777, guard_url="http://second")
+    addressed = settings.model_copy(update={"devices": (further,)})
+
+    def other(request: httpx2.Request) -> httpx2.Response:
+        if request.url.host == "guard":  # the first one's
+            return httpx2.Response(503)
+        return httpx2.Response(200, json={"state": "open", "epoch": held.epoch, "in_flight": 0})
+
+    async with serving(database, redis_url, addressed) as api:
+        api.other = other
+        listed = {each["device"]: each for each in await api.get("/v1/gpus")}
+        ready = {each["name"]: each for each in (await api.http.get("/readyz")).json()["checks"]}
+        metrics = (await api.http.get("/metrics")).text
+        chat = (await api.http.post("/v1/chat", json={"question": "2+3?", "wait_s": 0})).json()
+    assert {device: each["memory"]["budget"] for device, each in listed.items()} == {JUDGE: 160, GENERATOR: 777}
+    assert {device: each["guard"]["epoch"] for device, each in listed.items()} == {JUDGE: None, GENERATOR: held.epoch}
+    assert [model["name"] for model in listed[GENERATOR]["models"]] == ["a-generator"]
+    assert (ready["guard"]["ok"], ready[f"guard {GENERATOR}"]["ok"]) == (False, True)
+    assert ready[f"device {GENERATOR}"]["detail"] == f"{GENERATOR}: open"
+    assert 'mathrag_service_up{service="guard"} 0.0' in metrics
+    assert 'mathrag_service_up{service="guard-2"} 1.0' in metrics
+    assert chat["price"]["loads"] == 0  # the generator is resident, on whatever device
+
+
+@pytest.mark.usefixtures("guards")
+async def test_the_price_of_a_question_counts_each_devices_loads_once(
+    settings: Settings, database: Database, redis_url: str
+) -> None:
+    """However often a pipeline goes back and forth between models that have a device each."""
+    async with serving(database, redis_url, settings) as api:
+        asked = {"question": "2+3?", "wait_s": 0, "pipeline": "mathrag-gate", "corpus": "docs", "params": JUDGED}
+        chat = (await api.http.post("/v1/chat", json=asked)).json()
+    assert chat["price"]["loads"] == 2
+    assert uuid.UUID(chat["job"])
+
+
+def test_every_probe_of_a_device_has_a_name_of_its_own(settings: Settings) -> None:
+    """The first device's have the names that they always had."""
+    names = [probe.name for probe in readiness(settings)]
+    assert len(set(names)) == len(names)
+    assert {"guard", "device", f"guard {GENERATOR}", f"device {GENERATOR}"} <= set(names)
