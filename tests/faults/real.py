@@ -87,7 +87,8 @@ class RealBackEnd:
         self.processes.kill(action.subject)
 
     async def _terminate(self, action: Action) -> None:
-        self.processes.signal(action.subject, signal.SIGTERM)
+        # To the service alone, as whoever supervises it would.
+        self.processes.of(action.subject)[0].terminate()
 
     async def _restart(self, action: Action) -> None:
         await asyncio.to_thread(self.processes.restart, action.subject)

@@ -1,74 +1,154 @@
-"""kill -9 of what matters, in the middle of every stage: the job ends by itself, and its audit is clean."""
+"""kill -9 and SIGTERM of what matters, in the middle of every stage: the job ends by itself, and its audit is clean."""
 
-from collections.abc import Callable
+import asyncio
+import signal
 
 import pytest
 import redis
+from redis.asyncio import Redis as AsyncRedis
 
-from shared.settings import Workers
-from tests.running import Document, RunningStack, ended
+from shared.contracts.calls import Lane
+from shared.queue import Ticker, celery_app
+from tests.faults.gates import Session, Write, gate
+from tests.faults.processes import resume, until
+from tests.faults.trial import IN_FLIGHT, JOB, Trial
+from tests.faults.vocabulary import Moment, Subject, at, flush, judging, kill, terminate
+from tests.running import RunningStack
 
-Cost = Callable[[str, object], None]
-IN_FLIGHT = Workers().chunk * Workers().streams
-"""Most calls that one worker may have in flight."""
-
-# Whatever rho is, the judge rates every candidate; and every job computes everything anew.
-JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
-VICTIMS = {"judge": ("judge", "guard", "orchestrator"), "generate": ("generator", "guard", "orchestrator")}
-CASES = [
-    (stage, victim, percent) for stage, victims in VICTIMS.items() for victim in victims for percent in (20, 50, 80)
-]
-
-
-@pytest.fixture
-def cost(record_property: Cost) -> Cost:
-    """Writes a figure into the test report (`--junitxml`)."""
-    return record_property
+WORKERS = {"judge": Subject.JUDGE, "generate": Subject.GENERATOR}
+STAGES = tuple(WORKERS)
+QUEUE, MARK, UNACKED = "mathrag:celery:judge", "mathrag:tick:judge", "mathrag:celery:unacked"
+MAIN = {"guard": ("P8", Subject.GUARD), "orchestrator": ("P9", Subject.ORCHESTRATOR)}
 
 
-@pytest.fixture(scope="session")
-def calls_by_stage(stack: RunningStack) -> dict[str, int]:
-    """How many calls each stage of the job makes when nothing goes wrong."""
-    job = stack.submit("undisturbed", **JOB)
-    stack.wait(job, ended)
-    made: dict[str, int] = stack.get(f"/v1/jobs/{job}/report")["calls_made"]
-    return made
-
-
-@pytest.mark.parametrize(("stage", "victim", "percent"), CASES)
-def test_a_killed_process_costs_at_most_what_was_in_flight(
-    stack: RunningStack, calls_by_stage: dict[str, int], stage: str, victim: str, percent: int, cost: Cost
-) -> None:
+@pytest.mark.fault("P1")
+@pytest.mark.parametrize("percent", [20, 50, 80])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_worker_costs_at_most_what_was_in_flight(trial: Trial, stage: str, percent: int) -> None:
     """The job completes without help, nothing is lost or doubled, and few calls ran twice."""
-    job = stack.submit(f"{stage}-{percent}-{victim}", **JOB)
-    goal = calls_by_stage[stage] * percent // 100
-    document = stack.wait(job, lambda document: _done(document, stage) >= goal)
-    stack.kill(victim)
-    cost("killed after", f"{_done(document, stage)} of {calls_by_stage[stage]} {stage} calls")
-    _assert_whole(stack, job, cost)
-
-
-def test_a_redis_flush_costs_nothing_but_time(stack: RunningStack, calls_by_stage: dict[str, int], cost: Cost) -> None:
-    """Ticks and lease are gone; the rows are not."""
-    job = stack.submit("flushed", **JOB)
-    stack.wait(job, lambda document: _done(document, "judge") >= calls_by_stage["judge"] // 2)
-    with redis.Redis.from_url(stack.redis_url()) as client:
-        client.flushall()
-    _assert_whole(stack, job, cost)
-
-
-def _assert_whole(stack: RunningStack, job: str, cost: Cost) -> None:
-    document = stack.wait(job, ended)
-    counts = document["request_counts"]
-    assert document["state"] == "completed"
-    assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
-    assert stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
-    report = stack.get(f"/v1/jobs/{job}/report")
-    for figure in ("calls_lapsed", "model_loads", "seconds"):
-        cost(figure, report[figure])
+    trial.seen.produced("SIGKILL of the worker and its children at 20, 50 and 80 % of its stage's calls")
+    report = trial.survives("P1", at(Moment(stage, percent / 100), kill(WORKERS[stage])))
     assert report["calls_lapsed"] <= IN_FLIGHT
 
 
-def _done(document: Document, stage: str) -> int:
-    found: int = document["stages"].get(stage, {}).get("done", 0)
-    return found
+@pytest.mark.parametrize(
+    ("fault", "victim"),
+    [pytest.param(fault, victim, marks=pytest.mark.fault(fault), id=name) for name, (fault, victim) in MAIN.items()],
+)
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_guard_or_an_orchestrator_killed_in_a_stage_costs_no_more(
+    trial: Trial, stage: str, fault: str, victim: Subject
+) -> None:
+    """What the workers had in flight is all that may run twice."""
+    trial.seen.produced(f"SIGKILL of the {victim} at half of a stage, its residency open")
+    report = trial.survives(fault, at(Moment(stage, 0.5), kill(victim)))
+    assert report["calls_lapsed"] <= IN_FLIGHT
+
+
+@pytest.mark.fault("P5")
+def test_a_killed_child_costs_at_most_what_was_in_flight(trial: Trial) -> None:
+    """Its main process forks another one and stays."""
+    trial.seen.produced("SIGKILL of the judge worker's forked child at half of the judge's calls")
+    before = trial.processes.of(Subject.JUDGE)[0].pid
+    report = trial.survives("P5", at(judging(0.5), kill(Subject.CHILD)))
+    assert 0 < report["calls_lapsed"] <= IN_FLIGHT
+    assert trial.processes.of(Subject.JUDGE)[0].pid == before
+    trial.seen.note("the worker's main process stays and forks another child")
+
+
+@pytest.mark.fault("P7")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, stage: str) -> None:
+    """No claim lapses, no call is charged."""
+    trial.seen.produced("SIGTERM of the worker at half of its stage's calls")
+    report = trial.survives("P7", at(Moment(stage, 0.5), terminate(WORKERS[stage])))
+    assert report["calls_lapsed"] == 0
+    trial.seen.note("no claim lapses: what was in flight is given back uncharged")
+
+
+@pytest.mark.fault("R2")
+def test_a_redis_flush_costs_nothing_but_time(trial: Trial) -> None:
+    """Ticks and lease are gone; the rows are not."""
+    trial.seen.produced("FLUSHALL at half of the judge's calls")
+    trial.survives("R2", at(judging(0.5), flush(Subject.REDIS)))
+
+
+@pytest.mark.fault("P2")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: str) -> None:
+    """The model has answered, the row waits at a gate, and the worker dies there."""
+    trial.seen.produced("SIGKILL of the worker while a gate holds the commit of its replies, which is rolled back")
+    job = trial.stack.submit(f"P2-{stage}", **JOB)
+    with gate(trial.stack, replies_of(stage)) as held:
+        held.reached()
+        before = answered(trial.stack, stage)
+        trial.processes.kill(WORKERS[stage])
+        held.cut_off()
+        until("nothing waits any more", lambda: not held.waiting())
+        assert answered(trial.stack, stage) == before
+    report = trial.ends_whole(job)
+    assert 0 < report["calls_lapsed"] <= IN_FLIGHT
+    trial.seen.note("the replies are lost with their worker, their claims lapse, and the calls run again")
+
+
+@pytest.mark.fault("P3")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: str) -> None:
+    """The worker is dead when its commit goes through, and its tick was never acknowledged."""
+    trial.seen.produced("SIGKILL of the worker while a gate holds the commit of its replies, which then goes through")
+    job = trial.stack.submit(f"P3-{stage}", **JOB)
+    with gate(trial.stack, replies_of(stage)) as held:
+        held.reached()
+        trial.processes.kill(WORKERS[stage])
+        before = answered(trial.stack, stage)
+        with redis.Redis.from_url(trial.stack.redis_url()) as client:
+            assert client.hlen(UNACKED) > 0
+        held.open()
+        until("the dead worker's replies are committed", lambda: answered(trial.stack, stage) > before)
+    report = trial.ends_whole(job)
+    assert report["calls_lapsed"] <= IN_FLIGHT
+    trial.seen.note("the tick is left unacknowledged, the committed replies count, and the sweeper wakes who waits")
+
+
+@pytest.mark.fault("P4")
+def test_a_tick_that_was_taken_and_never_noted_is_given_again(trial: Trial) -> None:
+    """Redis has handed it out, nobody has it, and its mark hides the next ones for half a minute."""
+    trial.seen.produced("SIGKILL of an idle worker that was stopped when Redis handed it a tick")
+    with redis.Redis.from_url(trial.stack.redis_url()) as client:
+        until("the workers are idle", lambda: not client.exists(MARK) and not client.hlen(UNACKED))
+        while not _taken_by_a_stopped_worker(trial, client):
+            until("the tick is worked off", lambda: not client.exists(MARK))
+        assert client.exists(MARK)
+        assert not client.hlen(UNACKED)
+        trial.processes.kill(Subject.JUDGE)
+    trial.ends_whole(trial.stack.submit("P4", **JOB))
+    trial.seen.note("the mark of the lost tick hides others for 30 s at most; then the sweeper's goes through")
+
+
+def _taken_by_a_stopped_worker(trial: Trial, client: redis.Redis) -> bool:
+    stopped = trial.processes.signal(Subject.JUDGE, signal.SIGSTOP)
+    asyncio.run(_tick(trial.stack.redis_url()))
+    if client.llen(QUEUE) == 0:
+        return True
+    resume(stopped)  # it was not waiting on Redis just then
+    return False
+
+
+async def _tick(redis_url: str) -> None:
+    app = celery_app(redis_url, 60)
+    async with AsyncRedis.from_url(redis_url) as client:
+        await Ticker(app, client).tick(Lane.JUDGE)
+    app.close()
+
+
+def replies_of(stage: str) -> Write:
+    """The commit of replies of a stage's leased model."""
+    return Write("attempts", "INSERT", f"NEW.epoch IS NOT NULL AND NEW.worker LIKE '{stage}@%'")
+
+
+def answered(stack: RunningStack, stage: str) -> int:
+    """How many replies of a stage's leased model are committed."""
+    count = "SELECT count(*) FROM attempts WHERE accepted AND epoch IS NOT NULL AND worker LIKE $1"
+    with Session(stack) as session:
+        found: int = session.rows(count, f"{stage}@%")[0][0]
+        return found

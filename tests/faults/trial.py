@@ -1,0 +1,54 @@
+"""A trial: a job on a stack, what happens to it, and that it comes out whole."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shared.settings import Workers
+from tests.faults.processes import Processes
+from tests.faults.real import RealBackEnd
+from tests.faults.recording import Seen
+from tests.faults.vocabulary import Event, Scenario
+from tests.running import Document, RunningStack, ended
+
+JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
+"""Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
+IN_FLIGHT = Workers().chunk * Workers().streams
+"""Most calls that one worker may have in flight."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Of one test."""
+
+    stack: RunningStack
+    whole: Mapping[str, int]
+    """Calls that each stage makes when nothing goes wrong."""
+    seen: Seen
+
+    @property
+    def processes(self) -> Processes:
+        """Of the stack."""
+        return Processes(self.stack)
+
+    def survives(self, fault: str, *events: Event) -> Document:
+        """A job that these events happen to; its report, once it has come out whole."""
+        job = self.stack.submit(fault, **JOB)
+        asyncio.run(RealBackEnd(self.stack, job, self.whole).play(Scenario(fault, events)))
+        return self.ends_whole(job)
+
+    def ends_whole(self, job: str) -> Document:
+        """The job ends by itself, with every sample and a clean audit; its report."""
+        self.stack.assert_whole(job)
+        report: Document = self.stack.get(f"/v1/jobs/{job}/report")
+        for name, figure in (("calls lapsed", "calls_lapsed"), ("loads", "model_loads"), ("seconds", "seconds")):
+            self.seen.figure(name, report[figure])
+        return report
+
+
+def measured(stack: RunningStack) -> dict[str, int]:
+    """How many calls each stage of the job makes when nothing goes wrong."""
+    job = stack.submit("undisturbed", **JOB)
+    stack.wait(job, ended)
+    made: dict[str, int] = stack.get(f"/v1/jobs/{job}/report")["calls_made"]
+    return made
