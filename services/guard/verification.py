@@ -72,8 +72,7 @@ class Verification:
             DriverError: more than the budget.
             NotMeasured: nobody can tell.
         """
-        reading = await self._memory.read()
-        if reading is None or self._before is None:
+        if self._before is None or (reading := await self._memory.read()) is None:
             return
         budget, loaded = self._device.budget_mib, round(reading.used - self._before.used)
         self._neighbours = frozenset(process.pid for process in reading.processes)

@@ -28,6 +28,7 @@ INVARIANTS: tuple[Callable[[Audit], Awaitable[list[Violation]]], ...] = (
     residencies.apart_in_time,
     residencies.calls_inside_their_epoch,
     calls.accepted_with_claim_and_receipt,
+    residencies.memory_within_the_budget,
     residencies.loads_within_the_bound,
     residencies.with_their_causes,
     samples.all_expanded,

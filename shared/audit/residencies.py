@@ -1,4 +1,4 @@
-"""I1, I2, I9, I10: one set of models at a time, every call inside its epoch, few loads, each with a cause."""
+"""I1, I2, I8, I9, I10: one set of models at a time, within the budget; calls inside their epoch; few loads, caused."""
 
 from collections.abc import Sequence
 from itertools import groupby, pairwise
@@ -71,6 +71,12 @@ USED = """
     used AS (
         SELECT r.* FROM residencies r
         WHERE r.epoch IN (SELECT a.epoch FROM mine JOIN attempts a ON a.call_id = mine.call_id))"""
+OVERFULL = over_my_calls(
+    """
+    SELECT 'residencies ' || epoch FROM used
+    WHERE CAST(measured -> 'peak_mib' AS float) > CAST(measured -> 'budget_mib' AS float) ORDER BY epoch""",
+    USED,
+)
 CAUSELESS = over_my_calls("SELECT 'residencies ' || epoch FROM used WHERE btrim(cause) = '' ORDER BY epoch", USED)
 UNEXPLAINED = over_my_calls(
     """
@@ -98,6 +104,11 @@ async def calls_inside_their_epoch(audit: Audit) -> list[Violation]:
         *await audit.find("I2", "ran outside the open interval, device or models of its epoch", OUTSIDE),
         *await audit.find("I2", "has an epoch though its model needs no lease", NEEDLESS),
     ]
+
+
+async def memory_within_the_budget(audit: Audit) -> list[Violation]:
+    """I8: where the device's memory was measured, no residency that the job used ever held more than its budget."""
+    return await audit.find("I8", "its models held more than the device's budget", OVERFULL)
 
 
 async def loads_within_the_bound(audit: Audit) -> list[Violation]:

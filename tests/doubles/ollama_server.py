@@ -209,8 +209,10 @@ class Ollama:
         self.asked_to_go.add(gone)
         if self.keeps_unlisted:
             self.kept.append(self.runners[gone])
-        if not self.keeps:
+        if self.unlists_after and not self.keeps:
             self._leaving[gone] = self.unlists_after
+        elif not self.keeps:
+            del self.runners[gone]
 
     def _ready(self, tag: str, body: dict[str, Any]) -> int:
         """Nanoseconds until a runner is there that was launched as this call wants it."""

@@ -103,6 +103,7 @@ class PuppetDriver:
         self.needs_lease = True
         self.stillborn = False
         """Its servers die as soon as they are up."""
+        self.taken_over = 0
         self.servers: list[PuppetServer] = []
 
     async def identify(self) -> ModelIdentity:
@@ -119,7 +120,8 @@ class PuppetDriver:
         )
 
     async def take_over(self) -> None:
-        """Nothing is held."""
+        """Nothing is held; counted."""
+        self.taken_over += 1
 
     async def architecture(self) -> Architecture | None:
         """Not told."""

@@ -34,9 +34,9 @@ class Rig:
         self.clock = StepClock()
         self.guard = Guard(device.id, self.clock)  # type: ignore[arg-type]
         self.drivers = {name: PuppetDriver(name, MIB) for name in ("judge", "generator")}
-        configured = {name: Model(driver="scripted", footprint_mib=MIB, parallel=4) for name in self.drivers}
+        self.configured = {name: Model(driver="scripted", footprint_mib=MIB, parallel=4) for name in self.drivers}
         self.announced: list[tuple[int, Phase, tuple[int, ...]]] = []
-        self.reconciler = Reconciler(database, self.guard, device, configured, self.drivers, self._announce)
+        self.reconciler = Reconciler(database, self.guard, device, self.configured, self.drivers, self._announce)
         self.ids: dict[str, int] = {}
 
     async def _announce(self, epoch: int, phase: Phase, model_ids: tuple[int, ...]) -> None:

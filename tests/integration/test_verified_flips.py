@@ -1,0 +1,187 @@
+"""Flips of the real reconciler on real rows, on a device whose memory the test decides and whose time it counts."""
+
+import pytest
+
+from services.guard.guard import StaleEpoch
+from services.guard.memory import NotMeasured, Process, Reading
+from services.guard.reconciler import Reconciler
+from shared.contracts.guard import End
+from shared.lease import residencies
+from shared.lease.flip import FlipState
+from shared.settings import Device
+from shared.storage.database import Database
+from tests.integration.scene import rows
+from tests.integration.test_reconciler import MIB, Rig
+
+pytestmark = pytest.mark.anyio
+
+DEVICE = Device(budget_mib=160, reserve_mib=10, free_timeout_s=2)
+TOTAL = 200.0
+"""Room for one model of 96 MiB, and for two never."""
+
+
+class PuppetMemory:
+    """What living puppets hold, and whatever else the test says."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.each = float(MIB)
+        """What a puppet takes."""
+        self.lags: list[float] = []
+        """Still taken at the next readings."""
+        self.stranger = 0.0
+        self.lost: str | None = None
+
+    async def read(self) -> Reading:
+        """As of now."""
+        if self.lost:
+            raise NotMeasured(self.lost)
+        alive = [server for driver in self._rig.drivers.values() for server in driver.servers if server.alive]
+        used = len(alive) * self.each + (self.lags.pop(0) if self.lags else 0) + self.stranger
+        strangers = (Process(6_000_000, "somebody", self.stranger),) if self.stranger else ()
+        return Reading(TOTAL, used, TOTAL - used, strangers, "570.1")
+
+
+class MeasuredRig(Rig):
+    """Two puppet models on a device that is measured."""
+
+    def __init__(self, database: Database, device: Device = DEVICE) -> None:
+        super().__init__(database, device)
+        self.memory = PuppetMemory(self)
+        self.slept = 0.0
+        self.reconciler = Reconciler(
+            database, self.guard, device, self.configured, self.drivers, self._announce, memory=self.memory,
+            sleep=self._sleep,
+        )  # fmt: skip
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept += seconds
+
+    async def measured(self, epoch: int) -> dict[str, object]:
+        """What its row says was measured."""
+        ((found,),) = await rows(self.database, "SELECT measured FROM residencies WHERE epoch = :e", e=epoch)
+        assert isinstance(found, dict)
+        return found
+
+    async def look_until(self, state: FlipState) -> None:
+        """Reconcile as the loop does; the clock takes a second at every look."""
+        for _ in range(10):
+            await self.reconciler.reconcile()
+        assert self.reconciler.state is state
+
+
+@pytest.fixture
+async def rig(database: Database) -> MeasuredRig:
+    """Two models registered, nothing resident."""
+    made = MeasuredRig(database)
+    await made.register()
+    return made
+
+
+async def test_a_load_waits_for_memory_that_comes_back_late(rig: MeasuredRig) -> None:
+    """The old server is gone at once, what it held shows as free seven looks later; then nothing is remedied."""
+    await rig.flip("judge")
+    rig.memory.lags = [96.0] * 7
+    epoch = await rig.flip("generator")
+    assert (await rig.row(epoch))[0] == "open"
+    assert rig.memory.lags == []
+    assert rig.drivers["judge"].servers[0].stops == 1
+    assert rig.drivers["judge"].taken_over == 0
+
+
+async def test_memory_that_does_not_come_back_quarantines_and_says_how_much_is_missing(rig: MeasuredRig) -> None:
+    """After one remedy; nothing is loaded over it, and once it is back the next wish is met."""
+    await rig.flip("judge")
+    rig.memory.lags = [96.0] * 1000
+    epoch = await rig.flip("generator")
+    state, reason = await rig.row(epoch)
+    assert state == "quarantined"
+    assert "verify_free: 2 MiB are missing: 104 of 200 are free, 96 and a reserve of 10 are needed" in reason
+    assert rig.drivers["judge"].taken_over == 1
+    assert rig.drivers["generator"].servers == []
+    rig.memory.lags.clear()
+    assert (await rig.row(await rig.flip("generator")))[0] == "open"
+
+
+async def test_a_server_that_survives_its_stop_is_stopped_again_before_the_device_is_given_up(rig: MeasuredRig) -> None:
+    """What can be ended is ended once more."""
+    await rig.flip("judge")
+    judge = rig.server("judge")
+    judge.immortal = True
+    epoch = await rig.flip("generator")
+    assert "2 MiB are missing" in (await rig.row(epoch))[1]
+    assert judge.stops >= 2
+    judge.immortal = False
+    assert (await rig.row(await rig.flip("generator")))[0] == "open"
+    assert not judge.alive
+
+
+async def test_a_stranger_in_the_way_is_named(rig: MeasuredRig) -> None:
+    """By process and size; when it has left, work goes on."""
+    rig.memory.stranger = 150
+    epoch = await rig.flip("judge")
+    assert "somebody (pid 6000000) holds 150 MiB" in (await rig.row(epoch))[1]
+    assert rig.drivers["judge"].servers == []
+    rig.memory.stranger = 0
+    assert (await rig.row(await rig.flip("judge")))[0] == "open"
+
+
+async def test_what_the_plan_expects_is_what_must_be_free(rig: MeasuredRig) -> None:
+    """Not what is declared: the plan knows what loads took."""
+    rig.memory.stranger = 38
+    async with rig.database.transaction() as connection:
+        plan = {"predicted_mib": 153}
+        epoch = await residencies.want(connection, "cpu:0", 0, [rig.ids["judge"]], "test", plan)
+    await rig.reconciler.reconcile()
+    assert epoch is not None
+    assert "1 MiB are missing: 162 of 200 are free, 153 and a reserve of 10" in (await rig.row(epoch))[1]
+
+
+async def test_a_load_beyond_the_budget_is_freed_again_and_its_figures_stay(rig: MeasuredRig) -> None:
+    """It is what the next prediction is made from."""
+    rig.memory.each = 170
+    epoch = await rig.flip("judge")
+    assert "170 MiB were loaded, the budget is 160 MiB" in (await rig.row(epoch))[1]
+    assert not rig.server("judge").alive
+    assert (await rig.measured(epoch))["loaded_mib"] == 170
+
+
+async def test_a_residency_remembers_the_most_that_it_held(rig: MeasuredRig) -> None:
+    """Sampled while it is open; what strangers took meanwhile stands beside it."""
+    epoch = await rig.flip("judge")
+    rig.memory.each = 120
+    await rig.look_until(FlipState.OPEN)
+    rig.memory.each, rig.memory.stranger = 100, 50
+    await rig.look_until(FlipState.OPEN)
+    found = await rig.measured(epoch)
+    del found["memory_mib"]
+    assert found == {
+        "before_mib": 0, "loaded_mib": 96, "budget_mib": 160, "peak_mib": 120, "strangers_mib": 50,
+    }  # fmt: skip
+
+
+async def test_a_device_that_is_lost_ends_its_residency_and_gives_the_calls_back(rig: MeasuredRig) -> None:
+    """Uncharged: they have lost nothing by their own fault; nothing is loaded until it can be measured again."""
+    epoch = await rig.flip("judge")
+    running = rig.send(epoch, (1, "judge"))
+    await rig.server("judge").has(1)
+    rig.memory.lost = "GPU-1 fell off the bus"
+    await rig.look_until(FlipState.QUARANTINED)
+    assert [each.end for each in await running] == [End.RELEASED]
+    assert await rig.row(epoch) == ("quarantined", "GPU-1 fell off the bus")
+    assert not rig.server("judge").alive
+    with pytest.raises(StaleEpoch):
+        await rig.send(epoch, (2, "judge"))
+    again = await rig.flip("judge")
+    assert await rig.row(again) == ("quarantined", "verify_free: GPU-1 fell off the bus")
+    assert len(rig.drivers["judge"].servers) == 1
+    rig.memory.lost = None
+    assert (await rig.row(await rig.flip("judge")))[0] == "open"
+
+
+async def test_a_device_that_is_emptied_needs_no_room(rig: MeasuredRig) -> None:
+    """An operator's drain works while others fill the device, and while nobody can measure it."""
+    await rig.flip("judge")
+    rig.memory.lost = "no driver"
+    assert (await rig.row(await rig.flip()))[0] == "open"
+    assert rig.guard.epoch is not None
