@@ -26,10 +26,6 @@ NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?
 TOKENS = "tokenizer.ggml.tokens"
 
 
-class Length(int):
-    """How long an array is whose elements were passed over."""
-
-
 def architecture(path: Path) -> Architecture:
     """What the file says of its model.
 
@@ -110,12 +106,12 @@ class _Reader:
         if kind == TEXT:
             for _ in range(length):
                 self._skip(self._count(LONGEST_TEXT, "bytes of text"))
-            return Length(length)
+            return length
         if kind not in NUMBERS:
             raise MetadataError(f"an array of the type {kind}")
         if length > KEPT:
             self._skip(length * struct.calcsize(NUMBERS[kind]))
-            return Length(length)
+            return length
         return [self._number(NUMBERS[kind]) for _ in range(length)]
 
     def _count(self, most: int, what: str) -> int:
