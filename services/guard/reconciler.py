@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from sqlalchemy import text
 
-from services.guard import gpu_driver
 from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
 from services.guard.memory import Memory, NotMeasured, memory_of
@@ -190,7 +189,7 @@ class Reconciler:
         """What comes must fit the budget and find room, and nothing that was started may still be alive."""
         wanted = self._want()
         names = await self._names(wanted)
-        needed = sum(self._models[name].footprint_mib for name in names.values())
+        needed = wanted.predicted_mib or sum(self._models[name].footprint_mib for name in names.values())
         if needed > self._device.budget_mib:
             said = ", ".join(sorted(names.values()))
             raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.budget_mib} MiB")
@@ -237,9 +236,8 @@ class Reconciler:
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
         await self._verification.resident()
-        driver = await asyncio.to_thread(gpu_driver.version, self._device)
         async with self._database.transaction() as connection:
-            await bands.learn(connection, self._want().epoch, driver)
+            await bands.learn(connection, self._want().epoch, self._verification.driver)
         return Event.RESIDENT
 
     async def _open(self) -> None:
