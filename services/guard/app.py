@@ -22,6 +22,7 @@ from services.guard.drivers.remote import RemoteDriver
 from services.guard.drivers.scripted import ScriptedDriver
 from services.guard.guard import Guard, Resident, StaleEpoch
 from services.guard.reconciler import Reconciler
+from services.guard.warming import Warming
 from shared.access import internal
 from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
@@ -62,6 +63,7 @@ class Service:
         self.reconciler = Reconciler(
             self.database, self.guard, settings.device, settings.models, self.drivers, self.announce
         )
+        self.warming = Warming(self.database, self.guard, self.drivers)
 
     async def start(self) -> None:
         """Register the configured models, and no others; close what a dead guard left."""
@@ -106,6 +108,17 @@ class Service:
                 _log.exception("reconciling failed; trying again")
                 await self._pause(1)
             await self._pause(LOOK_S)
+
+    async def warm_for_ever(self) -> None:
+        """Read the next model ahead while the device works."""
+        while not self.stopping.is_set():
+            try:
+                await self.warming.look()
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("looking for the next model failed; trying again")
+                await self._pause(1)
+            await self._pause(LOOK_S)
+        await self.warming.stop()
 
     async def renew_for_ever(self) -> None:
         """Keep the lease alive, and write it again after Redis has lost it."""
@@ -167,7 +180,12 @@ def create_app(settings: Settings) -> FastAPI:
         with ownership.of_host(settings):
             async with ownership.of_database(settings) as lock:
                 await service.start()
-                endless = (service.reconcile_for_ever, service.renew_for_ever, service.register_for_ever)
+                endless = (
+                    service.reconcile_for_ever,
+                    service.renew_for_ever,
+                    service.register_for_ever,
+                    service.warm_for_ever,
+                )
                 loops = [asyncio.create_task(loop()) for loop in endless]
                 loops.append(asyncio.create_task(_end_without(lock)))
                 yield

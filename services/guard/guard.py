@@ -63,6 +63,11 @@ class Guard:
         self._remote[model_id] = resident
 
     @property
+    def models(self) -> tuple[int, ...]:
+        """Those that are resident, while an epoch is open."""
+        return tuple(self._residents)
+
+    @property
     def in_flight(self) -> int:
         """Leased calls that were admitted and have not ended."""
         return self._in_flight

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from services.guard.drivers.ports import DriverError
+from services.guard.page_cache import read_ahead
 from shared.contracts.calls import Decoding
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
@@ -67,7 +68,8 @@ class ProcessDriver:
             return None
 
     async def warm(self) -> None:
-        """Nothing to read ahead."""
+        """The file, or the folder: the server maps it, so what is in the page cache is not read again."""
+        await read_ahead(self._path)
 
     async def start(self, parallel: int | None = None) -> "LlamaServer":
         """Start the child and wait until it says where it listens."""
