@@ -163,9 +163,15 @@ def hangs(double: Ollama) -> None:
     double.hangs_on_load = True
 
 
+def cuts(double: Ollama) -> None:
+    """What does not fit is cut, and answered."""
+    double.wrong.left["cut"] = None
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
+        (cuts, r"cuts what is longer than `context` in silence"),
         (spills, r"100 of 400 MiB of judge:0\.5b are not on the GPU"),
         (shrinks, r"context of 32, not 64; set `context`"),
         (strangers, r"has loaded llama3:8b, not for this guard: ollama stop llama3:8b"),
@@ -207,6 +213,15 @@ async def test_what_a_killed_guard_left_is_unloaded_first(rig: Rig) -> None:
     await rig.start()
     assert [runner.name for runner in rig.double.runners.values()] == [JUDGE]
     assert rig.double.loads == [GENERATOR, JUDGE, JUDGE]
+
+
+async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig: Rig) -> None:
+    """An empty list is no proof; a server that is away is left alone."""
+    rig.double.runners.clear()
+    await rig.driver().take_over()
+    assert [body["keep_alive"] for body in rig.double.bodies] == [0]
+    rig.http.respond = lambda _: RESET
+    await rig.driver().take_over()
 
 
 async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
@@ -290,6 +305,27 @@ async def test_a_lost_connection_is_looked_into_at_once(rig: Rig) -> None:
     await rig.lost(server)
 
 
+async def test_an_error_of_the_server_is_looked_into_at_once(rig: Rig) -> None:
+    """It may have run out of memory and given the model up."""
+    server = await rig.start()
+    rig.double.runners.clear()
+    respond = rig.http.respond
+    rig.http.respond = lambda seen: Reply(status=500) if seen.path == "/api/chat" else respond(seen)
+    with pytest.raises(ChatFailed):
+        await server.complete("p", DECODING, seed=1)
+    await rig.lost(server)
+
+
+async def test_a_runner_that_ran_out_of_memory_takes_its_calls_with_it(rig: Rig) -> None:
+    """They are suspects: each runs alone in the next residency, where there is room for one."""
+    server = await rig.start()
+    rig.double.wrong.left["out_of_memory"] = 1
+    with pytest.raises(ChatFailed) as caught:
+        await server.complete("p", DECODING, seed=1)
+    assert caught.value.kind is FailureKind.CONNECTION
+    assert not server.alive
+
+
 async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:
     """The model is still there: the call has failed, the residency goes on."""
     server = await rig.start()
@@ -338,6 +374,9 @@ async def test_a_model_that_survives_its_unload_keeps_its_server_alive(
         await server.stop()
     assert server.alive
     assert "still loaded" in caplog.text
+    looks = len(rig.http.seen)
+    await server.stop()
+    assert [seen.path for seen in rig.http.seen[looks:]] == ["/api/chat", "/api/ps"]  # its patience is over
     rig.double.keeps = False
     await server.stop()
     assert not server.alive
