@@ -116,7 +116,7 @@ def ordeal(rig: Rig, seen: Seen) -> Iterator[Ordeal]:
 
 
 QUARANTINES = [
-    ("B8", at(judging(0.5), misbehaves(Subject.SERVER, "digest")), "not the one jobs were submitted with"),
+    ("B8", at(judging(0.5), misbehaves(Subject.SERVER, "digest")), "ollama (pid 5000"),
     ("B9", at(judging(0.5), misbehaves(Subject.SERVER, "spill")), "MiB of judge:0.5b are not on the GPU"),
     ("B10", at(judging(0.5), keep(Subject.VRAM)), "360 MiB are missing"),
     ("B11", at(judging(0.5), misbehaves(Subject.SERVER, "keep_unlisted")), "360 MiB are missing"),
