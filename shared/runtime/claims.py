@@ -28,6 +28,9 @@ BACKOFF_S = (2.0, 15.0)
 """Wait before the second and the third try: longer than a service takes to come back."""
 LAPSES = 3
 """Claims of one call that may lapse before it is poison."""
+LONGEST_S = 600
+"""Longest life of a claim, and more than any pause: what ends later was written before the database's clock went back,
+and nobody waits for that."""
 
 SUSPECT_LOCK = 7331
 """Advisory lock class: shared by ordinary claims of a model, exclusive for a suspect's."""
@@ -45,10 +48,11 @@ TAKE = f"""
         WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND NOT p.wanted)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted
     FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
-PICK = """
+PICK = f"""
     SELECT q.lane, q.model_id, q.rank, q.seq, q.call_id AS id FROM queue q
     WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
-      AND (q.not_before IS NULL OR q.not_before <= now())"""
+      AND (q.not_before IS NULL OR q.not_before <= now()
+           OR q.not_before > now() + make_interval(secs => {LONGEST_S}))"""  # noqa: S608 - a constant
 CLAIM = text(f"""
     WITH picked AS MATERIALIZED ({PICK} AND q.lapses = 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.lapses > 0

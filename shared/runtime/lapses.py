@@ -8,14 +8,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind
-from shared.runtime.claims import LAPSES
+from shared.runtime.claims import LAPSES, LONGEST_S
 from shared.runtime.look import look
 from shared.storage.database import Database
 
 # SKIP LOCKED: who holds the row is answering it right now.
-EXPIRED = text("""
-    SELECT call_id, lapses, token FROM queue WHERE token IS NOT NULL AND claim_until < now()
-    ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")
+EXPIRED = text(f"""
+    SELECT call_id, lapses, token FROM queue
+    WHERE token IS NOT NULL AND (claim_until < now() OR claim_until > now() + make_interval(secs => {LONGEST_S}))
+    ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")  # noqa: S608 - a constant
 # A revival that was overtaken by the reply can leave the row of an answered call: it is dropped, and nobody is charged.
 DROP_ANSWERED = text("""
     DELETE FROM queue q WHERE q.call_id = ANY(:calls)

@@ -116,7 +116,7 @@ async def test_the_resident_model_keeps_the_device_while_it_has_calls(scheduler:
     await scheduler._look()
     async with database.transaction() as connection:
         await connection.execute(
-            text("UPDATE queue SET token = gen_random_uuid(), claim_until = now() + interval '1 hour'")
+            text("UPDATE queue SET token = gen_random_uuid(), claim_until = now() + interval '1 minute'")
         )
     await scheduler._look()
     assert await wishes(database) == []

@@ -109,7 +109,7 @@ async def test_a_suspect_runs_alone(database: Database) -> None:
     """One at a time, with no ordinary neighbour either, until it is answered."""
     await pending(database, items=3)
     suspects = await suspect(database, 2)
-    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 hour' WHERE lapses = 0")
+    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
     first = await claimed(database)
     assert len(first.calls) == 1
     await run_sql(database, "UPDATE queue SET not_before = NULL")
@@ -138,7 +138,7 @@ async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Datab
     """The suspect's claim is not committed yet: an ordinary claim waits for it, then sees it and takes nothing."""
     await pending(database, items=2)
     [chosen] = await suspect(database, 1)
-    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 hour' WHERE lapses = 0")
+    await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one, first=1)  # the search for ordinary calls finds nothing and passes
         alone = asyncio.create_task(claim(held))
