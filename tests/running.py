@@ -97,11 +97,21 @@ class RunningStack(Service):
 
     def pid(self, name: str) -> int:
         """The process id of one of the services, read from the file: asking the command line takes a second."""
-        now = state.read(self.data_dir)
-        assert now is not None
-        pid = next(child.pid for child in now.children if child.name == name)
+        pid = self.seen(name).pid
         assert pid is not None
         return pid
+
+    def port(self, name: str) -> int:
+        """Where one of its processes listens, read from the file."""
+        port = self.seen(name).port
+        assert port is not None
+        return port
+
+    def seen(self, name: str) -> state.ChildState:
+        """One of its processes, as the supervisor last wrote it down."""
+        now = state.read(self.data_dir)
+        assert now is not None
+        return next(child for child in now.children if child.name == name)
 
     def restart(self, name: str) -> None:
         """Tell one service to stop, and wait for the one that the supervisor starts in its place."""
@@ -115,12 +125,12 @@ class RunningStack(Service):
     def redis_url(self) -> str:
         """Its Redis."""
         secret = passwords.remembered(self.data_dir)
-        return rd.Redis(self.data_dir / "redis", port=self.child("redis")["port"], passwords=secret).url()
+        return rd.Redis(self.data_dir / "redis", port=self.port("redis"), passwords=secret).url()
 
     def database_url(self) -> str:
         """Its database, as the application's role."""
         secret = passwords.remembered(self.data_dir)
-        return pg.Postgres(self.data_dir / "postgres", port=self.child("postgres")["port"], passwords=secret).url()
+        return pg.Postgres(self.data_dir / "postgres", port=self.port("postgres"), passwords=secret).url()
 
     def addresses(self) -> dict[str, str]:
         """All that a worker or a guard elsewhere is told: four addresses, and the key of the services."""
@@ -134,7 +144,7 @@ class RunningStack(Service):
 
     def service_url(self, name: str) -> str:
         """Where one of its services listens."""
-        return f"http://127.0.0.1:{self.child(name)['port']}"
+        return f"http://127.0.0.1:{self.port(name)}"
 
     def child(self, name: str) -> Document:
         """One of its processes, as the status shows it."""

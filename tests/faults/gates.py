@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, stack: RunningStack) -> None:
         secret = passwords.remembered(stack.data_dir)
-        server = pg.Postgres(stack.data_dir / "postgres", port=stack.child("postgres")["port"], passwords=secret)
+        server = pg.Postgres(stack.data_dir / "postgres", port=stack.port("postgres"), passwords=secret)
         self._url = server.owner_url().replace("+asyncpg", "")
         self._runner = asyncio.Runner()
 

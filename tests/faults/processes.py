@@ -80,12 +80,6 @@ class Processes:
         started = mathrag("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
         assert started.returncode == 0, started.stderr
 
-    def child(self, subject: Subject) -> state.ChildState:
-        """What the supervisor has written about it."""
-        now = state.read(self._stack.data_dir)
-        assert now is not None
-        return next(child for child in now.children if child.name == SERVICES[subject])
-
 
 def resume(processes: list[psutil.Process]) -> None:
     """SIGCONT."""

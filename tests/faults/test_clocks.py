@@ -1,0 +1,132 @@
+"""Clocks that lie: of one host, of the database, of everybody; the rows stay in order, and the job ends."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import httpx2
+import pytest
+
+from tests.faults import clocks
+from tests.faults.clocks import Clocks, clocked_stack
+from tests.faults.conftest import CLAIM_TTL_S, ITEMS
+from tests.faults.gates import Session
+from tests.faults.processes import until
+from tests.faults.real import RealBackEnd
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB, Trial, measured
+from tests.faults.vocabulary import Event, Scenario, Subject, at, judging, jump, kill
+from tests.running import RunningStack
+
+HOUR = 3600.0
+
+pytestmark = pytest.mark.skipif(not clocks.LIBRARIES, reason="libfaketime is not installed (Debian: libfaketime)")
+
+
+@pytest.fixture(scope="module")
+def clocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStack, Clocks]]:
+    """A stack of which every service has a wall clock of its own."""
+    folder = tmp_path_factory.mktemp("clocks")
+    with clocked_stack(folder / "data", MATHRAG_WORKERS__CLAIM_TTL_S=str(CLAIM_TTL_S)) as (running, times):
+        running.furnish(folder / "world", items=ITEMS)
+        yield running, times
+
+
+@pytest.fixture(scope="module")
+def calls(clocked: tuple[RunningStack, Clocks]) -> dict[str, int]:
+    """How many each stage makes while all clocks are true."""
+    return measured(clocked[0])
+
+
+@pytest.fixture
+def times(clocked: tuple[RunningStack, Clocks]) -> Iterator[Clocks]:
+    """The clocks, true again afterwards."""
+    yield clocked[1]
+    for subject in (Subject.CLOCK, Subject.POSTGRES):
+        clocked[1].jump(subject, 0)
+
+
+@pytest.fixture
+def trial(clocked: tuple[RunningStack, Clocks], times: Clocks, calls: dict[str, int], seen: Seen) -> Trial:
+    """A job of this test, on that stack."""
+    return Trial(clocked[0], calls, seen)
+
+
+def survives(trial: Trial, times: Clocks, fault: str, *events: Event) -> None:
+    """A job whose clocks these events happen to comes out whole."""
+    job = trial.stack.submit(fault, **JOB)
+    back_end = RealBackEnd(trial.stack, job, trial.whole, clocks=times)
+    asyncio.run(back_end.play(Scenario(fault, events)))
+    trial.ends_whole(job)
+
+
+@pytest.mark.fault("T1", "T5")
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("subject", [Subject.GUARD, Subject.JUDGE, Subject.ORCHESTRATOR], ids=str)
+def test_a_wall_clock_that_jumps_is_believed_by_nobody(
+    trial: Trial, times: Clocks, subject: Subject, seconds: float
+) -> None:
+    """Receipts follow the guard's monotonic clock, claims live by the database's."""
+    trial.seen.produced(
+        "libfaketime sets the wall clock of guard, judge worker or orchestrator by an hour at 30 % of the judge's "
+        "calls, forwards and backwards; its monotonic clock goes on"
+    )
+    survives(trial, times, "T1", at(judging(0.3), jump(subject, seconds)))
+    if subject is not Subject.JUDGE:
+        assert_ahead(trial.stack, subject, seconds)
+
+
+@pytest.mark.fault("T1")
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
+def test_a_guard_that_starts_under_a_wrong_clock_keeps_the_order_of_the_rows(
+    trial: Trial, times: Clocks, seconds: float
+) -> None:
+    """Its first time is never before the last one that another guard has written."""
+    trial.seen.produced("SIGKILL of the guard after its clock was set by an hour: the next one starts under that clock")
+    survives(trial, times, "T1", at(judging(0.3), jump(Subject.GUARD, seconds)), at(judging(0.6), kill(Subject.GUARD)))
+    assert_ahead(trial.stack, Subject.GUARD, seconds)
+
+
+@pytest.mark.fault("T2")
+def test_clocks_of_different_speed_do_no_harm(trial: Trial, times: Clocks) -> None:
+    """One host's clock is a tenth too fast, another's a tenth too slow."""
+    trial.seen.produced("libfaketime lets the guard's clock go 10 % too fast, the judge worker's 10 % too slow")
+    for name, rate in (("guard", 1.1), ("judge", 0.9)):
+        times.set(name, 0, rate)
+    trial.ends_whole(trial.stack.submit("T2", **JOB))
+
+
+@pytest.mark.fault("T3")
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forwards", "backwards"])
+def test_a_leap_of_the_databases_clock_costs_claims_at_most(trial: Trial, times: Clocks, seconds: float) -> None:
+    """Forwards, claims lapse too early, and the calls run again; backwards, nobody waits for an hour."""
+    trial.seen.produced(
+        "libfaketime sets PostgreSQL's clock by an hour at 30 % of the judge's calls, and back at its end"
+    )
+    job = trial.stack.submit("T3", **JOB)
+    back_end = RealBackEnd(trial.stack, job, trial.whole, clocks=times)
+    asyncio.run(back_end.play(Scenario("T3", (at(judging(0.3), jump(Subject.POSTGRES, seconds)),))))
+    until("the database's clock has leapt", lambda: abs(ahead_of(trial.stack) - seconds) < 60)
+    trial.ends_whole(job)
+
+
+@pytest.mark.fault("T3")
+def test_claims_of_the_dead_are_found_although_the_databases_clock_went_back(trial: Trial, times: Clocks) -> None:
+    """They end an hour later by that clock than anybody ever claimed."""
+    trial.seen.produced("and SIGKILL of the judge worker just before the leap backwards")
+    survives(trial, times, "T3", at(judging(0.3), kill(Subject.JUDGE)), at(judging(0.3), jump(Subject.POSTGRES, -HOUR)))
+
+
+def assert_ahead(stack: RunningStack, subject: Subject, seconds: float) -> None:
+    """The service's own clock is so far from the true time: it stamps its answers with it."""
+    url = stack.url if subject is Subject.ORCHESTRATOR else stack.service_url("guard")
+    said = httpx2.get(f"{url}/healthz", timeout=60, trust_env=False).headers["date"]
+    assert abs((parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds() - seconds) < 60
+
+
+def ahead_of(stack: RunningStack) -> float:
+    """How far the database's clock is from the true time, in seconds."""
+    with Session(stack) as session:
+        found: datetime = session.rows("SELECT clock_timestamp()")[0][0]
+        return (found - datetime.now(UTC)).total_seconds()

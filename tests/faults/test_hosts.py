@@ -1,0 +1,125 @@
+"""A host that runs out of something, or goes down: the job waits or goes on, and ends whole."""
+
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from shared.settings import REPOSITORY
+from tests.faults import limits
+from tests.faults.limits import Disk
+from tests.faults.processes import until
+from tests.faults.real import done
+from tests.faults.trial import IN_FLIGHT, JOB, Trial
+from tests.faults.vocabulary import Subject
+from tests.running import Document
+
+MODELS = [REPOSITORY / "models" / f"world-{role}-f16.gguf" for role in ("judge", "generator")]
+LITTLE_MIB = 96
+"""Less than a model server and its files take together, more than it cannot do without."""
+
+
+@pytest.fixture
+def full(disk: Disk | None) -> Iterator[Disk]:
+    """The disk of logs and indexes, full."""
+    if disk is None:
+        pytest.skip("mounting a small file system needs root")
+    disk.fill()
+    try:
+        yield disk
+    finally:
+        disk.relieve()
+
+
+@pytest.mark.fault("H1")
+def test_a_disk_without_room_for_logs_costs_lines(trial: Trial, full: Disk) -> None:
+    """Nothing that counts is written there."""
+    trial.seen.produced("logs and indexes lie on a tmpfs that is full while a job runs")
+    trial.ends_whole(trial.stack.submit("H1", **JOB))
+    assert limits.room(full.folder) == 0
+    trial.seen.note("log lines are lost, the job is not")
+
+
+@pytest.mark.fault("H1")
+def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Trial, full: Disk, tmp_path: Path) -> None:
+    """Once there is room again, the same upload makes it."""
+    trial.seen.produced("and while a corpus is uploaded")
+    corpus = b'{"id": "only", "text": "The sum of two and two is four."}\n'
+    refused = trial.stack.api.post("/v1/corpora", params={"name": "roomless"}, content=corpus)
+    assert refused.status_code >= 500
+    assert "space" in refused.json()["detail"]
+    full.relieve()
+    accepted = trial.stack.api.post("/v1/corpora", params={"name": "roomless"}, content=corpus)
+    assert accepted.is_success
+    trial.ends_whole(trial.stack.submit("H1", **{**JOB, "corpus": "roomless", "pipeline": "hybrid", "params": {}}))
+    trial.seen.note("an index that finds no room is refused in words; the same upload makes it later")
+
+
+@pytest.mark.fault("H2")
+def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial, tmp_path: Path) -> None:
+    """The kernel has forgotten the models' files, and lets the guard and its servers keep little."""
+    job = trial.stack.submit("H2", **JOB)
+    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    try:
+        with limits.little_memory("mathrag-faults", trial.processes.of(Subject.GUARD), LITTLE_MIB) as group:
+            limits.evict(*MODELS)
+            trial.seen.produced(
+                f"the models' files are evicted, guard and model servers share a cgroup of {LITTLE_MIB} MiB"
+            )
+            trial.ends_whole(job)
+            assert limits.pressure(group) > 0
+    except PermissionError as error:
+        pytest.skip(str(error))
+    trial.seen.note(
+        "loads read the disk again; these models' files are small, so the tenfold time of large ones is not seen"
+    )
+
+
+@pytest.mark.fault("H3")
+@pytest.mark.parametrize("subject", [Subject.GUARD, Subject.ORCHESTRATOR], ids=str)
+def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Trial, subject: Subject) -> None:
+    """What is connected goes on, what is not waits."""
+    trial.seen.produced("prlimit leaves guard or orchestrator no file descriptor until it has refused a connection")
+    job = trial.stack.submit("H3", **JOB)
+    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    service = trial.processes.of(subject)[0]
+    url = trial.stack.url if subject is Subject.ORCHESTRATOR else trial.stack.service_url("guard")
+    with limits.no_descriptor_left(service):
+        until("nobody new is heard", lambda: not answers(url))
+    trial.ends_whole(job)
+    assert service.is_running()
+    trial.seen.note("the process lives, and hears new clients again when it may open something")
+
+
+@pytest.mark.fault("H4")
+def test_a_reboot_of_the_host_costs_what_was_in_flight(trial: Trial) -> None:
+    """Everything is gone at once, PostgreSQL and Redis too; started again, the job goes on where it was."""
+    trial.seen.produced(
+        "SIGKILL of every process at once, PostgreSQL and Redis among them, at 30 % of the judge's calls"
+    )
+    job = trial.stack.submit("H4", **JOB)
+    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    dead = trial.processes.signal(Subject.EVERYTHING, signal.SIGKILL)
+    _, alive = psutil.wait_procs(dead, timeout=60)
+    assert not alive
+    trial.processes.start()
+    report = trial.ends_whole(job)
+    assert report["calls_lapsed"] <= IN_FLIGHT
+    trial.seen.note("the job goes on by itself once the services are started again")
+
+
+def judged(goal: float, document: Document) -> bool:
+    """Whether so many calls of the judge are answered."""
+    return done(document, "judge") >= goal
+
+
+def answers(url: str) -> bool:
+    """Whether a new connection is heard."""
+    try:
+        return httpx2.get(f"{url}/healthz", timeout=1, trust_env=False).is_success
+    except httpx2.TransportError:
+        return False

@@ -1,0 +1,135 @@
+"""What is not over at once: frozen and starved holders, rolling restarts, crash loops."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import CLAIM_TTL_S
+from tests.faults.gates import Session
+from tests.faults.processes import SERVICES, resume, until
+from tests.faults.real import done
+from tests.faults.trial import IN_FLIGHT, JOB, Trial
+from tests.faults.vocabulary import Subject
+from tests.running import REPOSITORY, Document, RunningStack, ended
+
+ON_DEVICE = """
+    SELECT m.name, r.state FROM residencies r JOIN models m ON m.id = ANY(r.models) ORDER BY r.epoch DESC LIMIT 1"""
+CRASHES = 4
+
+
+@contextmanager
+def another_judge(stack: RunningStack, folder: Path) -> Iterator[None]:
+    """A worker of the judge lane beside the stack's, as on another host."""
+    environment = {**stack.addresses(), "MATHRAG_WORKERS__CLAIM_TTL_S": str(CLAIM_TTL_S), "HOME": str(folder)}
+    with (folder / "judge.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "services.judge"], cwd=REPOSITORY, env=environment, stdout=log, stderr=log
+        )
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.fault("P6")
+def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(trial: Trial, tmp_path: Path) -> None:
+    """It hands in replies under a claim that has lapsed: they are discarded, and each call counts once."""
+    trial.seen.produced(
+        "SIGSTOP of the judge worker at 30 % of the judge's calls; SIGCONT when its claims have lapsed, another worker "
+        "has done its work, and the generator is resident"
+    )
+    log = trial.stack.data_dir / "logs" / "judge.log"
+    with another_judge(trial.stack, tmp_path):
+        job = trial.stack.submit("P6", **JOB)
+        trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+        stopped = trial.processes.signal(Subject.JUDGE, signal.SIGSTOP)
+        try:
+            until("the device has flipped on", lambda: resident(trial.stack) == ("world-generator", "open"))
+            assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
+            said = log.stat().st_size
+        finally:
+            resume(stopped)
+        until("it hands in what it held", lambda: b"stale_result" in log.read_bytes()[said:])
+        report = trial.ends_whole(job)
+    assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT
+    trial.seen.note("the late replies are discarded (`stale_result`): the token of their claim is gone")
+
+
+@pytest.mark.fault("T4")
+def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> None:
+    """It runs for a moment between two stops that are longer than its claims live."""
+    trial.seen.produced(f"the judge worker stopped twice for {1.5 * CLAIM_TTL_S} s, its claims living {CLAIM_TTL_S} s")
+    job = trial.stack.submit("T4", **JOB)
+    for share in (0.3, 0.8):
+        trial.stack.wait(job, partial(judged, trial.whole["judge"] * share))
+        stopped = trial.processes.signal(Subject.JUDGE, signal.SIGSTOP)
+        try:
+            until("its claims have lapsed", lambda: not held_by_judge(trial.stack))
+        finally:
+            resume(stopped)
+    report = trial.ends_whole(job)
+    assert report["calls_lapsed"] > 0
+    trial.seen.note("claims that were not renewed lapse, their calls run again, one by one, and no call is poisoned")
+
+
+@pytest.mark.fault("P11")
+def test_a_rolling_restart_of_all_services_costs_no_claim(trial: Trial) -> None:
+    """Each is told to stop, and the next one follows when its successor is ready."""
+    trial.seen.produced("SIGTERM of guard, retriever, judge, generator, orchestrator and Redis, one after the other")
+    jobs = [trial.stack.submit(f"P11-{number}", **JOB) for number in range(3)]
+    trial.stack.wait(jobs[0], lambda now: done(now, "judge") > 0)
+    for name in ("guard", "retriever", "judge", "generator", "orchestrator", "redis"):
+        assert not ended(trial.stack.get(f"/v1/jobs/{jobs[-1]}")), f"nothing was left to do when {name} was restarted"
+        trial.stack.restart(name)
+    for job in jobs:
+        trial.ends_whole(job)
+
+
+@pytest.mark.fault("P12")
+@pytest.mark.parametrize("subject", [Subject.GENERATOR, Subject.GUARD], ids=str)
+def test_a_service_that_crashes_over_and_over_ends_the_job_when_it_stays_up(trial: Trial, subject: Subject) -> None:
+    """Each time as soon as it is there; the supervisor waits longer and longer."""
+    trial.seen.produced(f"SIGKILL of the service {CRASHES} times, each time as soon as it is back")
+    job = trial.stack.submit("P12", **JOB)
+    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    before = trial.stack.seen(SERVICES[subject]).restarts
+    pauses = [crash(trial, subject) for _ in range(CRASHES)]
+    assert trial.stack.seen(SERVICES[subject]).restarts == before + CRASHES
+    trial.seen.figure("longest pause of the supervisor, s", max(pauses))
+    assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
+    trial.ends_whole(job)
+
+
+def crash(trial: Trial, subject: Subject) -> float:
+    """Kill it; seconds until the next one was started."""
+    old, died = trial.stack.seen(SERVICES[subject]).pid, time.monotonic()
+    trial.processes.kill(subject)
+    until("another one is started", lambda: trial.stack.seen(SERVICES[subject]).pid not in (old, None))
+    return time.monotonic() - died
+
+
+def judged(goal: float, document: Document) -> bool:
+    """Whether so many calls of the judge are answered."""
+    return done(document, "judge") >= goal
+
+
+def resident(stack: RunningStack) -> tuple[str, str]:
+    """The model that the device holds or shall hold, and how far that is."""
+    with Session(stack) as session:
+        found = session.rows(ON_DEVICE)
+        return (found[0][0], found[0][1]) if found else ("", "")
+
+
+def held_by_judge(stack: RunningStack) -> int:
+    """Calls under a claim of the judge lane."""
+    with Session(stack) as session:
+        found: int = session.rows("SELECT count(*) FROM queue WHERE lane = 'judge' AND token IS NOT NULL")[0][0]
+        return found
