@@ -53,7 +53,7 @@ class Model(BaseModel):
     footprint_mib: int = Field(default=0, ge=0)
     """Declared memory, held against the device's budget."""
     asleep_mib: int = Field(default=0, ge=0)
-    """`vllm-sleep`: memory of the host that its weights take while it sleeps; without that much it is stopped instead."""
+    """`vllm-sleep`: memory of the host that its weights take while it sleeps; where that is not free it is stopped."""
     call_timeout_s: float = Field(default=120.0, gt=0)
     """Longest answer to one prompt; what takes longer is broken off and tried again."""
     device: str | None = None

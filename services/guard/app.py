@@ -16,10 +16,12 @@ from redis.exceptions import RedisError
 from services.guard import ownership
 from services.guard.clock import Clock
 from services.guard.drivers import ollama
+from services.guard.drivers.launched import LaunchedDriver
 from services.guard.drivers.ports import Driver, DriverError
 from services.guard.drivers.process import ProcessDriver
 from services.guard.drivers.remote import RemoteDriver
 from services.guard.drivers.scripted import ScriptedDriver
+from services.guard.drivers.vllm_sleep import VllmSleepDriver
 from services.guard.guard import Guard, Resident, StaleEpoch
 from services.guard.reconciler import Reconciler
 from services.guard.warming import Warming
@@ -96,7 +98,8 @@ class Service:
             model_id = await models.register(connection, identity, architecture)
         if not identity.needs_lease:
             server = await self.drivers[name].start()
-            self.guard.serve_remote(model_id, Resident(server, model.parallel, name=name, driver=model.driver))
+            resident = Resident(server, model.parallel, model.call_timeout_s, name=name, driver=model.driver)
+            self.guard.serve_remote(model_id, resident)
         return None
 
     async def reconcile_for_ever(self) -> None:
@@ -161,8 +164,12 @@ class Service:
 def driver(name: str, model: Model, settings: Settings) -> Driver:
     """The driver that a model's configuration asks for."""
     match model.driver:
-        case "process":
+        case "process" if model.server == "embedded":
             return ProcessDriver(name, model, settings.device)
+        case "process":
+            return LaunchedDriver(name, model, settings.device, str(ownership.lock_of_host(settings)))
+        case "vllm-sleep":
+            return VllmSleepDriver(name, model, settings.device, str(ownership.lock_of_host(settings)))
         case "ollama":
             return ollama.OllamaDriver(name, model, settings.device, ollama.tags(settings.models))
         case "remote":

@@ -24,10 +24,16 @@ class StaleEpoch(Conflict):
 
 
 class Resident:
-    """A model server with its slots; `name` and `driver` are the operator's words for it."""
+    """A model server with its slots; `name` and `driver` are the operator's words for it.
 
-    def __init__(self, server: Server, parallel: int, *, name: str = "", driver: str = "") -> None:
+    No call may take longer than `call_timeout_s`: a server that sends a byte now and then keeps every client waiting.
+    """
+
+    def __init__(
+        self, server: Server, parallel: int, call_timeout_s: float | None = None, *, name: str = "", driver: str = ""
+    ) -> None:
         self.server = server
+        self.call_timeout_s = call_timeout_s
         self.name = name
         self.driver = driver
         self.slots = asyncio.Semaphore(parallel)
@@ -157,18 +163,21 @@ class Guard:
 
 async def _traced(resident: Resident, call: ModelCall) -> dict[str, Any]:
     if not traces.on():
-        return await _outcome(resident.server, call)
+        return await _outcome(resident, call)
     with model_calls.noted(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as noted:
-        result = await _outcome(resident.server, call)
+        result = await _outcome(resident, call)
         noted.ended(result)
         return result
 
 
-async def _outcome(server: Server, call: ModelCall) -> dict[str, Any]:
+async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
     try:
-        reply: ChatReply = await server.complete(call.prompt, call.decoding, call.seed)
+        async with asyncio.timeout(resident.call_timeout_s):
+            reply: ChatReply = await resident.server.complete(call.prompt, call.decoding, call.seed)
+    except TimeoutError:
+        return {"failure": FailureKind.TIMEOUT, "detail": f"no answer within {resident.call_timeout_s} s"}
     except ChatFailed as failed:
-        if failed.kind is FailureKind.CONNECTION and not await _survives(server):
+        if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
             return {"end": End.LAPSED, "detail": "the model server died"}
         return {"failure": failed.kind, "detail": failed.detail[:500]}
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk

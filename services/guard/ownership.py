@@ -41,15 +41,21 @@ def of_host(settings: Settings) -> Iterator[None]:
     Raises:
         DeviceTaken: another guard runs.
     """
-    device = settings.device.id
-    folder = settings.data_dir if device.startswith("cpu") else Path(tempfile.gettempdir())
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"guard-{device.replace('/', '_')}.lock").open("w") as lock:
+    path = lock_of_host(settings)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise _taken(device) from error
+            raise _taken(settings.device.id) from error
         yield
+
+
+def lock_of_host(settings: Settings) -> Path:
+    """The file that the device's guard holds: whoever has it, and nobody else, is this guard."""
+    device = settings.device.id
+    folder = settings.data_dir if device.startswith("cpu") else Path(tempfile.gettempdir())
+    return folder.resolve() / f"guard-{device.replace('/', '_')}.lock"
 
 
 class DatabaseLock:

@@ -253,7 +253,7 @@ class Reconciler:
         name = self._resident_names[model_id]
         model = self._models[name]
         slots = self._want().parallel(model_id) or model.parallel
-        return Resident(server, slots, name=name, driver=model.driver)
+        return Resident(server, slots, model.call_timeout_s, name=name, driver=model.driver)
 
     async def _close_older(self, epoch: int) -> None:
         """A residency whose end the database could not be told must not stay open beside this one."""

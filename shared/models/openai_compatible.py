@@ -34,6 +34,10 @@ UNREADABLE = (ForeignHost, ValueError, AttributeError, TypeError, KeyError, http
 """What the client library lets through for an answer that is none."""
 
 
+class PromptCut(ChatFailed):
+    """The answer is to another prompt than the one that was sent."""
+
+
 async def _only_declared(request: httpx2.Request) -> None:
     host = request.url.netloc.decode()
     if host not in _declared:
@@ -61,6 +65,7 @@ class OpenAICompatible:
         """Answer one user message.
 
         Raises:
+            PromptCut: the server has answered a part of the message.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         try:
@@ -79,7 +84,7 @@ class OpenAICompatible:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
         except UNREADABLE as error:
             raise ChatFailed(FailureKind.BACKEND_ERROR, repr(error)) from error
-        return _reply(reply)
+        return _whole(_reply(reply), prompt)
 
     async def close(self) -> None:
         """Close connections."""
@@ -100,6 +105,15 @@ def _reply(reply: Any) -> ChatReply:
         prompt_ms=_milliseconds(reply, "prompt_ms"),
         completion_ms=_milliseconds(reply, "predicted_ms"),
     )
+
+
+def _whole(reply: ChatReply, prompt: str) -> ChatReply:
+    """No tokenizer makes fewer tokens than words: a server that counted fewer has cut the prompt in silence."""
+    words = len(prompt.split())
+    if reply.prompt_tokens is not None and reply.prompt_tokens < words:
+        said = f"the prompt was cut: it has {words} words, the server saw {reply.prompt_tokens} tokens"
+        raise PromptCut(FailureKind.CONTEXT_EXCEEDED, said)
+    return reply
 
 
 def _milliseconds(reply: Any, name: str) -> float | None:

@@ -7,13 +7,12 @@ we speak the protocol and notice what we must; what a real server does on a real
 
 import hashlib
 import json
-import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.guard.drivers.scripted import RATING
+from tests.doubles.answers import by_rule
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import CONTENT, MODELS, PATH, TRANSPORT, Misbehaviour
@@ -43,12 +42,6 @@ OVERFLOW = {
 
 FIRST_PID = 5_000_000
 """Larger than any that Linux gives."""
-
-
-def by_rule(prompt: str) -> str:
-    """A rating where the prompt asks for one, a boxed number elsewhere."""
-    number = zlib.crc32(prompt.encode())
-    return f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
 
 
 def digest(content: str) -> str:

@@ -356,3 +356,16 @@ async def test_in_a_mixed_chunk_only_the_leased_calls_count() -> None:
     remote.answer()
     assert [each.epoch for each in await running] == [EPOCH, None]
     assert guard.in_flight == 0
+
+
+async def test_a_call_that_takes_too_long_is_broken_off_and_frees_its_slot() -> None:
+    """A server that sends a byte now and then would keep any client waiting; what waits for the slot is not charged."""
+    server = PuppetServer()
+    guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
+    guard.open(EPOCH, {JUDGE: Resident(server, 1, 0.05)})
+    with anyio.fail_after(60):
+        first, second = await completions(guard, chunk(1, 2))
+    for each in (first, second):
+        assert (each.failure, each.detail) == (FailureKind.TIMEOUT, "no answer within 0.05 s")
+    assert server.aborted == ["1", "2"]
+    assert (server.most, guard.in_flight) == (1, 0)

@@ -13,7 +13,7 @@ from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models import openai_compatible
 from shared.models.chat import ChatFailed, ChatReply
-from shared.models.openai_compatible import ForeignHost, OpenAICompatible
+from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
 
@@ -104,6 +104,20 @@ async def test_the_servers_own_times_are_kept_where_they_are_times(
     server.respond = lambda _: as_json({"choices": [choice], "timings": timings})
     reply = await ask(server)
     assert (reply.prompt_ms, reply.completion_ms) == expected
+
+
+@pytest.mark.parametrize(("counted", "whole"), [(4, True), (7, True), (3, False)])
+async def test_a_server_that_counts_fewer_tokens_than_words_has_cut_the_prompt(
+    server: ChatServer, counted: int, whole: bool
+) -> None:
+    """The answer is to another question, so it is none; trying again would cut again."""
+    server.respond = lambda _: answer("hi", "stop", {"prompt_tokens": counted, "completion_tokens": 1})
+    if whole:
+        assert (await ask(server, "What is two\nsquared?")).text == "hi"
+        return
+    with pytest.raises(PromptCut, match="it has 4 words, the server saw 3 tokens") as caught:
+        await ask(server, "What is two\nsquared?")
+    assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
 
 
 async def test_a_message_without_content_is_an_empty_text(server: ChatServer) -> None:

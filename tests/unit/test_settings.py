@@ -1,13 +1,15 @@
 """Settings: the environment over the file over the defaults, and nothing that nobody reads."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from shared.errors import Unavailable
-from shared.settings import Settings, Workers, load
+from shared.settings import Model, Settings, Workers, load
 
 
 @pytest.fixture(autouse=True)
@@ -196,3 +198,28 @@ def test_a_model_on_an_unknown_device_is_refused() -> None:
     written("devices: [{id: b}]\nmodels: {m: {driver: scripted, device: gone}}\n")
     with pytest.raises(ValidationError, match=r"models\.m\.device.*no device 'gone'; there are cpu:0, b"):
         load()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"driver": "remote", "server": "vllm"}, "`server` belongs to driver `process`, not `remote`; take it away"),
+        ({"driver": "vllm-sleep", "server": "vllm"}, "`server` belongs to driver `process`"),
+        ({"driver": "process", "command": ["vllm"]}, "`command` needs a `server` that it starts"),
+        ({"driver": "ollama", "command": ["ollama"]}, "`command` needs a `server` that it starts"),
+        ({"driver": "process", "server": "llama.cpp", "hub": "Qwen/Q"}, "`hub` is for TGI and vLLM; give the file"),
+        ({"driver": "vllm-sleep", "hub": "Qwen/Q", "path": "/models/q"}, "`hub` and `path` name two models"),
+        ({"driver": "vllm-sleep", "hub": "Qwen/Q", "revision": "main"}, "revision"),
+        ({"driver": "scripted", "call_timeout_s": 0}, "call_timeout_s"),
+    ],
+)
+def test_a_model_that_cannot_be_meant_is_refused_with_field_and_fix(fields: dict[str, Any], said: str) -> None:
+    """Before a guard starts anything."""
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        Model(**fields)
+
+
+def test_sleep_mode_takes_a_command_and_a_name_on_the_hub() -> None:
+    """It is vLLM, without saying so."""
+    model = Model(driver="vllm-sleep", command=("vllm", "serve"), hub="Qwen/Q", revision="0" * 40)
+    assert (model.server, model.asleep_mib, model.call_timeout_s) == ("embedded", 0, 120)

@@ -1,34 +1,29 @@
 """llama.cpp in a child process of its own: what it holds is free when the process is gone."""
 
 import asyncio
-import hashlib
 import json
-import logging
 import os
 import secrets
 import signal
 import sys
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import psutil
 
+from services.guard.drivers import files
 from services.guard.drivers.ports import DriverError
 from services.guard.page_cache import read_ahead
 from shared.contracts.calls import Decoding
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
-from shared.models.metadata import MetadataError, gguf, huggingface
 from shared.models.openai_compatible import OpenAICompatible
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
 STOP_S = 5.0
-
-_log = logging.getLogger(__name__)
 
 
 class ProcessDriver:
@@ -47,7 +42,7 @@ class ProcessDriver:
         return ModelIdentity(
             name=self._name,
             backend="llama.cpp",
-            digest=await asyncio.to_thread(_digest, self._path),
+            digest=await files.digest(self._path),
             version=version("xllamacpp"),
             options={"context": self._model.context, "parallel": self._model.parallel},
             device=self._device.id,
@@ -59,13 +54,8 @@ class ProcessDriver:
         """Nothing: the child has died with its guard."""
 
     async def architecture(self) -> Architecture | None:
-        """From the file's header, or from a folder's `config.json`."""
-        read = huggingface.architecture if self._path.is_dir() else gguf.architecture
-        try:
-            return await asyncio.to_thread(read, self._path)
-        except MetadataError as error:
-            _log.warning("model %r: its footprint cannot be estimated: %s", self._name, error)
-            return None
+        """From the file's header."""
+        return await files.architecture(self._name, self._path)
 
     async def warm(self) -> None:
         """The file, or the folder: the server maps it, so what is in the page cache is not read again."""
@@ -92,7 +82,9 @@ class ProcessDriver:
             await _kill(process)
             reason = "in time" if isinstance(error, TimeoutError) else "at all; see the guard's log"
             raise DriverError(f"model {self._name!r}: its server did not come up {reason}") from error
-        return LlamaServer(process, OpenAICompatible(url, model=self._name, api_key=key))
+        return LlamaServer(
+            process, OpenAICompatible(url, model=self._name, api_key=key, timeout_s=self._model.call_timeout_s)
+        )
 
 
 class LlamaServer:
@@ -154,17 +146,3 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
-
-
-def _digest(path: Path) -> str:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DriverError(f"no model file at {path}: {error.strerror}; put it there or change `models`") from error
-    return _digest_of(path, status.st_mtime_ns, status.st_size)
-
-
-@cache
-def _digest_of(path: Path, _modified_ns: int, _size: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

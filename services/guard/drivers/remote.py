@@ -23,6 +23,7 @@ class RemoteDriver:
         if model.url is None:
             raise DriverError(f"model {name!r}: driver `remote` needs a `url`")
         self._name = name
+        self._model = model
         self._device = device
         self._url = model.url
         self._key = os.environ.get(model.api_key_env) if model.api_key_env else None
@@ -51,7 +52,9 @@ class RemoteDriver:
 
     async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
         """Nothing is started; the endpoint is used as it is."""
-        return RemoteServer(OpenAICompatible(self._url, model=self._name, api_key=self._key))
+        return RemoteServer(
+            OpenAICompatible(self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s)
+        )
 
     async def _info(self) -> dict[str, str]:
         async with httpx2.AsyncClient(timeout=PROBE_S, trust_env=False) as client:

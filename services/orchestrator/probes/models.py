@@ -1,11 +1,10 @@
 """The configured models: each driver has a probe of its own, in one table."""
 
 import asyncio
-import hashlib
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 
 import httpx2
 from sqlalchemy import text
@@ -13,6 +12,7 @@ from sqlalchemy import text
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.probe import NotReady, Probe
 from shared.access.bearer import authorization
+from shared.models import command_lines, weights
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
 from shared.settings import Model, Settings
 
@@ -40,6 +40,27 @@ def probes(settings: Settings) -> list[Probe]:
 async def _look(name: str, held: Resources) -> str:
     model = held.settings.models[name]
     return await LOOKS[model.driver](name, model)
+
+
+async def _program(name: str, model: Model) -> str:
+    if model.driver == "process" and model.server == "embedded":
+        return await _file(name, model)
+    try:
+        command = command_lines.command(model)
+        kind = command_lines.program(model)
+    except ValueError as error:
+        raise NotReady(str(error)) from error
+    if (found := shutil.which(command[0])) is None:
+        raise NotReady(f"no program {command[0]!r}", fix=f"install it, or name it by `models.{name}.command`")
+    if kind is command_lines.LLAMA:
+        return f"{found}; {await _file(name, model)}"
+    if model.path is not None and not (model.path / "config.json").is_file():
+        raise NotReady(f"{model.path} holds no config.json")
+    return f"{found}; {model.path or _pinned(model)}"
+
+
+def _pinned(model: Model) -> str:
+    return f"{model.hub} {model.revision[:12]}" if model.revision else f"{model.hub}, not pinned: no `revision`"
 
 
 async def _file(_: str, model: Model) -> str:
@@ -81,7 +102,13 @@ async def _nothing(_: str, __: Model) -> str:
     return "answers by itself"
 
 
-LOOKS: dict[str, Look] = {"process": _file, "ollama": _pulled, "remote": _endpoint, "scripted": _nothing}
+LOOKS: dict[str, Look] = {
+    "process": _program,
+    "vllm-sleep": _program,
+    "ollama": _pulled,
+    "remote": _endpoint,
+    "scripted": _nothing,
+}
 
 
 async def digests(held: Resources) -> str:
@@ -90,12 +117,9 @@ async def digests(held: Resources) -> str:
     async with held.database.transaction() as connection:
         registered = {row.name: row.digest for row in await connection.execute(DIGESTS, {"names": list(files)})}
     known = {name: file for name, file in files.items() if name in registered}
-    changed = [name for name, file in known.items() if await asyncio.to_thread(_sha256, file) != registered[name]]
+    changed = [
+        name for name, file in known.items() if await asyncio.to_thread(weights.digest, file) != registered[name]
+    ]
     if changed:
         raise NotReady(f"the file of {', '.join(changed)} is not the one that was registered")
     return f"{len(known)} files are as registered"
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,194 @@
+"""Model servers as programs: how each is started for one model, and how what it says of itself must read. Pure.
+
+Spoken to are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3, and vLLM 0.10 and later.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from re import Pattern
+from typing import Any, NamedTuple
+
+from shared.settings import Model
+
+KEYS = frozenset({"--api-key", "--api-key-file"})
+"""Arguments that hold a secret: a process list shows them, and so does a model's row."""
+
+Page = Mapping[str, Any]
+"""What a server says of itself."""
+
+
+class Asked(NamedTuple):
+    """What a server is started for: a model by its name and settings, `parallel` prompts at once."""
+
+    name: str
+    model: Model
+    parallel: int
+
+    @property
+    def weights(self) -> str:
+        """The model as its server is told it."""
+        return str(self.model.hub or self.model.path)
+
+
+class Launch(NamedTuple):
+    """What is started; the environment is added to."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One kind of model server."""
+
+    backend: str
+    """As model rows call it."""
+    command: tuple[str, ...]
+    """As it is usually called."""
+    arguments: tuple[str, ...]
+    """What the guard decides, with fields in braces."""
+    key: str
+    """The variable of its API key."""
+    environment: Mapping[str, str]
+    pages: tuple[str, ...]
+    """Where it says what it serves; read as one."""
+    printed: Pattern[str]
+    """Its version, in what `--version` prints."""
+    version: Callable[[Page], str]
+    """What the pages name as its version: part of the one that is printed."""
+    misfit: Callable[[Page, Asked], str | None]
+    """What is wrong with the pages."""
+
+
+def program(model: Model) -> Program:
+    """The program that serves a model.
+
+    Raises:
+        ValueError: the settings name no weights that it could load, or `command` sets what the guard sets.
+    """
+    kind = VLLM_SLEEP if model.driver == "vllm-sleep" else PROGRAMS[model.server]
+    if model.path is None and model.hub is None:
+        raise ValueError("needs a `path`" if kind is LLAMA else "needs a `path` or a `hub`")
+    ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | KEYS
+    if taken := [each for each in model.command if each.partition("=")[0] in ours]:
+        raise ValueError(f"`command` must not hold {taken[0].partition('=')[0]}: the guard sets it")
+    return kind
+
+
+def command(model: Model) -> tuple[str, ...]:
+    """The program as it is called here."""
+    return model.command or program(model).command
+
+
+def launch(asked: Asked, *, port: int, spare: int, key: str) -> Launch:
+    """How to start the server; `spare` is a second free port, for programs whose own processes need one."""
+    model, kind = asked.model, program(asked.model)
+    fields = {
+        "weights": asked.weights, "name": asked.name, "port": port, "spare": spare, "threads": model.threads,
+        "parallel": asked.parallel, "context": model.context, "prompt": model.context - 1,
+        "all": model.context * asked.parallel, "sockets": Path(tempfile.gettempdir()) / f"mathrag-{port}",
+    }  # fmt: skip
+    revision = ("--revision", model.revision) if model.revision else ()
+    ours = (each.format_map(fields) for each in kind.arguments)
+    return Launch((*command(model), *ours, *revision), {**kind.environment, kind.key: key})
+
+
+def _llama(page: Page, asked: Asked) -> str | None:
+    if page["model_path"] != asked.weights:
+        return f"serves {page['model_path']}, not {asked.weights}"
+    if page["total_slots"] != asked.parallel:
+        return f"has {page['total_slots']} slots, not {asked.parallel}; take `-np` out of `command`"
+    # It rounds up, and does not go beyond what the model was trained for.
+    return _shorter(page["default_generation_settings"]["n_ctx"], asked)
+
+
+def _tgi(page: Page, asked: Asked) -> str | None:
+    if page["model_id"] != asked.weights:
+        return f"serves {page['model_id']}, not {asked.weights}"
+    if asked.model.revision and page["model_sha"] != asked.model.revision:
+        return f"serves revision {page['model_sha']}, not {asked.model.revision}"
+    return _shorter(page["max_total_tokens"], asked)
+
+
+def _vllm(page: Page, asked: Asked) -> str | None:
+    (card,) = page["data"]
+    if (card["id"], card["root"]) != (asked.name, asked.weights):
+        return f"serves {card['root']} as {card['id']}, not {asked.weights} as {asked.name}"
+    return _shorter(card["max_model_len"], asked)
+
+
+def _shorter(found: int, asked: Asked) -> str | None:
+    wanted = asked.model.context
+    return f"has a context of {found}, not {wanted}; set `context` to it" if found < wanted else None
+
+
+LLAMA = Program(
+    backend="llama.cpp",
+    command=("llama-server",),
+    arguments=(
+        *("--model", "{weights}", "--alias", "{name}", "--host", "127.0.0.1", "--port", "{port}"),
+        *("--ctx-size", "{all}", "--parallel", "{parallel}", "--threads", "{threads}"),
+        *("--no-context-shift", "--cache-ram", "0", "--no-webui"),
+    ),
+    key="LLAMA_API_KEY",
+    environment={},
+    pages=("/props",),
+    printed=re.compile(r"version: (.+)"),
+    version=lambda page: str(page["build_info"]).rpartition("-")[2],
+    misfit=_llama,
+)
+TGI = Program(
+    backend="tgi",
+    command=("text-generation-launcher",),
+    arguments=(
+        *("--model-id", "{weights}", "--hostname", "127.0.0.1", "--port", "{port}"),
+        *(
+            "--max-input-tokens",
+            "{prompt}",
+            "--max-total-tokens",
+            "{context}",
+            "--max-concurrent-requests",
+            "{parallel}",
+        ),
+        # Two servers of one host would share the defaults of these.
+        *("--shard-uds-path", "{sockets}", "--master-port", "{spare}", "--usage-stats", "off"),
+    ),
+    key="API_KEY",
+    environment={"PREFIX_CACHING": "0"},
+    pages=("/info",),
+    printed=re.compile(r"text-generation-launcher (\S+)"),
+    version=lambda page: str(page["version"]),
+    misfit=_tgi,
+)
+VLLM = Program(
+    backend="vllm",
+    command=("vllm", "serve"),
+    arguments=(
+        *("{weights}", "--served-model-name", "{name}", "--host", "127.0.0.1", "--port", "{port}"),
+        *("--max-model-len", "{context}", "--max-num-seqs", "{parallel}", "--seed", "0"),
+        # Without it a file in the model's folder would change temperature's neighbours, such as a repetition penalty.
+        *("--generation-config", "vllm", "--no-enable-prefix-caching"),
+    ),
+    key="VLLM_API_KEY",
+    # SPT_NOENV: it renames its processes, which would else wipe the mark that they are ours.
+    environment={"VLLM_NO_USAGE_STATS": "1", "SPT_NOENV": "1"},
+    pages=("/v1/models", "/version"),
+    printed=re.compile(r"^(\d+\.\d\S*)$", re.MULTILINE),
+    version=lambda page: str(page["version"]),
+    misfit=_vllm,
+)
+VLLM_SLEEP = Program(
+    backend="vllm",
+    command=VLLM.command,
+    arguments=(*VLLM.arguments, "--enable-sleep-mode"),
+    key=VLLM.key,
+    environment={**VLLM.environment, "VLLM_SERVER_DEV_MODE": "1"},
+    pages=VLLM.pages,
+    printed=VLLM.printed,
+    version=VLLM.version,
+    misfit=VLLM.misfit,
+)
+PROGRAMS: Mapping[str, Program] = {"llama.cpp": LLAMA, "tgi": TGI, "vllm": VLLM}

@@ -1,0 +1,164 @@
+"""Command lines of model servers: what the guard says, what the operator may say, and how their own words are read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.models import command_lines
+from shared.models.command_lines import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Asked, Launch
+from shared.settings import Model
+
+KEY = "a-secret-key"
+SHA = "0123456789abcdef0123456789abcdef01234567"
+FOLDER = Path("/models/qwen")
+
+
+def model(server: str, **fields: Any) -> Model:
+    """A model of one of the programs, in a folder."""
+    return Model(driver="process", server=server, **({"path": FOLDER} | fields))  # type: ignore[arg-type]
+
+
+def launch(of: Model, parallel: int = 4) -> Launch:
+    """How it would be started."""
+    return command_lines.launch(Asked("judge", of, parallel), port=4001, spare=4002, key=KEY)
+
+
+def told(arguments: tuple[str, ...], flag: str) -> str:
+    """What stands behind a flag, which stands there once."""
+    assert arguments.count(flag) == 1
+    return arguments[arguments.index(flag) + 1]
+
+
+def test_llama_server_gets_a_context_for_each_of_its_slots() -> None:
+    """Its slots share one context, so `context` tokens per slot are as many times that."""
+    arguments, _ = launch(model("llama.cpp", path="/m.gguf", context=2048, threads=3))
+    assert arguments[0] == "llama-server"
+    said = {flag: told(arguments, flag) for flag in ("--model", "--ctx-size", "--parallel", "--threads", "--alias")}
+    assert said == {"--model": "/m.gguf", "--ctx-size": "8192", "--parallel": "4", "--threads": "3", "--alias": "judge"}
+    assert "--no-context-shift" in arguments
+
+
+def test_tgi_gets_a_context_that_prompt_and_answer_share() -> None:
+    """A prompt leaves room for one token at least."""
+    arguments, environment = launch(model("tgi", hub="Qwen/Q", path=None, revision=SHA, context=2048))
+    flags = ("--model-id", "--revision", "--max-total-tokens", "--max-input-tokens", "--max-concurrent-requests")
+    assert [told(arguments, flag) for flag in flags] == ["Qwen/Q", SHA, "2048", "2047", "4"]
+    assert environment["PREFIX_CACHING"] == "0"
+
+
+def test_two_tgi_servers_share_neither_sockets_nor_ports() -> None:
+    """By default all of a host do."""
+    arguments, _ = launch(model("tgi"))
+    assert told(arguments, "--master-port") == "4002"
+    assert "4001" in told(arguments, "--shard-uds-path")
+
+
+def test_vllm_serves_under_our_name_and_takes_no_sampling_from_the_models_folder() -> None:
+    """Its `generation_config.json` would change replies without a word in any row."""
+    arguments, _ = launch(model("vllm", context=2048))
+    assert arguments[:3] == ("vllm", "serve", str(FOLDER))
+    flags = ("--served-model-name", "--max-model-len", "--max-num-seqs", "--generation-config", "--seed")
+    assert [told(arguments, flag) for flag in flags] == ["judge", "2048", "4", "vllm", "0"]
+    assert "--enable-sleep-mode" not in arguments
+
+
+def test_sleep_mode_is_switched_on_twice() -> None:
+    """By a flag, and by the variable without which its routes are not there."""
+    arguments, environment = launch(Model(driver="vllm-sleep", path=FOLDER))
+    assert "--enable-sleep-mode" in arguments
+    assert environment["VLLM_SERVER_DEV_MODE"] == "1"
+
+
+@pytest.mark.parametrize(
+    "of", [*(model(name) for name in PROGRAMS), Model(driver="vllm-sleep", path=FOLDER)], ids=[*PROGRAMS, "vllm-sleep"]
+)
+def test_every_program_listens_on_loopback_alone_with_a_key_that_no_process_list_shows(of: Model) -> None:
+    """Whoever else is on the host reaches no model."""
+    arguments, environment = launch(of)
+    assert "127.0.0.1" in arguments
+    assert told(arguments, "--port") == "4001"
+    assert KEY in environment.values()
+    assert KEY not in " ".join(arguments)
+    assert not any("{" in each for each in arguments)
+
+
+def test_an_operators_command_comes_first_and_its_arguments_stay() -> None:
+    """Another place, a quantisation, a share of the GPU's memory."""
+    of = model("vllm", command=("/opt/vllm", "serve", "--gpu-memory-utilization", "0.4"))
+    assert launch(of).arguments[:5] == (*of.command, str(FOLDER))
+
+
+@pytest.mark.parametrize(
+    ("server", "given"),
+    [
+        ("llama.cpp", "--ctx-size"),
+        ("tgi", "--max-total-tokens=99"),
+        ("vllm", "--api-key=secret"),
+        ("vllm", "--revision"),
+        ("tgi", "--hostname"),
+    ],
+)
+def test_what_the_guard_says_nobody_else_says(server: str, given: str) -> None:
+    """Else a server could listen to everybody, or hold another context than its row has."""
+    with pytest.raises(ValueError, match=rf"`command` must not hold {given.partition('=')[0]}: the guard sets it"):
+        command_lines.program(model(server, command=("program", given)))
+
+
+@pytest.mark.parametrize(("server", "fix"), [("llama.cpp", "needs a `path`$"), ("tgi", "a `path` or a `hub`")])
+def test_a_model_without_weights_is_refused_with_the_fix(server: str, fix: str) -> None:
+    """llama.cpp downloads nothing."""
+    with pytest.raises(ValueError, match=fix):
+        command_lines.program(model(server, path=None))
+
+
+PROPS = {"model_path": "/models/qwen", "total_slots": 4, "default_generation_settings": {"n_ctx": 2048}}
+INFO = {"model_id": "/models/qwen", "model_sha": SHA, "max_total_tokens": 2048}
+CARD = {"id": "judge", "root": "/models/qwen", "max_model_len": 2048}
+
+
+@pytest.mark.parametrize(
+    ("kind", "page", "problem"),
+    [
+        (LLAMA, PROPS, None),
+        (LLAMA, PROPS | {"default_generation_settings": {"n_ctx": 2304}}, None),  # it rounds up
+        (LLAMA, PROPS | {"default_generation_settings": {"n_ctx": 1024}}, "a context of 1024, not 2048"),
+        (LLAMA, PROPS | {"total_slots": 1}, "has 1 slots, not 4"),
+        (LLAMA, PROPS | {"model_path": "/other.gguf"}, "serves /other.gguf"),
+        (TGI, INFO, None),
+        (TGI, INFO | {"model_id": "gpt2"}, "serves gpt2"),
+        (TGI, INFO | {"model_sha": "f" * 40}, "serves revision ffff"),
+        (TGI, INFO | {"max_total_tokens": 1024}, "set `context`"),
+        (VLLM, {"data": [CARD]}, None),
+        (VLLM, {"data": [CARD | {"root": "gpt2"}]}, "serves gpt2 as judge"),
+        (VLLM, {"data": [CARD | {"max_model_len": 1024}]}, "a context of 1024"),
+        (VLLM_SLEEP, {"data": [CARD | {"id": "other"}]}, "as other"),
+    ],
+)
+def test_a_server_that_is_not_what_was_asked_for_is_found_out(
+    kind: command_lines.Program, page: dict[str, Any], problem: str | None
+) -> None:
+    """By what it says of itself."""
+    asked = Asked("judge", model("tgi", context=2048, revision=SHA), 4)
+    found = kind.misfit(page, asked)
+    assert found is None if problem is None else problem in str(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed", "page"),
+    [
+        (LLAMA, "version: 6710 (f3de1cc1)\nbuilt with cc for x86_64-linux-gnu\n", {"build_info": "b6710-f3de1cc1"}),
+        (LLAMA, "version: 0.6.0 (build 11434, commit ab12)\nbuilt with cc\n", {"build_info": "b11434-ab12"}),
+        (TGI, "text-generation-launcher 3.3.6\n", {"version": "3.3.6"}),
+        (VLLM, "INFO 11-21 10:00:00 [__init__.py:216] platform cuda\n0.11.0\n", {"version": "0.11.0"}),
+        (VLLM, "0.11.1.dev3+gabc\n", {"version": "0.11.1.dev3+gabc"}),
+    ],
+)
+def test_what_is_served_is_the_version_that_is_printed(
+    kind: command_lines.Program, printed: str, page: dict[str, Any]
+) -> None:
+    """Without the lines around it, which have times in them: the version is part of the model's identity."""
+    found = kind.printed.search(printed)
+    assert found is not None
+    assert "10:00" not in found[1]
+    assert kind.version(page) in found[1]

@@ -1,0 +1,205 @@
+"""Driver `vllm-sleep` against a double that dies of what kills a real server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from services.guard.drivers import trees, vllm_sleep
+from services.guard.drivers.ports import DriverError
+from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
+from shared.contracts.calls import Decoding
+from shared.models.chat import ChatFailed
+from shared.settings import Device, Model
+from tests.doubles.programs import program
+
+pytestmark = pytest.mark.anyio
+
+Make = Callable[..., VllmSleepDriver]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Drivers of the double; what they started is gone after the test."""
+
+    def made(*extra: str, **fields: Any) -> VllmSleepDriver:
+        command = (program(tmp_path, "vllm_server"), "serve", *extra)
+        options = {"hub": "Qwen/Q", "context": 256, "parallel": 2} | fields
+        model = Model(driver="vllm-sleep", command=command, **options)
+        return VllmSleepDriver("a-model", model, Device(load_timeout_s=60), str(tmp_path))
+
+    yield made
+    await trees.end_leftovers(str(tmp_path))
+
+
+def left(tmp_path: Path) -> int:
+    """How many processes the drivers of this test have running."""
+    return len(list(trees.marked(trees.OWNER, str(tmp_path))))
+
+
+async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServer:
+    """A server that is awake."""
+    with anyio.fail_after(120):
+        found = await driver.start(parallel)
+    assert isinstance(found, AwakeServer)
+    return found
+
+
+def http(server: AwakeServer) -> httpx2.AsyncClient:
+    """What speaks to the double."""
+    return server._server._client
+
+
+async def told(server: AwakeServer, how: str) -> None:
+    """Have the double misbehave."""
+    assert (await http(server).post("/double/misbehave", json={"how": how})).status_code == 200
+
+
+async def loads(server: AwakeServer) -> list[str]:
+    """What the double has gone through."""
+    found: list[str] = (await http(server).get("/double")).json()["loads"]
+    return found
+
+
+async def test_an_unload_is_a_sleep_and_the_next_load_a_waking(make: Make) -> None:
+    """Of one process, which is started once."""
+    driver = make()
+    first = await up(driver)
+    await first.stop()
+    assert not first.alive
+    second = await up(driver)
+    assert second.pid == first.pid
+    assert await loads(second) == ["started", "slept", "woken"]
+    assert (await second.complete("1 + 2 =", Decoding(max_tokens=9), 1)).text
+    assert (second.alive, first.alive) == (True, False)
+
+
+async def test_a_second_stop_does_not_wake_anything(make: Make) -> None:
+    """What has left the device has left it."""
+    found = await up(make())
+    await found.stop()
+    await found.stop()
+    assert await loads(found) == ["started", "slept"]
+
+
+@pytest.mark.parametrize("how", ["sleepless", "sleeps_awake"])
+async def test_a_server_that_does_not_fall_asleep_is_ended(make: Make, tmp_path: Path, how: str) -> None:
+    """Whether it refuses or only says so: the device is free all the same, and the next load starts it anew."""
+    driver = make()
+    first = await up(driver)
+    await told(first, how)
+    await first.stop()
+    assert (first.alive, left(tmp_path)) == (False, 0)
+    second = await up(driver)
+    assert second.pid != first.pid
+    assert await loads(second) == ["started"]
+
+
+@pytest.mark.parametrize("how", ["wakeless", "wakes_asleep"])
+async def test_a_server_that_does_not_wake_is_ended_and_started_anew_the_next_time(
+    make: Make, tmp_path: Path, how: str
+) -> None:
+    """A wake that failed holds memory that nobody lists."""
+    driver = make()
+    first = await up(driver)
+    await first.stop()
+    await told(first, how)
+    with pytest.raises(DriverError, match=r"'a-model': its server did not wake and was ended"):
+        await driver.start()
+    assert left(tmp_path) == 0
+    assert (await up(driver)).alive
+
+
+async def test_a_server_that_is_busy_is_not_sent_to_sleep(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that lose their memory crash the GPU: one that does not come to rest is ended."""
+    monkeypatch.setattr(vllm_sleep, "IDLE_S", 0.2)
+    found = await up(make())
+    await told(found, "busy")
+    await found.stop()
+    assert (found.alive, left(tmp_path)) == (False, 0)
+
+
+async def test_a_prompt_that_was_broken_off_is_waited_for(make: Make) -> None:
+    """The client has hung up; the server notices in its own time, and only then is it told to sleep."""
+    driver = make()
+    found = await up(driver)
+    await told(found, "hang")
+    call = asyncio.create_task(found.complete("1 + 2 =", Decoding(max_tokens=9), 1))
+    with anyio.fail_after(60):
+        while 'm"} 1.0' not in await found._server.text("/metrics"):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    call.cancel()
+    await asyncio.wait([call])
+    await found.stop()
+    assert await loads(found) == ["started", "slept"]
+
+
+async def test_a_server_that_died_awake_is_swept_up_and_started_anew(make: Make, tmp_path: Path) -> None:
+    """Its engine, too."""
+    driver = make()
+    first = await up(driver)
+    await told(first, "out_of_memory")
+    with pytest.raises(ChatFailed):
+        await first.complete("1 + 2 =", Decoding(max_tokens=9), 1)
+    with anyio.fail_after(60):
+        await first.exited()
+    assert (first.alive, first.exit_status) == (False, 1)
+    await first.stop()
+    assert left(tmp_path) == 0
+    assert (await up(driver)).pid != first.pid
+
+
+async def test_a_server_that_died_asleep_is_started_anew(make: Make) -> None:
+    """A load is a load."""
+    driver = make()
+    first = await up(driver)
+    await first.stop()
+    with pytest.raises(ChatFailed):
+        await first.complete("a stray prompt", Decoding(max_tokens=9), 1)
+    with anyio.fail_after(60):
+        await first.exited()
+    assert (await up(driver)).pid != first.pid
+
+
+async def test_another_number_of_slots_needs_another_start(make: Make) -> None:
+    """The plan has room for fewer: what the server keeps for each is decided when it starts."""
+    driver = make()
+    first = await up(driver)
+    await first.stop()
+    second = await up(driver, 1)
+    assert second.pid != first.pid
+    await second.stop()
+    assert (await up(driver, 1)).pid == second.pid
+
+
+async def test_a_host_without_room_for_its_weights_ends_it_instead(make: Make, tmp_path: Path) -> None:
+    """`asleep_mib` is held against what the host has free."""
+    found = await up(make(asleep_mib=1 << 40))
+    await found.stop()
+    assert (found.alive, left(tmp_path)) == (False, 0)
+
+
+async def test_a_sleeper_that_holds_memory_is_ended_when_the_device_is_cleared(make: Make, tmp_path: Path) -> None:
+    """That it sleeps is its word; the device's memory is what counts, and then everything of the guard goes."""
+    driver = make()
+    found = await up(driver)
+    await found.stop()
+    assert left(tmp_path) == 2
+    await driver.take_over()
+    assert left(tmp_path) == 0
+
+
+async def test_what_is_served_is_looked_at_after_each_waking(make: Make) -> None:
+    """As after a start."""
+    driver = make()
+    found = await up(driver)
+    await found.stop()
+    await told(found, "shrink")
+    with pytest.raises(DriverError, match="has a context of 128, not 256"):
+        await driver.start()
