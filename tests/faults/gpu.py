@@ -21,7 +21,10 @@ HIDDEN = {Subject.NVML: "Driver Not Loaded", Subject.GPU: "GPU is lost"}
 
 
 class GpuBackEnd(RealBackEnd):
-    """One job on a stack whose device is this GPU, and whose models are on this server."""
+    """One job on a stack whose device is this GPU, and whose models are on this server.
+
+    `misbehave(SERVER, "503 x3")`: three times; without a number until it behaves again.
+    """
 
     def __init__(self, stack: RunningStack, job: str, whole: Mapping[str, int], gpu: Gpu, server: str) -> None:
         super().__init__(stack, job, whole)
@@ -32,7 +35,8 @@ class GpuBackEnd(RealBackEnd):
         """What happens to memory and answers; everything else as on any stack."""
         match action.verb:
             case "misbehave":
-                await asyncio.to_thread(misbehave, self._server, str(action.amount))
+                how, _, times = str(action.amount).partition(" x")
+                await asyncio.to_thread(misbehave, self._server, how, int(times) if times else None)
             case "keep":
                 await asyncio.to_thread(misbehave, self._server, "keep")
             case "take":

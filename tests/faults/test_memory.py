@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import asyncpg
 import pytest
 
 from tests.doubles.gpu import Gpu
@@ -20,7 +21,7 @@ from tests.faults.gpu import GpuBackEnd, behave, serving
 from tests.faults.processes import until
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB, Trial, measured
-from tests.faults.vocabulary import Event, Scenario, Subject, at, generating, hide, judging, keep, take
+from tests.faults.vocabulary import Event, Scenario, Subject, at, generating, hide, judging, keep, lag, take
 from tests.faults.vocabulary import misbehave as misbehaves
 from tests.running import RunningStack, running_stack
 
@@ -28,8 +29,10 @@ JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
 SIZES = {JUDGE: 1500, GENERATOR: 2500}
 """MiB, on a GPU of 4096 of which the driver has 200: either model fits, both do not."""
 LAG_S = 4.0
-NEWEST = "SELECT state, COALESCE(reason, '') AS reason FROM residencies ORDER BY epoch DESC LIMIT 1"
-QUARANTINED = "SELECT reason FROM residencies WHERE epoch > $1 AND closed_at IS NOT NULL AND reason LIKE $2"
+ENDED = "SELECT epoch FROM residencies WHERE epoch >= $1 AND closed_at IS NOT NULL AND reason LIKE $2"
+STRANGERS = "SELECT CAST(measured -> 'strangers_mib' AS int) AS mib FROM residencies ORDER BY epoch DESC LIMIT 1"
+LONGEST = """
+    SELECT CAST(max(extract(epoch FROM opened_at - wanted_at)) AS float) AS seconds FROM residencies WHERE epoch > $1"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def unhurried(prompt: str) -> str:
     return by_rule(prompt)
 
 
+@dataclass(frozen=True)
 class Ordeal(Trial):
     """A trial on this rig."""
 
@@ -93,25 +97,22 @@ class Ordeal(Trial):
         with Session(self.stack) as session:
             return int(session.rows("SELECT COALESCE(max(epoch), 0) AS epoch FROM residencies")[0]["epoch"])
 
-    def told(self, since: int, said: str) -> str:
-        """The reason, once a residency after `since` has ended for one that holds these words."""
-        found: list[str] = []
+    def told(self, since: int, said: str) -> None:
+        """Return once a residency from `since` on has ended for a reason that holds these words."""
         with Session(self.stack) as session:
+            until(f"a residency ends with {said!r}", lambda: session.rows(ENDED, since, f"%{said}%"))
+        self.seen.note(f"the reason on the residency: {said!r}")
 
-            def ended() -> bool:
-                found[:] = [row["reason"] for row in session.rows(QUARANTINED, since - 1, f"%{said}%")]
-                return bool(found)
-
-            until(f"a residency ends with {said!r}", ended)
-        return found[0]
+    def rows(self, sql: str, *values: object) -> list[asyncpg.Record]:
+        """Of the stack's database."""
+        with Session(self.stack) as session:
+            return session.rows(sql, *values)
 
 
 @pytest.fixture
 def ordeal(rig: Rig, seen: Seen) -> Iterator[Ordeal]:
     """Whatever happens in it is over at its end."""
-    made = Ordeal(rig.stack, rig.whole, seen)
-    object.__setattr__(made, "rig", rig)
-    yield made
+    yield Ordeal(rig.stack, rig.whole, seen, rig)
     behave(rig.server, rig.gpu)
 
 
@@ -129,15 +130,49 @@ QUARANTINES = [
 
 
 @pytest.mark.parametrize(
-    ("fault", "event", "said"), [pytest.param(*row, marks=pytest.mark.fault(row[0])) for row in QUARANTINES]
+    ("fault", "event", "said"), [pytest.param(*row, marks=pytest.mark.fault(row[0]), id=row[0]) for row in QUARANTINES]
 )
 def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is(
     ordeal: Ordeal, fault: str, event: Event, said: str
 ) -> None:
     """Nothing is loaded over it, the reason says what is wrong, and once that is over the job ends by itself."""
-    before = ordeal.epoch()
+    since = ordeal.epoch()
     job = ordeal.begins(fault, event)
-    reason = ordeal.told(before, said)
+    ordeal.told(since, said)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     ordeal.ends_whole(job)
-    ordeal.seen.note(f"quarantined: {reason}")
+
+
+@pytest.mark.fault("B14")
+def test_memory_that_runs_out_in_a_call_costs_a_load_and_no_reply(ordeal: Ordeal) -> None:
+    """The runner died: its calls are suspects and run alone, where there is room for them."""
+    since = ordeal.epoch()
+    job = ordeal.begins("B14", at(judging(0.5), misbehaves(Subject.SERVER, "out_of_memory x1")))
+    ordeal.told(since, "server_exit")
+    report = ordeal.ends_whole(job)
+    assert report["calls_lapsed"] >= 1
+    assert ordeal.rows("SELECT epoch FROM residencies WHERE epoch > $1 AND state = 'quarantined'", since) == []
+
+
+@pytest.mark.fault("B15")
+def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_strangers(ordeal: Ordeal) -> None:
+    """It is no part of what our models held: the audit's budget is ours."""
+    job = ordeal.begins("B15", at(generating(0.3), take(Subject.VRAM, 1000)))
+    until("a sample has seen it", lambda: ordeal.rows(STRANGERS)[0]["mib"] == 1000)
+    behave(ordeal.rig.server, ordeal.rig.gpu)
+    ordeal.ends_whole(job)
+    ordeal.seen.note("1000 MiB stand on the open residency as strangers'; its own peak is what it loaded")
+    peaks = ordeal.rows("SELECT DISTINCT CAST(measured -> 'peak_mib' AS int) AS mib FROM residencies ORDER BY 1")
+    assert [row["mib"] for row in peaks if row["mib"] is not None] == sorted(SIZES.values())
+
+
+@pytest.mark.fault("B16")
+def test_memory_that_lags_is_waited_for(ordeal: Ordeal) -> None:
+    """No quarantine, no second unload: the flip takes as long as the driver does."""
+    since = ordeal.epoch()
+    job = ordeal.begins("B16", at(judging(0.5), lag(Subject.VRAM, LAG_S)))
+    ordeal.ends_whole(job)
+    assert ordeal.rows("SELECT epoch FROM residencies WHERE epoch > $1 AND state = 'quarantined'", since) == []
+    (flip,) = ordeal.rows(LONGEST, since)
+    assert flip["seconds"] >= LAG_S
+    ordeal.seen.figure("seconds of the flip", flip["seconds"])
