@@ -27,6 +27,7 @@ from services.orchestrator.api import (
     jobs,
     metrics,
     openapi,
+    plans,
     problems,
     provenance,
     reference,
@@ -99,7 +100,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, datasets, jobs, events, provenance, search, chat, experiments, gpus, catalog, health, reference,
+        corpora, datasets, jobs, events, provenance, search, chat, plans, experiments, gpus, catalog, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

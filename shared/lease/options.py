@@ -19,7 +19,7 @@ MOST_CHOICES = 4096
 """Assignments or halvings that are tried one by one."""
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model in a residency."""
 
     model_id: int
@@ -34,11 +34,11 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     load_s: Seconds
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     """One residency of a plan."""
 
     device: str
-    models: tuple[Planned, ...]
+    models: tuple[PlannedModel, ...]
     retrieval_mib: int
     """Of searches on the same device; 0 where they run on the CPU."""
     predicted_mib: int
@@ -54,7 +54,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     """One way to do it."""
 
     name: str
-    stages: tuple[Stage, ...]
+    residencies: tuple[PlannedResidency, ...]
     """In order of loading; those of several devices at the same time."""
     loads: int
     flips: int
@@ -74,8 +74,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     def peak_mib(self) -> int:
         """Most that is held at once, on all devices."""
         most: dict[str, int] = {}
-        for stage in self.stages:
-            most[stage.device] = max(most.get(stage.device, 0), stage.predicted_mib)
+        for residency in self.residencies:
+            most[residency.device] = max(most.get(residency.device, 0), residency.predicted_mib)
         return sum(most.values())
 
 
@@ -125,7 +125,7 @@ def _assigned(
     best = [min(found, key=lambda option: option.rank) for found in each]
     yield Option(
         name="on several devices: " + "; ".join(f"{_names(there)} on {room.device}" for room, there in assigned),
-        stages=tuple(stage for option in best for stage in option.stages),
+        residencies=tuple(residency for option in best for residency in option.residencies),
         loads=sum(option.loads for option in best),
         flips=sum(option.flips for option in best),
         seconds=max((option.seconds for option in best), default=0.0),
@@ -186,24 +186,24 @@ def _made(room: Room, groups: Grouped, slots: Slots, needed: Sequence[int], retr
     """The residencies as they follow each other, and what they cost."""
     by_model = {demand.model_id: group for group in groups for demand in group}
     held, waiting = frozenset(room.resident), set(by_model)
-    stages: list[Stage] = []
+    residencies: list[PlannedResidency] = []
     for model in needed:
-        here = not stages and model in held
+        here = not residencies and model in held
         if here or model not in held:
             group = tuple(d for d in _all(groups) if d.model_id in held) if here else by_model[model]
-            searches = retrieval if not stages else None
-            stages.append(_stage(room, group, slots, waiting, searches, resident=here))
+            searches = retrieval if not residencies else None
+            residencies.append(_residency(room, group, slots, waiting, searches, resident=here))
             held = held if here else frozenset(demand.model_id for demand in group)
             waiting -= held
-    return _option(room, groups, slots, stages)
+    return _option(room, groups, slots, residencies)
 
 
-def _stage(
+def _residency(
     room: Room, group: Sequence[Demand], slots: Slots, waiting: set[int], retrieval: Retrieval | None, *, resident: bool
-) -> Stage:
+) -> PlannedResidency:
     searches_s = retrieval.calls * retrieval.gpu_s.value if retrieval else 0.0
     mib = retrieval.mib if retrieval else 0
-    return Stage(
+    return PlannedResidency(
         device=room.device,
         models=tuple(_planned(demand, slots[demand.model_id]) for demand in group),
         retrieval_mib=mib,
@@ -215,24 +215,24 @@ def _stage(
     )
 
 
-def _option(room: Room, groups: Grouped, slots: Slots, stages: Sequence[Stage]) -> Option:
+def _option(room: Room, groups: Grouped, slots: Slots, residencies: Sequence[PlannedResidency]) -> Option:
     fewer = any(slots[demand.model_id] < demand.parallel for demand in _all(groups))
-    loads = sum(len(stage.models) for stage in stages if not stage.resident)
-    opened = sum(not stage.resident for stage in stages)
+    loads = sum(len(residency.models) for residency in residencies if not residency.resident)
+    opened = sum(not residency.resident for residency in residencies)
     times = [time for demand in _all(groups) for time in (demand.load_s, demand.call_s)]
     return Option(
         name=_kind(groups) + (", fewer slots" if fewer else ""),
-        stages=tuple(stages),
+        residencies=tuple(residencies),
         loads=loads,
         flips=opened if room.resident else max(0, opened - 1),
-        seconds=sum(stage.load_s + stage.service_s for stage in stages),
+        seconds=sum(residency.load_s + residency.service_s for residency in residencies),
         basis=_basis([time.basis for time in times]),
-        refused=next((said for stage in stages if (said := _too_large(stage))), None),
+        refused=next((said for residency in residencies if (said := _too_large(residency))), None),
     )
 
 
-def _planned(demand: Demand, parallel: int) -> Planned:
-    return Planned(
+def _planned(demand: Demand, parallel: int) -> PlannedModel:
+    return PlannedModel(
         model_id=demand.model_id,
         name=demand.name,
         parallel=parallel,
@@ -245,12 +245,12 @@ def _planned(demand: Demand, parallel: int) -> Planned:
     )
 
 
-def _too_large(stage: Stage) -> str | None:
-    if stage.resident or stage.predicted_mib <= stage.budget_mib:
+def _too_large(residency: PlannedResidency) -> str | None:
+    if residency.resident or residency.predicted_mib <= residency.budget_mib:
         return None
-    parts = [f"{each.name} {each.predicted_mib} with slots: {each.parallel}" for each in stage.models]
-    parts += [f"retrieval {stage.retrieval_mib}"] if stage.retrieval_mib else []
-    return f"{stage.predicted_mib} MiB ({', '.join(parts)}) of {stage.budget_mib} on {stage.device}"
+    parts = [f"{each.name} {each.predicted_mib} with slots: {each.parallel}" for each in residency.models]
+    parts += [f"retrieval {residency.retrieval_mib}"] if residency.retrieval_mib else []
+    return f"{residency.predicted_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
 
 
 def _kind(groups: Grouped) -> str:

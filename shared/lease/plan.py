@@ -83,11 +83,11 @@ def _why(chosen: Option, others: Sequence[Option]) -> str:
 def _groups(demands: Sequence[Demand], chosen: Option, why: str) -> dict[str, tuple[Group, ...]]:
     configured = {demand.model_id: demand.parallel for demand in demands}
     groups: dict[str, dict[tuple[int, ...], Group]] = {}
-    for stage in chosen.stages:
-        models = tuple(sorted(model.model_id for model in stage.models))
-        slots = {m.model_id: m.parallel for m in stage.models if m.parallel < configured[m.model_id]}
-        group = Group(parallel=slots, models=models, predicted_mib=stage.predicted_mib, why=why)
-        groups.setdefault(stage.device, {}).setdefault(models, group)
+    for residency in chosen.residencies:
+        models = tuple(sorted(model.model_id for model in residency.models))
+        slots = {m.model_id: m.parallel for m in residency.models if m.parallel < configured[m.model_id]}
+        group = Group(parallel=slots, models=models, predicted_mib=residency.predicted_mib, why=why)
+        groups.setdefault(residency.device, {}).setdefault(models, group)
     return {device: tuple(found.values()) for device, found in groups.items()}
 
 

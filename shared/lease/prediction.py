@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from shared.lease.footprint import Architecture, estimate
+from shared.lease.footprint import F16_BYTES, Architecture, estimate
 
 ESTIMATE_MARGIN = 0.05
 """Of an estimate: work spaces of libraries, and pages that are given out whole."""
@@ -63,9 +63,12 @@ def predict(
     parallel: int,
     on_gpu: bool,
     bands: Mapping[int, Band] | None = None,
+    kv_bytes: float = F16_BYTES,
 ) -> Predicted:
     """From the best that is known; `parallel`: slots as configured, `bands`: by slots, of the model on its device."""
-    found = estimate(architecture, context=context, parallel=parallel, on_gpu=on_gpu) if architecture else None
+    found = None
+    if architecture:
+        found = estimate(architecture, context=context, parallel=parallel, kv_bytes=kv_bytes, on_gpu=on_gpu)
     per_slot = found.kv_mib / parallel if found else 0.0
     if bands and on_gpu:
         slots = parallel if parallel in bands else max(bands)

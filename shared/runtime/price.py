@@ -95,12 +95,13 @@ def dry_run(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
     library: dict[str, Document] = defaultdict(lambda: Document(problem="", text=""))
     if registry.get(job.pipeline).prepare is not None:
         prepare = job.prepare([item], library)
-        yield from _run(job, prepare)
+        yield from dry_rounds(job, prepare)
         job = msgspec.structs.replace(job, prepared=prepare.result)
-    yield from _run(job, job.start(item, 0, library))
+    yield from dry_rounds(job, job.start(item, 0, library))
 
 
-def _run(job: JobSpec, replay: Replay[Any]) -> Iterator[list[Bound]]:
+def dry_rounds(job: JobSpec, replay: Replay[Any]) -> Iterator[list[Bound]]:
+    """The calls of a replay that is answered with made-up replies, round by round."""
     while replay.calls and replay.position < MOST_ROUNDS:
         yield [bind(call, job.binding, 0) for call in replay.calls]
         replay.answer([_made_up(call) for call in replay.calls])

@@ -83,6 +83,20 @@ async def submit_once(
     return accepted
 
 
+async def draft(connection: AsyncConnection, settings: Settings, submission: Submission) -> tuple[JobSpec, int]:
+    """The job as it would run, and how many samples it would have; it is not inserted.
+
+    Raises:
+        NotFound: no such dataset or corpus.
+        Invalid: a field cannot be used; the message names it.
+    """
+    _pipeline(submission.pipeline)
+    _, items = await _dataset(connection, submission.dataset)
+    corpus = await _corpus(connection, submission.corpus)
+    pins = await _pins(connection, submission, corpus, settings.roles)
+    return _probe(submission, pins), items * submission.repeats
+
+
 async def _insert(connection: AsyncConnection, settings: Settings, submission: Submission) -> uuid.UUID:
     """The job and its first samples; the operator's default models fill the roles that it does not name."""
     pipeline = _pipeline(submission.pipeline)
@@ -155,7 +169,7 @@ async def _pins(
     return pins
 
 
-def _probe(submission: Submission, pins: dict[str, Pin]) -> None:
+def _probe(submission: Submission, pins: dict[str, Pin]) -> JobSpec:
     """Bind the pipeline's first calls: a job that cannot start is refused, not failed a sample at a time."""
     params = submission.params
     job = JobSpec(
@@ -174,3 +188,4 @@ def _probe(submission: Submission, pins: dict[str, Pin]) -> None:
         raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing
     except ValueError as error:
         raise Invalid(f"`params`: {error}") from error
+    return job

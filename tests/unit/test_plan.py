@@ -108,7 +108,10 @@ def test_what_is_resident_is_not_loaded() -> None:
     found = plan(TWO, [room(6600, JUDGE)])
     assert chosen(found) == ("staged", 1, 1, 30.0)
     assert found.chosen is not None
-    assert [(stage.resident, stage.load_s) for stage in found.chosen.stages] == [(True, 0.0), (False, 10.0)]
+    assert [(residency.resident, residency.load_s) for residency in found.chosen.residencies] == [
+        (True, 0.0),
+        (False, 10.0),
+    ]
 
 
 def test_a_stranger_that_is_resident_makes_a_flip() -> None:
@@ -197,7 +200,7 @@ def test_times_say_how_they_are_known() -> None:
         found = plan(demands, [room(9000)])
         assert found.chosen is not None
         assert found.chosen.basis == basis
-        assert found.chosen.stages[0].models[1].call_s == demands[1].call_s
+        assert found.chosen.residencies[0].models[1].call_s == demands[1].call_s
 
 
 def test_too_many_choices_are_refused() -> None:
@@ -282,11 +285,13 @@ def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], lis
     """And its figures are those of its models."""
     demands, rooms, order = case
     found = plan(demands, rooms, order=order)
-    for stage in found.chosen.stages if found.chosen else ():
-        assert sum(model.predicted_mib for model in stage.models) == stage.predicted_mib
-        assert stage.resident or stage.predicted_mib <= stage.budget_mib
+    for residency in found.chosen.residencies if found.chosen else ():
+        assert sum(model.predicted_mib for model in residency.models) == residency.predicted_mib
+        assert residency.resident or residency.predicted_mib <= residency.budget_mib
     for option in found.others:
-        fits = all(stage.resident or stage.predicted_mib <= stage.budget_mib for stage in option.stages)
+        fits = all(
+            residency.resident or residency.predicted_mib <= residency.budget_mib for residency in option.residencies
+        )
         assert (option.refused is None) == fits
 
 

@@ -11,6 +11,7 @@ from services.orchestrator.cli import (
     jobs,
     keys,
     nouns,
+    plan,
     purge,
     samples,
     stack,
@@ -39,6 +40,7 @@ for noun, name in (
 ):
     nouns.add(app, noun, name)
 app.command(cls=nouns.ApiCommand)(samples.audit)
+app.command(cls=nouns.ApiCommand)(plan.plan)
 app.add_typer(keys.key, name="key", cls=nouns.Noun)
 app.add_typer(config.config, name="config", cls=nouns.Noun)
 app.command()(purge.purge)

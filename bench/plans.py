@@ -1,0 +1,78 @@
+"""The worked table of docs/planning.md, made by the planner itself: ``python -m bench.plans``. Computed, not measured.
+
+Qwen2.5 0.5B judges and 7B generates, both in one quantisation, for 500 questions with ten candidates each.
+"""
+
+from collections.abc import Iterator
+
+from services.orchestrator.planning.whatif import DeviceWanted, ModelWanted, RetrievalWanted, demanded, roomy
+from shared.lease.assumed import Assumptions
+from shared.lease.plan import Plan, plan
+
+CARDS = {"8 GB": 7600, "12 GB": 11_700, "16 GB": 15_800, "24 GB": 24_000}
+"""Budgets in MiB: a card less about 500 for driver and display."""
+QUANTISATIONS = {"Q4_K_M": "q4_k_m", "Q8_0": "q8_0", "FP16": "f16"}
+QUESTIONS = 500
+CANDIDATES = 10
+SEARCHES = RetrievalWanted(calls=2 * QUESTIONS, gpu_s=0.005, cpu_s=0.05)
+HEAD = (
+    "card",
+    "budget",
+    "weights",
+    "plan",
+    "residencies, MiB",
+    "loads",
+    "flips",
+    "minutes",
+    "all together, on the GPU",
+)
+
+
+def planned(quantisation: str, budget_mib: int) -> Plan:
+    """The plan for one card."""
+    judge = ModelWanted(
+        role="judge", preset="qwen2.5-0.5b", quantisation=quantisation, name="judge", context=1024,
+        calls=QUESTIONS * CANDIDATES,
+    )  # fmt: skip
+    generator = ModelWanted(
+        role="generate", preset="qwen2.5-7b", quantisation=quantisation, name="generator", context=4096, calls=QUESTIONS
+    )
+    models = demanded([judge, generator], Assumptions(), on_gpu=True)
+    return plan(models, roomy([DeviceWanted(budget_mib=budget_mib)]), retrieval=SEARCHES.retrieval())
+
+
+def table() -> str:
+    """In Markdown."""
+    lines = [HEAD, tuple("---" for _ in HEAD), *rows()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """One for every card and quantisation."""
+    for card, budget in CARDS.items():
+        for name, quantisation in QUANTISATIONS.items():
+            found = planned(quantisation, budget)
+            yield card, str(budget), name, *_chosen(found), _together(found)
+
+
+def _chosen(found: Plan) -> tuple[str, ...]:
+    if found.chosen is None:
+        return "nothing fits", found.why.partition(": ")[2].partition(";")[0], "-", "-", "-"
+    held = []
+    for residency in found.chosen.residencies:
+        models = [f"{each.name} ×{each.parallel}" for each in residency.models]
+        models += ["retrieval"] if residency.retrieval_mib else []
+        held.append(f"{' + '.join(models)}: {residency.predicted_mib}")
+    seconds = f"{found.chosen.seconds / 60:.1f}"
+    return found.chosen.name, "; ".join(held), str(found.chosen.loads), str(found.chosen.flips), seconds
+
+
+def _together(found: Plan) -> str:
+    """What the whole would take."""
+    every = [option for option in (found.chosen, *found.others) if option is not None]
+    whole = next(option for option in every if option.name == "together, retrieval on the GPU")
+    return str(whole.residencies[0].predicted_mib)
+
+
+if __name__ == "__main__":
+    print(table())

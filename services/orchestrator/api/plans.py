@@ -1,0 +1,166 @@
+"""Plans: which models a job's work would have resident where, what that costs, and why nothing else is better."""
+
+from typing import Annotated, Any, Self
+
+import msgspec
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.submissions import JobRequest
+from services.orchestrator.measures import Measures, Measuring
+from services.orchestrator.planning import needs, whatif
+from services.orchestrator.planning.demands import demands, rooms
+from services.orchestrator.planning.needs import Needs
+from services.orchestrator.planning.whatif import (
+    MOST_DEVICES,
+    MOST_MODELS,
+    DeviceWanted,
+    ModelWanted,
+    Positive,
+    RetrievalWanted,
+)
+from shared.errors import Invalid
+from shared.lease.assumed import Assumptions
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.options import Option
+from shared.lease.plan import plan
+from shared.runtime.jobs import Jobs
+from shared.runtime.submit import draft
+from shared.storage import devices, jobs
+
+router = APIRouter(prefix="/v1", tags=["plans"])
+
+EXAMPLE: dict[str, Any] = {
+    "models": [{"role": "judge", "preset": "qwen2.5-0.5b", "quantisation": "f16", "calls": 5000},
+               {"role": "generate", "preset": "qwen2.5-7b", "quantisation": "q4_k_m", "calls": 500}],
+    "devices": [{"id": "gpu:0", "budget_mib": 12288}],
+}  # fmt: skip
+_TIME = {"value": 0.42, "basis": "measured", "source": "its last loads here"}
+_RESIDENCY = {
+    "device": "cpu:0", "retrieval_mib": 0, "predicted_mib": 96, "budget_mib": 160, "resident": False, "load_s": 0.42,
+    "service_s": 4.2,
+    "models": [{"model_id": 3, "name": "world-judge", "parallel": 8, "context": 1024, "predicted_mib": 96,
+                "basis": "declared", "calls": 1000, "call_s": {**_TIME, "value": 0.0042, "source": "its last calls"},
+                "load_s": _TIME}],
+}  # fmt: skip
+_OPTION = {
+    "name": "staged", "loads": 1, "flips": 0, "seconds": 4.62, "basis": "measured", "refused": None,
+    "residencies": [_RESIDENCY],
+}  # fmt: skip
+ANSWER: dict[str, Any] = {
+    "chosen": {**_OPTION, "name": "alone"}, "why": "alone: loads 1, flips 0, 4.6 s, the only way that fits",
+    "others": [], "resident": {"cpu:0": []},
+}  # fmt: skip
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """The cheapest way that fits, and the others."""
+
+    chosen: Option | None
+    """Null: nothing fits, and `why` says what would help; or no model has anything to do."""
+    why: str
+    others: list[Option]
+    """The best of every other kind, refused ones with the reason."""
+    resident: dict[str, list[str]]
+    """Models that each device holds now."""
+
+
+class Speeds(BaseModel):
+    """What the hardware does, where nothing was measured; see docs/planning.md for the defaults."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    disk_mib_s: Positive = Assumptions().disk_mib_s
+    gpu_mib_s: Positive = Assumptions().gpu_mib_s
+    cpu_mib_s: Positive = Assumptions().cpu_mib_s
+
+    def assumptions(self) -> Assumptions:
+        """The same, as times are made of them."""
+        return Assumptions(**self.model_dump())
+
+
+class PlanRequest(BaseModel):
+    """What if: a job as for `POST /v1/jobs`, or models by their metadata; on the devices that are there, or others."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+
+    job: JobRequest | None = None
+    models: Annotated[list[ModelWanted], Field(max_length=MOST_MODELS)] = []
+    devices: Annotated[list[DeviceWanted], Field(max_length=MOST_DEVICES)] = []
+    retrieval: RetrievalWanted | None = None
+    speeds: Speeds = Speeds()
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.job is None) == (not self.models):
+            raise ValueError("give a `job` or `models`, and not both")
+        return self
+
+
+@router.get("/jobs/{job}/plan", summary="Plan what is left of a job", responses=answers(PlanView, ANSWER))
+async def of_job(job: str, held: Held) -> Response:
+    """Residencies in order, MiB against budget, flips, seconds and why, for the calls that the job still has to make.
+
+    Calls that are open are counted, what is to come is an upper end; other jobs' calls are not in it.
+    """
+    async with held.database.transaction() as connection:
+        row = await jobs.resolve(connection, job)
+        spec = (await Jobs().load(connection, {row}, set()))[row]
+        found = await jobs.view(connection, row)
+        wanted = await needs.of_live(connection, row, spec, found.request_counts.total)
+        wanting = await _demands(connection, held, wanted, Assumptions())
+        there = await rooms(connection, held.settings.all_devices())
+        return json(await _planned(connection, wanting, there, wanted.order))
+
+
+@router.post("/plan", summary="Plan what is not there", responses=answers(PlanView, ANSWER))
+async def what_if(request: PlanRequest, held: Held) -> Response:
+    """As `GET /v1/jobs/{job}/plan`, for a job that is not submitted, or for models and devices that nobody has yet.
+
+    Nothing is stored or loaded. A job's calls are those of one question times its samples: an upper end.
+    """
+    retrieval = request.retrieval.retrieval() if request.retrieval else None
+    assumptions = request.speeds.assumptions()
+    async with held.database.transaction() as connection:
+        there = whatif.roomy(request.devices) or await rooms(connection, held.settings.all_devices())
+        if request.job is None:
+            on_gpu = whatif.on_gpu(there[0].device)
+            wanting = whatif.demanded(request.models, assumptions, on_gpu=on_gpu)
+            return json(await _planned(connection, wanting, there, None, retrieval))
+        spec, samples = await draft(connection, held.settings, request.job.submission())
+        wanted = needs.of_new(spec, samples)
+        wanting = await _demands(connection, held, wanted, assumptions)
+        if request.devices:
+            wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
+        return json(await _planned(connection, wanting, there, wanted.order, retrieval))
+
+
+async def _demands(
+    connection: AsyncConnection, held: Resources, wanted: Needs, assumptions: Assumptions
+) -> list[Demand]:
+    measures: dict[str, Measures] = {
+        device.id: await Measuring(device.id).read(connection) for device in held.settings.all_devices()
+    }
+    return await demands(connection, held.settings.models, wanted.wanted, measures, assumptions)
+
+
+async def _planned(
+    connection: AsyncConnection,
+    wanting: list[Demand],
+    there: list[Room],
+    order: tuple[int, ...] | None,
+    retrieval: Retrieval | None = None,
+) -> PlanView:
+    try:
+        found = plan(wanting, there, order=order, retrieval=retrieval)
+    except ValueError as error:
+        raise Invalid(f"`models`: {error}", hint="fewer models or devices; see GET /v1/gpus") from error
+    return PlanView(
+        chosen=found.chosen,
+        why=found.why,
+        others=list(found.others),
+        resident={room.device: await devices.names(connection, room.resident) for room in there},
+    )

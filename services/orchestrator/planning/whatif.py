@@ -1,0 +1,167 @@
+"""Plans of models and devices that need not be there: a request's own figures instead of rows."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from services.orchestrator.api.numbers import WHOLE
+from shared.contracts.calls import Lane
+from shared.errors import Invalid
+from shared.lease.assumed import Assumptions
+from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.footprint import F16_BYTES, MIB, Q8_BYTES, Architecture
+from shared.lease.prediction import Predicted, predict
+from shared.models.presets import PRESETS
+
+MOST_MODELS = 4
+MOST_DEVICES = 4
+KV_BYTES = {"f16": F16_BYTES, "q8_0": Q8_BYTES}
+TOKENS = {"judge": 10, "generate": 512}
+
+Count = Annotated[int, Field(gt=0, le=1 << 30), WHOLE]
+Calls = Annotated[int, Field(ge=0, le=1 << 40), WHOLE]
+Positive = Annotated[float, Field(gt=0, le=1e12)]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
+
+
+class Shape(BaseModel):
+    """What a footprint follows from, as a GGUF header or a `config.json` has it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    weights_mib: Positive
+    layers: Count
+    kv_heads: Count
+    head_dim: Count
+    embedding: Count
+    vocabulary: Count
+
+    def architecture(self) -> Architecture:
+        """The same, as readers of metadata give it."""
+        rest = self.model_dump(exclude={"weights_mib"})
+        return Architecture(weights_bytes=int(self.weights_mib * MIB), heads=self.kv_heads, trained_context=0, **rest)
+
+
+class ModelWanted(BaseModel):
+    """A model by its metadata: a preset in a quantisation, or its shape."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: Literal["judge", "generate"]
+    preset: Name | None = None
+    """qwen2.5-0.5b or qwen2.5-7b."""
+    quantisation: Name = "q4_k_m"
+    """Of a preset: q4_k_m, q8_0 or f16."""
+    shape: Shape | None = None
+    name: Name | None = None
+    """What it is called in the answer."""
+    context: Count = 2048
+    """Tokens of a slot."""
+    parallel: Annotated[int, Field(gt=0, le=1024), WHOLE] = 8
+    """Most slots."""
+    kv: Literal["f16", "q8_0"] = "f16"
+    """How the KV cache is kept."""
+    calls: Calls = 1000
+    tokens: Count | None = None
+    """Of an answer; by default 10 of a judge's and 512 of a generator's."""
+    device: Name | None = None
+    """Where it must be."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if (self.preset is None) == (self.shape is None):
+            raise ValueError("a model needs a `preset` or a `shape`, and not both")
+        return self
+
+    def demand(self, number: int, assumptions: Assumptions, *, on_gpu: bool) -> Demand:
+        """As the plan wants it.
+
+        Raises:
+            Invalid: no such preset, or it has no such quantisation.
+        """
+        architecture = self.shape.architecture() if self.shape else _preset(self.preset or "", self.quantisation)
+        weights, tokens = architecture.weights_bytes / MIB, self.tokens or TOKENS[self.role]
+        return Demand(
+            model_id=number,
+            name=self.name or (f"{self.preset} {self.quantisation}" if self.preset else self.role),
+            lane=Lane(self.role),
+            predicted=self._predicted(architecture, on_gpu=on_gpu),
+            parallel=self.parallel,
+            context=self.context,
+            calls=self.calls,
+            call_s=assumptions.call(weights, tokens=tokens, parallel=self.parallel, on_gpu=on_gpu),
+            load_s=assumptions.load(weights),
+            shared=on_gpu,
+            device=self.device,
+        )
+
+    def _predicted(self, architecture: Architecture, *, on_gpu: bool) -> Predicted:
+        return predict(
+            declared_mib=0, architecture=architecture, context=self.context, parallel=self.parallel, on_gpu=on_gpu,
+            kv_bytes=KV_BYTES[self.kv],
+        )  # fmt: skip
+
+
+class DeviceWanted(BaseModel):
+    """A device, in the place of those that are configured."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: Name = "gpu:0"
+    """One that begins with `cpu` needs no CUDA context, and its slots save no work."""
+    budget_mib: Count
+
+
+class RetrievalWanted(BaseModel):
+    """Searches that may run on the GPU: what they take there, and how long one takes here and there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    mib: Count = 2355
+    """2.3 GiB: FAISS's scratch and context, and a small embedder."""
+    calls: Calls = 1000
+    gpu_s: Annotated[float, Field(ge=0)]
+    cpu_s: Annotated[float, Field(ge=0)]
+
+    def retrieval(self) -> Retrieval:
+        """As the plan wants it."""
+        gpu, cpu = (Seconds(value=value, basis="assumed", source="as asked") for value in (self.gpu_s, self.cpu_s))
+        return Retrieval(mib=self.mib, calls=self.calls, gpu_s=gpu, cpu_s=cpu)
+
+
+def demanded(models: list[ModelWanted], assumptions: Assumptions, *, on_gpu: bool) -> list[Demand]:
+    """Models in the order in which they were asked for."""
+    return [model.demand(number, assumptions, on_gpu=on_gpu) for number, model in enumerate(models, 1)]
+
+
+def roomy(devices: list[DeviceWanted]) -> list[Room]:
+    """Devices that hold nothing.
+
+    Raises:
+        Invalid: two of one name, or GPUs beside CPUs.
+    """
+    names = [device.id for device in devices]
+    if len(set(names)) < len(names):
+        raise Invalid("`devices`: two have one `id`", hint="give each its own")
+    if len({on_gpu(name) for name in names}) > 1:
+        raise Invalid("`devices`: a CPU beside a GPU cannot be compared here", hint="ask twice")
+    return [Room(device=device.id, budget_mib=device.budget_mib) for device in devices]
+
+
+def on_gpu(device: str) -> bool:
+    """By its name."""
+    return not device.startswith("cpu")
+
+
+def _preset(name: str, quantisation: str) -> Architecture:
+    found: Any = PRESETS.get(name.lower())
+    if found is None:
+        raise Invalid(
+            f"`preset`: there is no {name!r}", hint=f"there are {', '.join(sorted(PRESETS))}; or give a `shape`"
+        )
+    if quantisation.lower() not in found.weights_bytes:
+        raise Invalid(
+            f"`quantisation`: {name} has no {quantisation!r}", hint=f"it has {', '.join(found.weights_bytes)}"
+        )
+    architecture: Architecture = found.quantised(quantisation.lower())
+    return architecture

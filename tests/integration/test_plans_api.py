@@ -1,0 +1,192 @@
+"""Plans over HTTP: of a job's remaining calls, of a job that is not submitted, and of models that nobody has."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.lease import residencies
+from shared.runtime import models
+from shared.runtime.models import ModelIdentity
+from shared.settings import Device, Model
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, serving
+from tests.integration.scene import rows
+
+pytestmark = pytest.mark.anyio
+
+ITEMS = 6
+SETTINGS = scene.SETTINGS.model_copy(
+    update={
+        "device": Device(budget_mib=160),
+        "models": {name: Model(driver="scripted", parallel=4) for name in ("a-judge", "a-generator")},
+    }
+)
+WHAT_IF: dict[str, Any] = {
+    "models": [
+        {"role": "judge", "preset": "qwen2.5-0.5b", "quantisation": "f16", "calls": 5000},
+        {"role": "generate", "preset": "qwen2.5-7b", "calls": 500},
+    ]
+}
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """Two models that declare 96 MiB each, on a device with room for one."""
+    await scene.furnish(database, ITEMS)
+    async with database.transaction() as connection:
+        for name in ("a-judge", "a-generator"):
+            identity = ModelIdentity(
+                name=name, backend="scripted", digest=name, device="cpu:0", needs_lease=True, footprint_mib=96
+            )
+            await models.register(connection, identity)
+    async with serving(database, redis_url, SETTINGS) as api:
+        yield api
+
+
+async def held(database: Database, *names: str) -> None:
+    """The device holds these."""
+    found = await rows(database, "SELECT id FROM models WHERE name = ANY(:names)", names=list(names))
+    async with database.transaction() as connection:
+        epoch = await residencies.want(connection, "cpu:0", 0, [int(str(each)) for (each,) in found], "test")
+        assert epoch is not None
+        await residencies.move(connection, epoch, "open", datetime.now(UTC))
+
+
+async def asked(api: Api, body: dict[str, Any], status: int = 200) -> Any:
+    """The answer of `POST /v1/plan`."""
+    reply = await api.http.post("/v1/plan", json=body)
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+def planned(found: Any) -> list[tuple[list[str], int, bool]]:
+    """(models, MiB, resident) of the chosen residencies, in order."""
+    return [
+        ([model["name"] for model in residency["models"]], residency["predicted_mib"], residency["resident"])
+        for residency in found["chosen"]["residencies"]
+    ]
+
+
+async def test_a_job_is_staged_where_both_models_do_not_fit(api: Api) -> None:
+    """Residencies in order, MiB against budget, flips, and what was refused."""
+    job = await api.job("mathrag-gate", params={"gate": {"items": 2}})
+    found = await api.get(f"/v1/jobs/{job['id']}/plan")
+    assert planned(found) == [(["a-judge"], 96, False), (["a-generator"], 96, False)]
+    assert (found["chosen"]["name"], found["chosen"]["loads"], found["chosen"]["flips"]) == ("staged", 2, 1)
+    refused = {other["name"]: other["refused"] for other in found["others"]}
+    assert refused["together"] == ("192 MiB (a-judge 96 with slots: 4, a-generator 96 with slots: 4) of 160 on cpu:0")
+    assert found["resident"] == {"cpu:0": []}
+
+
+async def test_the_calls_of_a_job_are_an_upper_end(api: Api) -> None:
+    """One generation for every sample; without a calibration nothing of the judge."""
+    job = await api.job("closed-book", repeats=3)
+    found = await api.get(f"/v1/jobs/{job['id']}/plan")
+    ((model,),) = ([residency["models"] for residency in found["chosen"]["residencies"]],)
+    assert [(each["name"], each["calls"]) for each in model] == [("a-generator", 3 * ITEMS)]
+
+
+async def test_what_is_resident_is_not_loaded_again(api: Api, database: Database) -> None:
+    """The plan begins where the device is."""
+    await held(database, "a-generator")
+    job = await api.job("closed-book")
+    found = await api.get(f"/v1/jobs/{job['id']}/plan")
+    assert planned(found) == [(["a-generator"], 96, True)]
+    assert (found["chosen"]["loads"], found["chosen"]["flips"]) == (0, 0)
+    assert found["resident"] == {"cpu:0": ["a-generator"]}
+
+
+async def test_a_live_job_is_planned_by_what_is_left_of_it(api: Api, database: Database) -> None:
+    """Calls that are open are counted; those with replies are not made again."""
+    job = await api.job("closed-book")
+    await scene.advance(database)
+    claimed = await scene.claim(database, 2)
+    assert claimed is not None
+    await scene.answer(database, claimed)
+    before = await api.get(f"/v1/jobs/{job['id']}/plan")
+    assert before["chosen"]["residencies"][0]["models"][0]["calls"] == ITEMS - 2
+    await scene.drain(database, scene.ScriptedExecutor())
+    after = await api.get(f"/v1/jobs/{job['id']}/plan")
+    assert (after["chosen"], after["why"]) == (None, "no model is wanted")
+
+
+async def test_a_job_that_is_not_submitted_is_planned_and_not_kept(api: Api, database: Database) -> None:
+    """The same body as for `POST /v1/jobs`, here with more room than there is."""
+    body = {"name": "j", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}
+    found = await asked(api, {"job": body, "devices": [{"id": "cpu:9", "budget_mib": 400}]})
+    assert planned(found) == [(["a-judge", "a-generator"], 192, False)]
+    assert found["chosen"]["name"] == "together"
+    assert await rows(database, "SELECT count(*) FROM jobs") == [(0,)]
+
+
+async def test_models_by_preset_are_planned_for_a_card_that_is_not_there(api: Api) -> None:
+    """On 12 GB both are held together; on 6 GB they take turns; on 4 GB the generator fits nowhere."""
+    names = []
+    for mib in (12_288, 7_000, 4_096):
+        found = await asked(api, {**WHAT_IF, "devices": [{"budget_mib": mib}]})
+        names.append(found["chosen"] and found["chosen"]["name"])
+    assert names == ["together", "staged", None]
+    assert "qwen2.5-7b q4_k_m fits nowhere" in found["why"]
+    assert "smaller quantisation" in found["why"]
+
+
+async def test_two_cards_hold_a_model_each(api: Api) -> None:
+    """No flip after the first loads."""
+    cards = [{"id": "gpu:0", "budget_mib": 7000}, {"id": "gpu:1", "budget_mib": 7000}]
+    found = await asked(api, {**WHAT_IF, "devices": cards})
+    assert {residency["device"] for residency in found["chosen"]["residencies"]} == {"gpu:0", "gpu:1"}
+    assert found["chosen"]["flips"] == 0
+
+
+async def test_every_time_says_how_it_is_known(api: Api) -> None:
+    """What is assumed names what it is from, and changes with it."""
+    slow, fast = [
+        await asked(api, {**WHAT_IF, "devices": [{"budget_mib": 12_288}], "speeds": {"disk_mib_s": speed}})
+        for speed in (100, 1000)
+    ]
+    time = slow["chosen"]["residencies"][0]["models"][1]["load_s"]
+    assert (time["basis"], time["source"]) == (
+        "assumed", "4466 MiB of weights at 100 MiB/s, and 0.4 s to verify",
+    )  # fmt: skip
+    assert slow["chosen"]["seconds"] > fast["chosen"]["seconds"]
+
+
+async def test_a_quantised_cache_and_a_place_for_retrieval_are_part_of_the_question(api: Api) -> None:
+    """Where everything has room the GPU searches too."""
+    searches = {"mib": 2355, "calls": 500, "gpu_s": 0.005, "cpu_s": 0.05}
+    found = await asked(api, {**WHAT_IF, "devices": [{"budget_mib": 12_288}], "retrieval": searches})
+    assert found["chosen"]["name"] == "together, retrieval on the GPU"
+    assert found["chosen"]["residencies"][0]["retrieval_mib"] == 2355
+    half = [{**each, "kv": "q8_0"} for each in WHAT_IF["models"]]
+    smaller = await asked(api, {"models": half, "devices": [{"budget_mib": 12_288}]})
+    assert (
+        smaller["chosen"]["residencies"][0]["predicted_mib"] < found["chosen"]["residencies"][0]["predicted_mib"] - 2355
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "`job` or `models`"),
+        ({"models": [{"role": "judge"}]}, "`preset` or a `shape`"),
+        ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "there is no 'gpt-2'"),
+        ({"models": [{"role": "judge", "preset": "qwen2.5-7b", "quantisation": "q9"}]}, "has no 'q9'"),
+        ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"budget_mib": 9}]}, "two have one `id`"),
+        ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"id": "cpu:0", "budget_mib": 9}]}, "CPU beside a GPU"),
+        ({"models": [{**WHAT_IF["models"][0], "device": "gpu:7"}], "devices": [{"budget_mib": 9}]}, "pinned"),
+        ({**WHAT_IF, "devices": [{"budget_mib": 0}]}, "budget_mib"),
+        ({"job": {"name": "j", "dataset": "items", "pipeline": "no-such"}}, "`pipeline`"),
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_refused(api: Api, body: dict[str, Any], said: str) -> None:
+    """The field is named."""
+    assert said in (await asked(api, body, 422))["detail"]
+
+
+async def test_what_is_not_there_is_not_found(api: Api) -> None:
+    """Job and dataset alike."""
+    assert (await api.http.get("/v1/jobs/nobody/plan")).status_code == 404
+    await asked(api, {"job": {"name": "j", "dataset": "nothing", "pipeline": "closed-book"}}, 404)

@@ -1,0 +1,77 @@
+"""Which calls a job will make, from a dry run: counts by model, and the order in which they are needed."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from services.orchestrator.planning.needs import Needs, dry, of_new
+from shared.contracts.calls import Lane
+from shared.contracts.samples import GateDecision, GateParams, Params, Strategy
+from shared.runtime.binding import Binding, Pin
+from shared.runtime.jobs import JobSpec
+
+JUDGE, GENERATOR, DENSE, SPARSE, GRADER = range(1, 6)
+PINS = {
+    role: Pin(model_id=model, hash=f"{model:064x}")
+    for role, model in (
+        ("judge", JUDGE), ("generate", GENERATOR), ("dense", DENSE), ("sparse", SPARSE), ("grade", GRADER),
+    )
+}  # fmt: skip
+
+
+def job(pipeline: str, pins: dict[str, Pin] = PINS, **params: Any) -> JobSpec:
+    """A job that asks four candidates."""
+    chosen = Params(candidates=4, **params)
+    return JobSpec(
+        id=1, pipeline=pipeline, rank=0, dataset_id=1, params=chosen, prepared=None,
+        binding=Binding(pins=pins, params=chosen),
+    )  # fmt: skip
+
+
+def calls(found: Needs) -> dict[int, int]:
+    """By model."""
+    return {model: wanted.calls for model, wanted in found.wanted.items()}
+
+
+def test_a_baseline_asks_the_generator_alone() -> None:
+    """Once a sample."""
+    found = of_new(job("closed-book"), 7)
+    assert (calls(found), found.order) == ({GENERATOR: 7}, (GENERATOR,))
+    assert found.wanted[GENERATOR].lane is Lane.GENERATE
+    assert found.wanted[GENERATOR].tokens == Params().generate.max_tokens
+
+
+def test_the_gate_asks_its_judge_first() -> None:
+    """For the calibration's items and for every candidate, then the generator for every sample."""
+    found = of_new(job("mathrag-gate", gate=GateParams(items=3)), 10)
+    judged = dry(job("mathrag-gate"))
+    calibration = sum(n for counted in judged.calibration for (model, _), n in counted.items() if model == JUDGE)
+    candidates = sum(n for counted in judged.sample for (model, _), n in counted.items() if model == JUDGE)
+    assert calibration > 0
+    assert candidates > 1
+    assert calls(found)[JUDGE] == 3 * calibration + 10 * candidates
+    assert calls(found)[GENERATOR] == 10
+    assert [model for model in found.order if model in (JUDGE, GENERATOR)][-1] == GENERATOR
+    assert found.wanted[JUDGE].tokens == Params().judge.max_tokens
+
+
+@pytest.mark.parametrize(("strategy", "asked"), [(Strategy.RULES, False), (Strategy.JUDGE, True)])
+def test_a_gate_that_was_decided_is_believed(strategy: Strategy, asked: bool) -> None:
+    """Where rules score, the judge has nothing to do any more."""
+    decided = GateDecision(
+        strategy=strategy, reason="", tau=0.45, rho=0.9, low=0.8, high=1.0, spearman=0.9, documents=(),
+        rule_scores=(), judge_scores=(), asked=0, unparsed=0,
+    )  # fmt: skip
+    found = of_new(replace(job("mathrag-gate"), prepared=decided), 10)
+    assert (JUDGE in found.wanted) == asked
+
+
+def test_one_model_in_both_roles_is_one_model() -> None:
+    """It is needed once, and its calls add up."""
+    one = {**PINS, "judge": PINS["generate"]}
+    found = of_new(job("mathrag-gate", one), 10)
+    two = of_new(job("mathrag-gate"), 10)
+    assert calls(found)[GENERATOR] == calls(two)[GENERATOR] + calls(two)[JUDGE]
+    assert found.wanted[GENERATOR].lane is Lane.JUDGE
+    assert found.wanted[GENERATOR].tokens == Params().generate.max_tokens
