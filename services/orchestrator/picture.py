@@ -77,10 +77,10 @@ class Stopwatches:
 class Observer:
     """Looks at one device and its work."""
 
-    def __init__(self, device: Device, rules: Rules) -> None:
+    def __init__(self, device: Device, rules: Rules, measuring: Measuring) -> None:
         self._device = device
         self._rules = rules
-        self._measuring = Measuring(device.id)
+        self._measuring = measuring
         self._cpu_calls = 0
         self._cpu_changed = time.monotonic()
         self._epoch: int | None = None

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from services.orchestrator.measures import Measuring
 from services.orchestrator.picture import Observer
+from services.orchestrator.planning.live import LivePlan
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
-from shared.lease.policy import PRESSING, Group, Load, Rules, Target, decide, staged, together
+from shared.lease.policy import PRESSING, Group, Held, Picture, Rules, Target, decide, staged, together
 from shared.queue import Ticker, celery_app
 from shared.runtime.look import look_everywhere
 from shared.runtime.sweeper import sweep
@@ -47,7 +49,9 @@ class Scheduler:
         self._device = settings.device
         self._sweep_s = settings.sweep_s
         self._rules = rules(settings)
-        self._observer = Observer(self._device, self._rules)
+        measuring = Measuring(self._device.id)
+        self._observer = Observer(self._device, self._rules, measuring)
+        self._live_plan = LivePlan(settings, measuring)
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
         self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
@@ -92,19 +96,22 @@ class Scheduler:
         async with self._database.snapshot() as connection:
             picture, held, live = await self._observer.look(connection)
             drained = await devices.drain_of(connection, self._device.id) is not None
-        groups = self._groups(picture.loads)
-        target = decide(picture, held, groups=groups, rules=self._rules, drained=drained)
+            target = self._decide(picture, held, drained=drained)
+            if target is not None and target.models and self._device.residency == "auto":
+                # Whether to flip does not hang on the plan, and only a flip is worth one.
+                groups = await self._live_plan.groups(connection)
+                target = self._decide(picture, held, groups=groups)
         if target is not None and (target.cause in PRESSING or not await self._overlooked()):
             await self._flip(held.epoch if held else 0, target)
         return live
 
-    def _groups(self, loads: Sequence[Load]) -> list[Group]:
-        """Which models may be resident at once."""
-        match self._device.residency:
-            case "together":
-                return together(loads, self._device.budget_mib)
-            case _:
-                return staged(loads)
+    def _decide(
+        self, picture: Picture, held: Held | None, *, groups: Sequence[Group] | None = None, drained: bool = False
+    ) -> Target | None:
+        if groups is None:
+            fitting = self._device.residency == "together"
+            groups = together(picture.loads, self._device.budget_mib) if fitting else staged(picture.loads)
+        return decide(picture, held, groups=groups, rules=self._rules, drained=drained)
 
     async def _overlooked(self) -> bool:
         """A reply that is committed but not looked at yet may still give the resident model work."""

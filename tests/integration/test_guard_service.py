@@ -305,7 +305,7 @@ async def _held(settings: Settings, database: Database, redis: Redis) -> tuple[s
     """What a scheduler sees of the device."""
     scheduler = Scheduler(settings, database, redis)
     async with database.snapshot() as connection:
-        held = await scheduler._held(connection)
+        _, held, _ = await scheduler._observer.look(connection)
     assert held is not None
     return held.state, held.reason
 
