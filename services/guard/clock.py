@@ -1,14 +1,21 @@
-"""The guard's clock: one wall-clock offset for its whole life, so that its stamps never go back."""
+"""The guard's clock: the database's time when the guard began, and monotonic time since: its stamps never go back.
+
+Neither a jump of the host's wall clock nor a guard that follows under a wrong one can put a stamp before an older one.
+"""
 
 import time
 from datetime import UTC, datetime, timedelta
 
 
 class Clock:
-    """Wall time at the start plus monotonic time since."""
+    """A time of day at one moment, plus monotonic time since; the host's own until it is set."""
 
     def __init__(self) -> None:
-        self._wall = datetime.now(UTC)
+        self.set(datetime.now(UTC))
+
+    def set(self, at: datetime) -> None:
+        """It is `at` now."""
+        self._wall = at
         self._monotonic = time.monotonic()
 
     def now(self) -> datetime:

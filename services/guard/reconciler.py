@@ -76,6 +76,7 @@ class Reconciler:
         """
         await asyncio.gather(*(driver.take_over() for driver in self._drivers.values()))
         async with self._database.transaction() as connection:
+            self._guard.clock.set(await residencies.time_of(connection, self._device.id))
             for left in await residencies.unclosed(connection, self._device.id):
                 await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "guard_restart")
             await residencies.forgive(connection, self._device.id)

@@ -30,6 +30,12 @@ FORGIVE = text("UPDATE residencies SET state = 'closed' WHERE device = :device A
 UNCLOSED = text(f"""
     SELECT {COLUMNS} FROM residencies WHERE device = :device AND state NOT IN ('closed', 'quarantined', 'wanted')
     ORDER BY epoch""")  # noqa: S608
+# Not before anything that another guard has stamped; of its receipts the last are enough.
+NOW = text("""
+    SELECT GREATEST(clock_timestamp(), max(opened_at), max(closed_at), (
+        SELECT max(ended_at) FROM (SELECT ended_at, epoch FROM attempts ORDER BY id DESC LIMIT 1000) a
+        WHERE epoch IS NOT NULL))
+    FROM residencies WHERE device = :device""")
 
 
 class Residency(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +81,12 @@ async def unclosed(connection: AsyncConnection, device: str) -> list[Residency]:
 async def forgive(connection: AsyncConnection, device: str) -> None:
     """Count quarantined residencies as closed; their reasons stay."""
     await connection.execute(FORGIVE, {"device": device})
+
+
+async def time_of(connection: AsyncConnection, device: str) -> datetime:
+    """The time that a guard begins with: the database's, or that of the device's last stamp, if it is later."""
+    found: datetime = (await connection.execute(NOW, {"device": device})).scalar_one()
+    return found
 
 
 async def want(

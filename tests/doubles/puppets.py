@@ -144,9 +144,13 @@ class StepClock:
     """A second passes at every look: stamps are ordered by what happened, not by how fast the machine is."""
 
     def __init__(self) -> None:
-        self._seconds = 0
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def set(self, at: datetime) -> None:
+        """It is `at` now."""
+        self._now = at
 
     def now(self) -> datetime:
         """Later than ever before."""
-        self._seconds += 1
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._seconds)
+        self._now += timedelta(seconds=1)
+        return self._now

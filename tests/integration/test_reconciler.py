@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
@@ -324,6 +324,20 @@ async def test_a_guard_closes_what_a_dead_one_left(rig: Rig, state: str) -> None
     await rig.reconciler.reconcile()
     assert rig.guard.epoch is None
     assert rig.drivers["judge"].servers == []
+
+
+async def test_a_guard_begins_after_everything_that_another_has_stamped(rig: Rig) -> None:
+    """Whatever the clocks said under which the dead one wrote: no residency ends before it began."""
+    epoch = await rig.want("judge")
+    ahead = datetime.now(UTC) + timedelta(hours=1)
+    async with rig.database.transaction() as connection:
+        await residencies.move(connection, epoch, "open", ahead)
+    await rig.reconciler.take_over()
+    async with rig.database.transaction() as connection:
+        left = await residencies.newest(connection, DEVICE.id)
+    assert left is not None
+    assert left.closed_at is not None
+    assert left.closed_at >= ahead
 
 
 async def test_a_wish_that_no_guard_has_begun_is_carried_out_by_the_next_one(rig: Rig) -> None:

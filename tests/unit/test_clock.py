@@ -45,6 +45,14 @@ def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta)
     assert guard_clock.now() == start + timedelta(seconds=2.5)
 
 
+def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
+    """The database's time counts, not the host's."""
+    guard_clock = clock.Clock()
+    guard_clock.set(hands.wall + timedelta(hours=1))
+    hands.seconds += 2.5
+    assert guard_clock.now() == hands.wall + timedelta(hours=1, seconds=2.5)
+
+
 def test_a_stamp_knows_its_zone() -> None:
     """A stamp without one would be read as local time by the database."""
     assert clock.Clock().now().utcoffset() == timedelta(0)
