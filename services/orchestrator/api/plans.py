@@ -19,8 +19,8 @@ from services.orchestrator.planning.whatif import (
     MOST_MODELS,
     DeviceWanted,
     ModelWanted,
-    Positive,
     RetrievalWanted,
+    Speed,
 )
 from shared.errors import Invalid
 from shared.lease.assumed import Assumptions
@@ -73,9 +73,9 @@ class Speeds(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    disk_mib_s: Positive = Assumptions().disk_mib_s
-    gpu_mib_s: Positive = Assumptions().gpu_mib_s
-    cpu_mib_s: Positive = Assumptions().cpu_mib_s
+    disk_mib_s: Speed = Assumptions().disk_mib_s
+    gpu_mib_s: Speed = Assumptions().gpu_mib_s
+    cpu_mib_s: Speed = Assumptions().cpu_mib_s
 
     def assumptions(self) -> Assumptions:
         """The same, as times are made of them."""

@@ -18,9 +18,11 @@ MOST_DEVICES = 4
 KV_BYTES = {"f16": F16_BYTES, "q8_0": Q8_BYTES}
 TOKENS = {"judge": 10, "generate": 512}
 
-Count = Annotated[int, Field(gt=0, le=1 << 30), WHOLE]
+Count = Annotated[int, Field(gt=0, le=1 << 24), WHOLE]
+Layers = Annotated[int, Field(gt=0, le=1 << 12), WHOLE]
 Calls = Annotated[int, Field(ge=0, le=1 << 40), WHOLE]
-Positive = Annotated[float, Field(gt=0, le=1e12)]
+Speed = Annotated[float, Field(ge=1, le=1e12)]
+"""MiB per second."""
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
 
 
@@ -29,10 +31,10 @@ class Shape(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    weights_mib: Positive
-    layers: Count
-    kv_heads: Count
-    head_dim: Count
+    weights_mib: Annotated[float, Field(gt=0, le=1e9)]
+    layers: Layers
+    kv_heads: Layers
+    head_dim: Layers
     embedding: Count
     vocabulary: Count
 
@@ -120,8 +122,8 @@ class RetrievalWanted(BaseModel):
     mib: Count = 2355
     """2.3 GiB: FAISS's scratch and context, and a small embedder."""
     calls: Calls = 1000
-    gpu_s: Annotated[float, Field(ge=0)]
-    cpu_s: Annotated[float, Field(ge=0)]
+    gpu_s: Annotated[float, Field(ge=0, le=1e6)]
+    cpu_s: Annotated[float, Field(ge=0, le=1e6)]
 
     def retrieval(self) -> Retrieval:
         """As the plan wants it."""
