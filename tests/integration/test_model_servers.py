@@ -205,8 +205,8 @@ async def test_the_processes_that_were_started_are_the_entries_of_the_residencie
     started: list[int | None] = []
     start = ProcessDriver.start
 
-    async def counted(self: ProcessDriver) -> LlamaServer:
-        made = await start(self)
+    async def counted(self: ProcessDriver, parallel: int | None = None) -> LlamaServer:
+        made = await start(self, parallel)
         started.append(made.pid)
         assert psutil.pid_exists(made.pid or 0)
         return made
@@ -247,7 +247,7 @@ async def test_a_model_server_that_is_killed_closes_its_residency_and_the_schedu
 
         await until(closed)
         async with Redis.from_url(settings.redis_url) as redis, database.snapshot() as connection:
-            held = await Scheduler(settings, database, redis)._held(connection)
+            _, held, _ = await Scheduler(settings, database, redis)._observer.look(connection)
         assert held is not None
         assert (held.state, held.reason) == ("closed", "server_exit")
         second = await want(database, "world-judge")
