@@ -59,7 +59,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
         config.write_text(json.dumps(configuration(gpu, server.url)))
         environment = gpu.environment() | {"MATHRAG_WORKERS__CLAIM_TTL_S": "5"}
         with running_stack(folder / "data", MATHRAG_CONFIG=str(config), **environment) as stack:
-            stack.furnish(folder / "world", items=60)
+            stack.furnish(folder / "world", items=40)
             yield Rig(stack, double, gpu, server.url, measured(stack))
 
 
