@@ -12,7 +12,7 @@ from services.orchestrator.cli.failures import Exit
 from services.orchestrator.cli.local import running
 from services.orchestrator.probes.probe import Check
 from services.orchestrator.stack import lock, passwords, state
-from shared.settings import Settings
+from shared.settings import Device, Settings
 from tests.unit.commands import Server, mathrag, refuses, says
 
 
@@ -102,12 +102,19 @@ def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(
 
 def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path) -> None:
     """What the operator set himself stays."""
-    settings = Settings(redis_url="redis://mine")
+    settings = Settings(redis_url="redis://mine", devices=(Device(id="b"), Device(id="c", guard_url="http://far")))
     assert running(settings, tmp_path).database_url == ""
     secret = passwords.remembered(tmp_path)
     children = [
         state.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
-        for name, port in (("postgres", 1), ("redis", 2), ("guard", 3), ("retriever", 4), ("judge", None))
+        for name, port in (
+            ("postgres", 1),
+            ("redis", 2),
+            ("guard", 3),
+            ("guard-2", 5),
+            ("retriever", 4),
+            ("judge", None),
+        )
     ]
     with lock.hold(tmp_path):
         state.write(tmp_path, state.State(pid=1, url="http://h", phase="running", children=tuple(children)))
@@ -115,3 +122,4 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path) -> None:
     assert found.database_url.endswith("@127.0.0.1:1/mathrag")
     assert (found.redis_url, found.guard_url) == ("redis://mine", "http://127.0.0.1:3")
     assert (found.retriever_url, found.service_key) == ("http://127.0.0.1:4", secret.service)
+    assert [device.guard_url for device in found.devices] == ["http://127.0.0.1:5", "http://far"]
