@@ -24,6 +24,7 @@ FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
 RELOAD_S = 1.0
 """Finding a loaded model takes milliseconds; a call that waited longer than this for it has had it loaded."""
 ANSWER_S = 120.0
+"""Longest answer to one prompt, where none is given."""
 LOOK_S = 5.0
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
 """How its runners say that a prompt does not fit."""
@@ -116,13 +117,13 @@ def full_tag(name: str) -> str:
 class Ollama:
     """One server, with one set of runner options."""
 
-    def __init__(self, url: str, options: Mapping[str, int]) -> None:
+    def __init__(self, url: str, options: Mapping[str, int], answer_s: float = ANSWER_S) -> None:
         self.url = url.rstrip("/")
         self._options = dict(options)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         # trust_env off: a proxy of the environment must not see prompts.
         self._client = httpx2.AsyncClient(
-            base_url=self.url, timeout=ANSWER_S, limits=limits, trust_env=False, event_hooks=traces.hooks()
+            base_url=self.url, timeout=answer_s, limits=limits, trust_env=False, event_hooks=traces.hooks()
         )
 
     async def __aenter__(self) -> Self:

@@ -179,11 +179,10 @@ async def test_a_call_that_had_its_model_loaded_is_told_apart(server: Server) ->
 async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a call, and for a look."""
     double, first = server
-    monkeypatch.setattr(ollama, "ANSWER_S", 0.05)
     monkeypatch.setattr(ollama, "LOOK_S", 0.05)
     double.chat = [Reply(hang=True)]
     await first.load(TAG)
-    async with Ollama(first.url, OPTIONS) as api:
+    async with Ollama(first.url, OPTIONS, 0.05) as api:
         with pytest.raises(ChatFailed) as caught:
             await api.chat(TAG, "p", DECODING, 0)
     assert caught.value.kind is FailureKind.TIMEOUT

@@ -170,7 +170,7 @@ class OllamaDriver:
         await api.close()
 
     def _api(self) -> Ollama:
-        return Ollama(self._model.url or DEFAULT_URL, self._options())
+        return Ollama(self._model.url or DEFAULT_URL, self._options(), self._model.call_timeout_s)
 
     def _options(self) -> dict[str, int]:
         """The runner options of every call; on a GPU Ollama decides how many layers fit, and all of them must."""
