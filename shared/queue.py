@@ -15,6 +15,10 @@ from shared.telemetry import traces
 DRAIN = "mathrag.drain"
 VISIBILITY_S = 600
 COALESCE_S = 30
+KEYS = "mathrag:celery:"
+"""Prefix of all that the transport keeps in Redis."""
+MOST_QUEUED = 16
+"""Ticks of a lane that are worth keeping: they all say the same, and wake at most one worker each."""
 
 _log = logging.getLogger(__name__)
 _MESSAGE = {names.MESSAGING_SYSTEM: "redis", names.MESSAGING_OPERATION: "send", names.MESSAGING_DESTINATION: DRAIN}
@@ -34,7 +38,7 @@ def celery_app(redis_url: str, tick_s: float) -> Celery:
         visibility_timeout=VISIBILITY_S,
         broker_transport_options={
             "visibility_timeout": VISIBILITY_S,
-            "global_keyprefix": "mathrag:celery:",
+            "global_keyprefix": KEYS,
             "health_check_interval": 10,
             "socket_keepalive": True,
             "retry_on_timeout": True,
@@ -92,9 +96,12 @@ class Ticker:
                 raise
 
     async def begun(self, lane: Lane) -> None:
-        """A tick has left the queue: the next one may be queued."""
+        """A tick has left the queue: the next one may be queued. However many came at once, few are kept."""
         try:
-            await self._redis.delete(_key(lane))
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.delete(_key(lane))
+                pipeline.ltrim(f"{KEYS}{lane.value}", 0, MOST_QUEUED - 1)
+                await pipeline.execute()
         except RedisError as error:
             _log.warning("tick of %s not cleared: %s", lane.value, error)
 

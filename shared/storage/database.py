@@ -28,6 +28,8 @@ scans; with these settings every statement walks the index it was written for (m
 REPORTING = {"jit": "off"}
 UNREACHABLE = "08001"
 """SQLSTATE of a connection that could not be made."""
+READ_ONLY = "25006"
+"""SQLSTATE of a write to a database that takes none."""
 TRUSTED_S = 1.0
 """A connection that was used so recently is not asked whether it still lives."""
 
@@ -47,6 +49,7 @@ class Database:
         )
         _ping_idle(self.engine)
         _say_unreachable(self.engine)
+        _leave_read_only(self.engine)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -103,3 +106,12 @@ def _say_unreachable(engine: AsyncEngine) -> None:
             unreachable = dialect.loaded_dbapi.OperationalError(str(error) or type(error).__name__)
             unreachable.sqlstate = UNREACHABLE
             raise unreachable from error
+
+
+def _leave_read_only(engine: AsyncEngine) -> None:
+    """A server that was demoted stays read-only for those who are connected to it: make every connection anew."""
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def leave(context: Any) -> None:
+        if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+            context.is_disconnect = True

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 
 from services.orchestrator.stack.ports import free_port
 from shared.contracts.calls import Lane
-from shared.queue import COALESCE_S, DRAIN, Ticker, celery_app
+from shared.queue import COALESCE_S, DRAIN, MOST_QUEUED, Ticker, celery_app
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +59,15 @@ async def test_a_tick_that_has_begun_makes_room_for_the_next(app: Celery, redis:
     await ticker.begun(Lane.JUDGE)
     await ticker.tick(Lane.JUDGE)
     assert await queued(redis, Lane.JUDGE) == 2  # nobody has taken the first one off the queue in this test
+
+
+async def test_of_too_many_ticks_few_are_kept(app: Celery, redis: Redis) -> None:
+    """They all say the same: whoever takes one need not see the others again; another lane's stay."""
+    for lane in Lane:
+        await redis.lpush(PREFIX + lane.value, *range(1000))  # type: ignore[misc]
+    await Ticker(app, redis).begun(Lane.JUDGE)
+    assert await queued(redis, Lane.JUDGE) == MOST_QUEUED
+    assert await queued(redis, Lane.GENERATE) == 1000
 
 
 async def test_lanes_have_queues_of_their_own(app: Celery, redis: Redis) -> None:

@@ -1,0 +1,44 @@
+"""Connections of the pool: one that will never serve again is made anew."""
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from shared.storage.database import Database
+from shared.storage.outages import again, passing
+
+pytestmark = pytest.mark.anyio
+
+DEMOTE = "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
+WRITE = text("INSERT INTO operations (actor, action, target) VALUES ('me', 'drain', 'cpu:0')")
+
+
+async def demoted(database: Database) -> None:
+    """As a server does it that is no primary any more: who is connected may only read, for as long as that lasts."""
+    async with database.engine.connect() as connection:
+        await connection.execute(text(DEMOTE))
+        await connection.commit()
+
+
+async def test_a_connection_that_may_only_read_is_given_up(database: Database) -> None:
+    """The statement has failed; the next one comes over another connection."""
+    await demoted(database)
+    with pytest.raises(DBAPIError) as raised:
+        async with database.transaction() as connection:
+            await connection.execute(WRITE)
+    assert passing(raised.value)
+    async with database.transaction() as connection:
+        await connection.execute(WRITE)
+
+
+async def test_what_is_tried_again_outlasts_it(database: Database) -> None:
+    """Nobody has to know."""
+    await demoted(database)
+
+    async def write() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(WRITE)
+
+    await again(write, 10)
+    async with database.transaction() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM operations"))).scalar() == 1
