@@ -77,7 +77,7 @@ def postgres(folder: Path) -> Iterator[pg.Postgres]:
             yield server
     else:
         server = pg.Postgres(folder, port=free_port(), passwords=secrets, settings=UNSAFE)
-        with _running(server, pg.STOP_SIGNAL):
+        with running(server, pg.STOP_SIGNAL):
             asyncio.run(server.create_database())
             yield server
 
@@ -91,12 +91,12 @@ def redis(folder: Path) -> Iterator[rd.Redis]:
             yield rd.Redis(folder, port=int(container.get_exposed_port(6379)), passwords=secrets)
     else:
         server = rd.Redis(folder, port=free_port(), passwords=secrets)
-        with _running(server, rd.STOP_SIGNAL):
+        with running(server, rd.STOP_SIGNAL):
             yield server
 
 
 @contextmanager
-def _running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[None]:
+def running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[None]:
     """A server that is ready inside the block and gone after it."""
     server.prepare()
     log = server.directory.with_suffix(".log")

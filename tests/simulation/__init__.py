@@ -1,0 +1,1 @@
+"""The simulator: the real runtime on a real database, on a virtual clock, with faults from a seed."""

@@ -1,0 +1,49 @@
+"""What must hold after a schedule, whatever happened: the real audit, and what only the simulation knows."""
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Row, text
+
+from shared import audit
+from tests.faults.vocabulary import Subject
+from tests.simulation.actor import Actor
+from tests.simulation.sessions import ActorDatabase
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+EXECUTED = text("""
+    SELECT c.id, c.key, (SELECT count(*) FROM attempts a WHERE a.call_id = c.id AND a.outcome IN ('lapsed', 'poisoned'))
+        AS lapses
+    FROM calls c JOIN models m ON m.id = c.model_id AND m.needs_lease WHERE c.id = ANY(:calls)""")
+LEFT = text("SELECT call_id FROM queue ORDER BY 1")
+MINE = text("""
+    SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id
+    WHERE j.public_id = ANY(:jobs)""")
+IN_VAIN = text("SELECT id FROM attempts WHERE NOT accepted AND call_id = ANY(:calls) ORDER BY 1")
+TWICE = text("SELECT call_id FROM attempts WHERE accepted AND call_id = ANY(:calls) GROUP BY 1 HAVING count(*) > 1")
+
+
+async def after(world: "World") -> None:
+    """Note every violation with the world."""
+    database = ActorDatabase(Actor(world, Subject.EVERYTHING))
+    for job in world.users.jobs:
+        for violation in await audit.check(database, job):
+            world.violated(f"audit {violation.invariant}: {violation.message} {violation.rows}")
+    async with database.transaction() as connection:
+        calls = {"calls": list((await connection.execute(MINE, {"jobs": world.users.jobs})).scalars())}
+        if left := list((await connection.execute(LEFT)).scalars()):
+            world.violated(f"left in the queue: calls {left}")
+        if twice := list((await connection.execute(TWICE, calls)).scalars()):
+            world.violated(f"two accepted replies: calls {twice}")
+        if not world.events and (vain := list((await connection.execute(IN_VAIN, calls)).scalars())):
+            world.violated(f"in vain though nothing happened: attempts {vain}")
+        for row in await connection.execute(EXECUTED, calls):
+            _done_twice(world, row)
+
+
+def _done_twice(world: "World", row: Row[tuple[int, bytes, int]]) -> None:
+    """A call runs to its end twice only if it was claimed when a fault struck, or lapsed because of one."""
+    ran = world.machine.executed[int.from_bytes(row.key[:4]) >> 1]
+    if ran > 1 + world.in_flight[row.id] + row.lapses:
+        world.violated(f"work done twice: call {row.id} ran {ran} times, in flight at {world.in_flight[row.id]} faults")

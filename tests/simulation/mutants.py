@@ -1,0 +1,163 @@
+"""The runtime, broken on purpose: what the simulator does not find here, it would not find in earnest.
+
+Each mutant replaces a piece of text in the real code, and fails if that text is not there any more.
+"""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from sqlalchemy import TextClause, text
+
+from services.guard.guard import Guard
+from services.guard.reconciler import Reconciler
+from shared.lease import policy
+from shared.runtime import claims, lapses, recording
+from shared.runtime.claims import Claims
+from tests.simulation.plan import plan
+from tests.simulation.runner import runner
+from tests.simulation.share import Found, shrunken
+
+WITHIN = 1000
+"""Schedules in which a mutant is found."""
+
+
+class Mutation(NamedTuple):
+    """A piece of text of `name` in `owner`, a statement or a function, and what stands there instead."""
+
+    owner: Any
+    name: str
+    old: str
+    new: str
+
+
+class Mutant(NamedTuple):
+    """What is broken, and the fault points under which it shows; none: all of them."""
+
+    mutations: tuple[Mutation, ...]
+    points: tuple[str, ...] = ()
+
+
+class Hunt(NamedTuple):
+    """How long it took to find one."""
+
+    name: str
+    schedules: int
+    found: Found | None
+
+
+class TextGone(AssertionError):
+    """The code that a mutant changes is not what it was: change the mutant, too."""
+
+
+STALE = (
+    "freeze-at-completion",
+    "freeze-before-answer",
+    "freeze-after-claim",
+    "starve-renewals",
+    "database-clock-leaps",
+)
+"""Claims lapse while those who hold them live."""
+BROKEN = ("stream-broken", "server-dies-in-call", "kill-guard-open")
+"""What ran is given back as lapsed by whoever held it."""
+FLIPS = ("memory-kept", "memory-lags", "server-survives-stop", "server-dies-in-call")
+
+MUTANTS: Mapping[str, Mutant] = {
+    "an answer without its token": Mutant(
+        (Mutation(claims, "ACCEPT", "q.call_id = u.call_id AND q.token = u.token", "q.call_id = u.call_id"),), STALE
+    ),
+    "a chunk without its epoch": Mutant(
+        (Mutation(Guard, "_admit", "if leased and (self.epoch is None or request.epoch != self.epoch):", "if False:"),)
+    ),
+    "a look before the commit": Mutant(
+        (
+            Mutation(
+                Claims,
+                "_accept",
+                "return await self._changed(ACCEPT, values)",
+                """from shared.runtime.look import LOOK
+        async with self._database.transaction() as connection:
+            done = list((await connection.execute(ACCEPT, values)).scalars())
+            await connection.execute(LOOK, {"calls": sorted(done)})
+        return done""",
+            ),
+            Mutation(Claims, "_store", "look(self._database, done + charged)", "look(self._database, charged)"),
+        )
+    ),
+    "inserts in any order": Mutant(
+        (
+            Mutation(
+                recording, "record", "sorted(wanted.keys() - known.keys())]",
+                "__import__('random').sample(sorted(wanted.keys() - known.keys()), len(wanted.keys() - known.keys()))]",
+            ),
+        )
+    ),
+    "a drain that ignores ready samples": Mutant(
+        (Mutation(policy, "_drained", "if picture.ready or _has_work(picture, held):", "if _has_work(picture, held):"),)
+    ),
+    "a flip without verification": Mutant(
+        (
+            Mutation(
+                Reconciler, "_verify_free",
+                "await self._verification.free(needed if names else None, self._reclaim)", "pass",
+            ),
+            Mutation(Reconciler, "_verify_free", "if alive := self._alive():", "if alive := []:"),
+        ),
+        FLIPS,
+    ),
+    "a lapse without its token": Mutant((Mutation(lapses, "HELD", " AND token = :token", ""),), (*STALE, *BROKEN)),
+    "a sweeper that lapses nothing": Mutant((Mutation(lapses, "EXPIRED", "claim_until < now()", "false"),)),
+    "a poison that nobody counts": Mutant(
+        (Mutation(lapses, "_charge", "if row.lapses + 1 >= LAPSES", "if False"),), ("call-kills-server",)
+    ),
+}  # fmt: skip
+
+
+def hunt(name: str) -> Hunt:
+    """Play the ordinary schedules, or those of the mutant's fault points, until one breaks a promise."""
+    mutant = MUTANTS[name]
+    with mutated(mutant.mutations), runner() as simulation:
+        for seed in range(WITHIN):
+            result = simulation.play(plan(seed, mutant.points))
+            if result.violations:
+                return Hunt(name, seed + 1, shrunken(simulation, result))
+    return Hunt(name, WITHIN, None)
+
+
+@contextmanager
+def mutated(mutations: tuple[Mutation, ...]) -> Iterator[None]:
+    """The real code with other text in it."""
+    before = [(each.owner, each.name, getattr(each.owner, each.name)) for each in mutations]
+    try:
+        for each in mutations:
+            setattr(each.owner, each.name, _changed(each))
+        yield
+    finally:
+        for owner, name, value in reversed(before):
+            setattr(owner, name, value)
+
+
+_SOURCES: dict[Any, str] = {}
+"""Of functions that were made here: they have no file."""
+
+
+def _changed(mutation: Mutation) -> Any:
+    real = getattr(mutation.owner, mutation.name)
+    statement = isinstance(real, TextClause)
+    source = str(real) if statement else _SOURCES.get(real) or textwrap.dedent(inspect.getsource(real))
+    if mutation.old not in source:
+        raise TextGone(f"{mutation.name} does not say {mutation.old!r}")
+    source = source.replace(mutation.old, mutation.new)
+    return text(source) if statement else _function(real, source)
+
+
+def _function(real: Any, source: str) -> Any:
+    """Compiled where the real one was, so that it sees the same names."""
+    names: dict[str, Any] = {}
+    exec(source, sys.modules[real.__module__].__dict__, names)  # noqa: S102
+    _SOURCES[names[real.__name__]] = source
+    names[real.__name__].__module__ = real.__module__
+    return names[real.__name__]

@@ -1,0 +1,187 @@
+"""The fault points: at which moment what happens, in the vocabulary's words. A schedule takes some of them.
+
+A moment is said by the process that comes to it: "before answer" is a statement that is about to be sent, "after
+answer" one that has happened and whose result has not been heard of.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import NamedTuple
+
+from shared.lease.flip import FlipState
+from tests.faults import vocabulary as say
+from tests.faults.vocabulary import Action, Event, Moment, Subject
+
+WORKERS = (Subject.JUDGE, Subject.GENERATOR)
+ANYBODY = ""
+"""The moment is the same whoever comes to it."""
+
+
+class Point(NamedTuple):
+    """One fault point."""
+
+    name: str
+    whose: tuple[Subject, ...]
+    """Whose moment it is; several: the seed chooses."""
+    moment: str
+    act: Callable[[Subject, Random], Action]
+    most: int = 3
+    """It strikes when the moment comes for the first time, or a later one, up to this."""
+    weight: int = 1
+    """How often it is chosen: more for moments that often do not come."""
+
+
+class Fault(NamedTuple):
+    """A fault point as a schedule has it."""
+
+    point: str
+    whose: Subject
+    number: int
+    """It strikes when the moment comes for the `number`-th time."""
+    action: Action
+
+    @property
+    def moment(self) -> str:
+        """As the processes say it."""
+        return POINTS[self.point].moment if not self.whose else f"{self.whose}: {POINTS[self.point].moment}"
+
+    def __str__(self) -> str:
+        """A sentence of the vocabulary."""
+        return str(Event(Moment(f"{self.moment} #{self.number}"), self.action))
+
+    @property
+    def token(self) -> str:
+        """For the command line; `read` is its inverse."""
+        return f"{self.point}/{self.whose.name if self.whose else ''}/{self.number}/{self.action.amount}"
+
+
+def read(token: str) -> Fault:
+    """A fault from its token."""
+    name, whose, number, amount = token.split("/")
+    subject = Subject[whose] if whose else Subject.EVERYTHING
+    action = POINTS[name].act(subject, Random(0))
+    said: float | str = amount
+    if not isinstance(action.amount, str):
+        said = type(action.amount)(amount)
+    return Fault(name, Subject[whose] if whose else ANYBODY, int(number), action._replace(amount=said))  # type: ignore[arg-type]
+
+
+def choose(point: Point, rng: Random) -> Fault:
+    """The point with its details."""
+    whose = rng.choice(point.whose) if point.whose else ANYBODY
+    action = point.act(whose or Subject.EVERYTHING, rng)  # type: ignore[arg-type]
+    return Fault(point.name, whose, rng.randint(1, point.most), action)  # type: ignore[arg-type]
+
+
+def _kill(whose: Subject, _rng: Random) -> Action:
+    return say.kill(whose)
+
+
+def _freeze(low: float, high: float) -> Callable[[Subject, Random], Action]:
+    return lambda whose, rng: say.freeze(whose, round(rng.uniform(low, high), 1))
+
+
+def _sever(_whose: Subject, _rng: Random) -> Action:
+    return say.sever(Subject.POSTGRES)
+
+
+def _always(action: Action) -> Callable[[Subject, Random], Action]:
+    return lambda _whose, _rng: action
+
+
+GUARD, SCHEDULER, SERVER = (Subject.GUARD,), (Subject.ORCHESTRATOR,), (Subject.SERVER,)
+LONG = _freeze(18, 40)
+"""Longer than a claim and a lease live."""
+SHORT = _freeze(2, 12)
+
+_ALL = (
+    # Workers die: with what was claimed, answered, or about to be written down.
+    Point("kill-at-tick", WORKERS, "takes a tick", _kill),
+    Point("kill-before-ack", WORKERS, "acknowledges a tick", _kill),
+    Point("kill-after-claim", WORKERS, "after claim", _kill),
+    Point("kill-at-completion", WORKERS, "receives a completion", _kill),
+    Point("kill-before-answer", WORKERS, "before answer", _kill),
+    Point("kill-after-answer", WORKERS, "after answer", _kill),
+    Point("kill-before-advance", WORKERS, "before advance", _kill),
+    Point("kill-after-advance", WORKERS, "after advance", _kill),
+    Point("kill-before-end", (), "before end", _kill, most=1),
+    Point("kill-after-finalising", (), "after finalising", _kill, most=1),
+    # They freeze, and wake when the world has gone on.
+    Point("freeze-after-claim", WORKERS, "after claim", LONG, most=2),
+    Point("freeze-at-completion", WORKERS, "receives a completion", LONG),
+    Point("freeze-before-answer", WORKERS, "before answer", LONG, most=2),
+    Point("freeze-before-advance", WORKERS, "before advance", SHORT, most=2),
+    Point("starve-renewals", WORKERS, "after claim", lambda who, rng: say.slow(who, round(rng.uniform(20, 40), 1))),
+    # Connections to the database break, before or after what went over them happened.
+    Point("cut-after-claim", WORKERS, "after claim", _sever),
+    Point("cut-before-answer", WORKERS, "before answer", _sever),
+    Point("cut-after-answer", WORKERS, "after answer", _sever),
+    Point("cut-before-advance", WORKERS, "before advance", _sever),
+    Point("cut-after-advance", WORKERS, "after advance", _sever),
+    Point("cut-after-decision", SCHEDULER, "after decision", _sever, most=2),
+    Point("cut-before-state", GUARD, "before state", _sever, most=6),
+    Point("cut-after-state", GUARD, "after state", _sever, most=6),
+    Point("postgres-away", (), "after answer", lambda _w, rng: say.part(Subject.POSTGRES, round(rng.uniform(1, 8), 1))),
+    # The guard, in each state of the flip.
+    *(
+        Point(f"kill-guard-{state}", GUARD, state.value, _kill, most=2)
+        for state in FlipState
+        if state not in (FlipState.QUARANTINED, FlipState.CLOSED)
+    ),
+    Point("freeze-guard-open", GUARD, "open", LONG, most=2),
+    Point("freeze-guard-at-call", GUARD, "sends a call", LONG),
+    # The scheduler decides once, dead or alive.
+    Point("kill-before-decision", SCHEDULER, "before decision", _kill, most=2),
+    Point("kill-after-decision", SCHEDULER, "after decision", _kill, most=2),
+    Point("kill-at-lease-write", SCHEDULER, "lease write", _kill, most=2),
+    Point("freeze-before-decision", SCHEDULER, "before decision", SHORT, most=2),
+    # The hop to the guard.
+    Point("chunk-lost", WORKERS, "sends a chunk", lambda who, _rng: say.misbehave(Subject.GUARD, "does not accept")),
+    Point("stream-broken", WORKERS, "receives a completion", lambda who, _rng: say.misbehave(Subject.GUARD, "resets")),
+    # Model servers.
+    Point("server-dies-in-call", SERVER, "in a call", _kill),
+    Point("server-dies-in-load", SERVER, "in a load", _kill, most=2),
+    Point(
+        "server-fails",
+        SERVER,
+        "in a call",
+        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 4)} backend_error"),
+    ),
+    Point(
+        "server-times-out",
+        SERVER,
+        "in a call",
+        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 4)} timeout"),
+    ),
+    Point("server-hangs", SERVER, "in a call", _always(say.misbehave(Subject.SERVER, "hangs")), most=2),
+    Point(
+        "load-fails",
+        SERVER,
+        "in a load",
+        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 2)} loads"),
+        most=2,
+    ),
+    Point("server-survives-stop", GUARD, "open", _always(say.misbehave(Subject.SERVER, "survives its stop")), most=2),
+    Point("memory-kept", GUARD, "open", _always(say.keep(Subject.VRAM)), most=2),
+    Point("memory-lags", GUARD, "open", lambda _w, rng: say.lag(Subject.VRAM, round(rng.uniform(1, 20), 1)), most=2),
+    Point("memory-hidden", GUARD, "open", _always(say.hide(Subject.NVML)), most=2),
+    Point("memory-taken", GUARD, "open", _always(say.take(Subject.VRAM, 96.0)), most=2),
+    # Redis.
+    Point("redis-flushed", (), "after claim", _always(say.flush(Subject.REDIS))),
+    Point(
+        "redis-away", (), "lease write", lambda _w, rng: say.part(Subject.REDIS, round(rng.uniform(5, 40), 1)), most=6
+    ),
+    Point("lease-write-lost", (), "lease write", _always(say.misbehave(Subject.REDIS, "loses writes")), most=6),
+    Point("ticks-dropped", (), "after advance", _always(say.drop(Subject.TICKS, 2)), most=2),
+    Point("ticks-doubled", (), "after advance", _always(say.double(Subject.TICKS, 5)), most=2),
+    Point("ticks-late", (), "after advance", _always(say.reorder(Subject.TICKS)), most=2),
+    # Clocks.
+    Point("database-clock-leaps", (), "after claim", lambda _w, rng: say.jump(Subject.CLOCK, rng.choice((60, 3600)))),
+    Point("host-clock-leaps", GUARD, "open", lambda _w, rng: say.jump(Subject.CLOCK, rng.choice((60, 3600))), most=2),
+    # Users.
+    Point("job-cancelled", (), "after answer", _always(say.cancel(Subject.JOB))),
+    Point("job-paused", (), "after answer", lambda _w, rng: say.freeze(Subject.JOB, round(rng.uniform(1, 15), 1))),
+    Point("job-comes", (), "after answer", _always(say.submit(Subject.JOB, "other"))),
+    Point("call-kills-server", (), "after expansion", _always(say.submit(Subject.JOB, "poisonous")), most=1),
+)
+POINTS: Mapping[str, Point] = {point.name: point for point in _ALL}

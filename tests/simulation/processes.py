@@ -1,0 +1,276 @@
+"""The processes: the real loops of orchestrator, guard and workers, between simulated ports.
+
+This is the one place that constructs them.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from services.guard import app as guard_app
+from services.guard import memory, reconciler
+from services.guard.guard import StaleEpoch
+from services.orchestrator import scheduler
+from shared.contracts import canonical
+from shared.contracts.calls import Graded, Lane, Retrieved
+from shared.contracts.documents import Hit
+from shared.contracts.guard import Completion, ModelCall, RunRequest
+from shared.lease import guards
+from shared.lease.flip import Effect, Event, FlipMachine
+from shared.lease.guard_client import Broken, NotGranted
+from shared.lease.guards import Guards
+from shared.queue import Ticker
+from shared.runtime import worker
+from shared.runtime.binding import Request
+from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.prompting import Prompting
+from tests.faults.vocabulary import Subject
+from tests.simulation.actor import Actor, current
+from tests.simulation.device import ModelDriver
+from tests.simulation.redis import ActorCelery, ActorRedis
+from tests.simulation.sessions import ActorDatabase
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+_log = logging.getLogger(__name__)
+_REQUEST = msgspec.json.Decoder(Request)
+
+LOOK_S = 1.0
+"""Idle loops look this often in virtual time, which costs nothing; their statements do."""
+IDLE_LOOK_S = 5.0
+"""The same while nothing has changed in the database."""
+
+
+class ObservedFlips(FlipMachine):
+    """The real machine; says in which state it is."""
+
+    def on(self, event: Event) -> tuple[Effect, ...]:
+        """As the real one."""
+        effects = super().on(event)
+        if effects:
+            current().world.occurs(f"{Subject.GUARD}: {self.state}", current())
+        return effects
+
+
+class PacedScheduler(scheduler.Scheduler):
+    """The real one; a look in which nothing can have changed is left out."""
+
+    async def _pause(self, seconds: float) -> None:
+        await current().world.until_changed(seconds, self._woken)
+
+
+class PacedService(guard_app.Service):
+    """The real one, likewise."""
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds == guard_app.LOOK_S:
+            await current().world.until_changed(seconds, self.stopping)
+        else:
+            await super()._pause(seconds)
+
+
+def install() -> Callable[[], None]:
+    """Put the simulated ports where the services take theirs from; returns how to undo it."""
+    replaced = [
+        (guard_app, "Database", lambda url, *, pinned: ActorDatabase(current())),
+        (guard_app, "Redis", _Connects),
+        (guard_app, "celery_app", lambda url, tick_s: ActorCelery()),
+        (guard_app, "driver", ModelDriver),
+        (guard_app, "LOOK_S", LOOK_S / 2),
+        (reconciler, "FlipMachine", ObservedFlips),
+        (reconciler, "memory_of", lambda device: current().world.machine),
+        (memory, "ours", lambda processes: ()),
+        (guards, "GuardClient", GuardLine),
+        (scheduler, "celery_app", lambda url, tick_s: ActorCelery()),
+        (scheduler, "LOOK_S", 2 * LOOK_S),
+        (worker, "POLL_S", LOOK_S),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    for module, name, value in replaced:
+        setattr(module, name, value)
+
+    def undo() -> None:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+    return undo
+
+
+class _Connects:
+    """`Redis`, as far as the guard's service asks for it."""
+
+    from_url = staticmethod(lambda url: ActorRedis())
+
+
+class Orchestrator(Actor):
+    """Decides flips and sweeps."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, Subject.ORCHESTRATOR)
+        self.scheduler: PacedScheduler | None = None
+
+    async def main(self) -> None:
+        """The scheduler's loop."""
+        redis = cast("Any", ActorRedis())
+        self.scheduler = PacedScheduler(self.world.settings, ActorDatabase(self), redis)
+        await self.scheduler.run()
+
+
+class GuardProcess(Actor):
+    """Flips, and runs what may run."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(world, Subject.GUARD)
+        self.service: PacedService | None = None
+        self.streams: list[asyncio.Queue[Any]] = []
+
+    async def main(self) -> None:
+        """The service's loops."""
+        service = PacedService(self.world.settings)
+        await service.start()
+        self.service = service
+        async with asyncio.TaskGroup() as group:
+            for loop in (service.reconcile_for_ever, service.renew_for_ever, service.register_for_ever):
+                group.create_task(loop())
+
+    def died(self) -> None:
+        """Its connections break; its children die with it, unless they are nobody's children."""
+        self.service = None
+        for stream in self.streams:
+            stream.put_nowait(Broken("simulated: the guard is gone"))
+        if not self.world.outliving:
+            for server in tuple(self.world.machine.servers):
+                server.die()
+
+    async def serve(self, request: RunRequest, stream: "asyncio.Queue[Any]") -> None:
+        """`POST /run`: what the guard yields goes to the stream."""
+        try:
+            await self.gate()
+            if self.service is None:
+                stream.put_nowait(NotGranted("simulated: not listening yet"))
+                return
+            async with aclosing(cast("AsyncGenerator[list[Completion], None]", self.service.guard.run(request))) as run:
+                async for batch in run:
+                    await self.gate()
+                    for completion in batch:
+                        stream.put_nowait(completion)
+            stream.put_nowait(None)
+        except StaleEpoch as stale:
+            stream.put_nowait(NotGranted(stale.message))
+        finally:
+            if stream in self.streams:
+                self.streams.remove(stream)
+
+
+class GuardLine:
+    """The HTTP hop from a worker to the guard."""
+
+    def __init__(self, _url: str, _service_key: str) -> None:
+        self._actor = current()
+
+    async def device(self) -> str:
+        """Whose it is."""
+        self._reach()
+        return self._actor.world.settings.device.id
+
+    async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
+        """As `GuardClient.run`: the same errors, for the same reasons."""
+        await self._actor.passes("sends a chunk")
+        await self._actor.world.latency()
+        guard = self._reach()
+        stream: asyncio.Queue[Any] = asyncio.Queue()
+        guard.streams.append(stream)
+        serving = guard.spawn(guard.serve(RunRequest(epoch=epoch, calls=tuple(calls)), stream))
+        answered = 0
+        try:
+            while (item := await stream.get()) is not None:
+                await self._actor.passes("receives a completion")
+                if self._actor.world.broken_hop(self._actor):
+                    raise Broken("simulated: connection reset")
+                if isinstance(item, Exception):
+                    raise item
+                answered += 1
+                yield item
+        finally:
+            serving.cancel()
+        if answered < len(calls):
+            raise Broken(f"{len(calls) - answered} of {len(calls)} calls got no answer")
+
+    def _reach(self) -> "GuardProcess":
+        guard = self._actor.world.guard
+        if guard is None or guard.dead or guard.service is None or self._actor.world.broken_hop(self._actor):
+            raise NotGranted("simulated: connection refused")
+        return guard
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class CpuCalls:
+    """The executor of retrieve and grade calls: neither the retriever nor the grading pool is simulated."""
+
+    def __init__(self, documents: Sequence[str]) -> None:
+        self._actor = current()
+        self._documents = documents
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:
+        """After a while, by rule."""
+        for call in calls:
+            started = self._actor.world.now()
+            await asyncio.sleep(self._actor.world.rng.uniform(0.01, 0.2))
+            await self._actor.gate()
+            receipt = Receipt(started_at=started, ended_at=self._actor.world.now())
+            yield Answered(call_id=call.id, reply=self._reply(_REQUEST.decode(call.request)), receipt=receipt)
+
+    def _reply(self, request: Request) -> Retrieved | Graded:
+        if request.role == "grade":
+            return Graded(math_verify=request.values["answer"] == request.values["gold"], strict=False)
+        first = canonical.digest(request)[0]
+        chosen = [self._documents[(first + n) % len(self._documents)] for n in range(request.k)]
+        return Retrieved(hits=tuple(Hit(document=d, rank=n + 1, score=1 / (n + 1)) for n, d in enumerate(chosen)))
+
+
+class WorkerProcess(Actor):
+    """Drains its lane whenever a tick comes."""
+
+    def __init__(self, world: "World", lane: Lane) -> None:
+        super().__init__(world, Subject.JUDGE if lane is Lane.JUDGE else Subject.GENERATOR)
+        self._lane = lane
+
+    async def main(self) -> None:
+        """As Celery does it: a drain that fails is a task that failed."""
+        drains = self._worker()
+        ticks = self.world.redis.ticks[self._lane]
+        while True:
+            await ticks.get()
+            await self.passes("takes a tick")
+            try:
+                await drains.drain()
+            except Exception:  # noqa: BLE001 - Celery logs it and takes the next one
+                _log.info("a drain failed", exc_info=True)
+            await self.passes("acknowledges a tick")
+
+    def _worker(self) -> worker.Worker:
+        redis = cast("Any", ActorRedis())
+        database = ActorDatabase(self)
+        hosts = Guards(redis, ["simulated"])
+        prompting = Prompting(database, hosts)
+        cpu = CpuCalls(self.world.documents)
+        executors: Mapping[str, Any] = {"judge": prompting, "generate": prompting, "retrieve": cpu, "grade": cpu}
+        return worker.Worker(
+            self._lane,
+            database,
+            executors,
+            name=f"{self._lane.value}@simulation",
+            guards=hosts,
+            ticker=Ticker(cast("Any", ActorCelery()), redis),
+            limits=self.world.settings.workers,
+        )
+
+
+__all__ = ["GuardProcess", "Orchestrator", "WorkerProcess", "install"]

@@ -1,0 +1,144 @@
+"""Redis as the lease and the ticks use it, in memory and in virtual time; and Celery's queues on top of it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from shared.contracts.calls import Lane
+from shared.lease import lease
+from tests.simulation.actor import current
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class RedisServer:
+    """Keys that expire, and a queue of ticks a lane."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.away = False
+        self.deaf = False
+        """It says that it has written, and has not: a replica takes over that lacks it."""
+        self._hashes: dict[str, dict[str, str]] = {}
+        self._until: dict[str, float] = {}
+        self.ticks: dict[Lane, asyncio.Queue[None]] = {lane: asyncio.Queue() for lane in Lane}
+        self.copies = 1
+        self.every = 0
+        """Of so many ticks one is lost; 0: none."""
+        self.latest_s = 0.0
+        """A tick may be under way for so long, so that others overtake it."""
+        self._sent = 0
+
+    def flush(self) -> None:
+        """Forget everything."""
+        self._hashes.clear()
+        self._until.clear()
+        for queue in self.ticks.values():
+            while not queue.empty():
+                queue.get_nowait()
+
+    def get(self, key: str) -> dict[str, str]:
+        """What is there and has not expired."""
+        if self._until.get(key, 0.0) <= self._world.loop.time():
+            self.delete(key)
+        return dict(self._hashes.get(key, {}))
+
+    def put(self, key: str, fields: Mapping[str, str], ttl_s: float) -> None:
+        """Write, for so long."""
+        if not self.deaf:
+            self._hashes[key] = {**self.get(key), **fields}
+            self._until[key] = self._world.loop.time() + ttl_s
+
+    def delete(self, key: str) -> None:
+        """Remove it."""
+        self._hashes.pop(key, None)
+        self._until.pop(key, None)
+
+    def send(self, lane: Lane) -> None:
+        """A tick is on its way; it may get lost, arrive several times, or late."""
+        self._sent += 1
+        if self.every and self._sent % self.every == 0:
+            self._world.hit("ticks")
+            return
+        for _ in range(self.copies):
+            late = self._world.rng.uniform(0.0, self.latest_s)
+            self._world.loop.call_later(late, self.ticks[lane].put_nowait, None)
+        if self.copies > 1 or self.latest_s:
+            self._world.hit("ticks")
+
+
+class ActorRedis:
+    """The client of one process: the few commands that our code uses."""
+
+    def __init__(self) -> None:
+        self._actor = current()
+        self._server = self._actor.world.redis
+
+    def register_script(self, script: str) -> Any:
+        """The one script there is."""
+        if script != lease.PUBLISH:
+            raise NotImplementedError("the simulated Redis knows the lease's script only")
+        return self._publish
+
+    async def _publish(self, keys: Sequence[str], args: Sequence[Any]) -> int:
+        await self._reach("lease write")
+        epoch, phase, models, ttl, step = args
+        held = self._server.get(keys[0])
+        before = (int(held.get("epoch", 0)), int(held.get("step", 0)))
+        if (int(epoch), int(step)) < before:
+            return 0
+        fields = {"epoch": str(epoch), "phase": phase, "models": models, "step": str(step)}
+        self._server.put(keys[0], fields, ttl)
+        return 1
+
+    async def ping(self) -> bool:
+        """Whether it answers."""
+        await self._reach()
+        return True
+
+    async def hgetall(self, key: str) -> dict[str, str]:
+        """All fields."""
+        await self._reach("lease read")
+        return self._server.get(key)
+
+    async def set(self, key: str, value: str, *, nx: bool, ex: float) -> bool | None:
+        """Write it, if it is not there."""
+        await self._reach()
+        if nx and self._server.get(key):
+            return None
+        self._server.put(key, {"value": value}, ex)
+        return True
+
+    async def delete(self, key: str) -> None:
+        """Remove it."""
+        await self._reach()
+        self._server.delete(key)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    async def _reach(self, moment: str | None = None) -> None:
+        await self._actor.gate()
+        await self._actor.world.latency()
+        if moment:
+            await self._actor.passes(moment)
+        await self._actor.gate()
+        if self._server.away:
+            raise RedisConnectionError("simulated: Redis is away")
+
+
+class ActorCelery:
+    """Sends ticks."""
+
+    def __init__(self) -> None:
+        self._server = current().world.redis
+
+    def send_task(self, _name: str, *, queue: str, headers: Mapping[str, str]) -> None:
+        """Into the lane's queue."""
+        if self._server.away:
+            raise OperationalError("simulated: Redis is away")
+        self._server.send(Lane(queue))

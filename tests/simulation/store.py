@@ -1,0 +1,218 @@
+"""A real PostgreSQL for one simulation process, whose `now()` is virtual.
+
+The clock is a file in the server's folder: setting it costs no round trip, and every backend sees it at once.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from services.orchestrator.stack.migration import migrate
+from services.orchestrator.stack.passwords import Passwords
+from services.orchestrator.stack.ports import free_port
+from services.orchestrator.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
+from shared.contracts import canonical
+from shared.runtime.models import ModelIdentity
+from shared.storage.database import PINNED_PLANS
+from tests import servers
+from tests.simulation.pipelines import DOCUMENTS, POISON
+from tests.simulation.turnstile import ROWS, Turnstile, Watch
+
+CLOCK = "simulated.clock"
+SETTINGS = {
+    **servers.UNSAFE,
+    "synchronous_commit": "off",
+    # Vacuum takes locks when it likes; who waits for a lock must follow from the seed.
+    "autovacuum": "off",
+    "deadlock_timeout": "1ms",
+    "max_connections": "80",
+}
+# As with the real ones, a transaction has one `now()`: that of its first use. Found before pg_catalog's by the path.
+VIRTUAL_TIME = (
+    "CREATE SCHEMA sim",
+    f"""CREATE FUNCTION sim.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+        BEGIN RETURN 'epoch'::timestamptz + pg_read_file('{CLOCK}')::bigint * interval '1 microsecond'; END $$""",
+    """CREATE FUNCTION sim.now() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$
+        DECLARE said text := current_setting('sim.now', true);
+        BEGIN
+            IF said IS NULL OR said = '' THEN
+                said := sim.clock_timestamp()::text;
+                PERFORM set_config('sim.now', said, true);
+            END IF;
+            RETURN said::timestamptz;
+        END $$""",
+    f"GRANT USAGE ON SCHEMA sim TO {OWNER}, {APP}",
+    *(f"ALTER ROLE {role} SET search_path = public, sim, pg_catalog" for role in (OWNER, APP)),
+)
+# A statement's rows are inserted one by one where somebody holds the lock of the backend's process id.
+BETWEEN_ROWS = (
+    f"""CREATE FUNCTION sim.between_rows() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM pg_advisory_lock({ROWS}, pg_backend_pid());
+            PERFORM pg_advisory_unlock({ROWS}, pg_backend_pid());
+            RETURN NEW;
+        END $$""",
+    "CREATE TRIGGER between_rows BEFORE INSERT ON calls FOR EACH ROW EXECUTE FUNCTION sim.between_rows()",
+)
+# Ids that a session keeps in stock would be given out in an order that depends on earlier schedules.
+NO_STOCK = """
+    SELECT format('ALTER SEQUENCE %s CACHE 1', c.oid::regclass) FROM pg_class c WHERE c.relkind = 'S'"""
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Postgres]:
+    """A server of our own, migrated under virtual time."""
+    server = Postgres(folder / "postgres", port=free_port(), passwords=Passwords(), settings=SETTINGS)
+    with servers.running(server, STOP_SIGNAL):
+        clock = Clock(server.directory)
+        clock.set(0)
+        asyncio.run(_prepare(server))
+        clock.close()
+        yield server
+
+
+async def _prepare(server: Postgres) -> None:
+    await server.create_database()
+    superuser = await asyncpg.connect(_plain(server._url(SUPERUSER, server.passwords.superuser, DATABASE)))
+    for statement in VIRTUAL_TIME:
+        await superuser.execute(statement)
+    await migrate(server.owner_url())
+    for statement in BETWEEN_ROWS:
+        await superuser.execute(statement)
+    for row in await superuser.fetch(NO_STOCK):
+        await superuser.execute(row[0])
+    await superuser.close()
+
+
+def _plain(url: str) -> str:
+    return url.replace("+asyncpg", "")
+
+
+class Clock:
+    """The database's clock."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = os.open(directory / CLOCK, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def set(self, seconds: float) -> None:
+        """Seconds since 1970."""
+        os.pwrite(self._file, b"%020d" % round(seconds * 1e6), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+
+IDENTITIES = tuple(ModelIdentity(name=kind, backend="retriever", digest=kind) for kind in ("dense", "sparse"))
+MODEL = """
+    INSERT INTO models (name, backend, digest, hash, needs_lease) VALUES ($1, 'retriever', $1, $2, false)
+    RETURNING id"""
+INDEX = """
+    INSERT INTO indexes (kind, signature, model_id, path, params, documents, state)
+    VALUES ($1, $2, $3, '', '{}', 0, 'ready') RETURNING id"""
+CORPUS = """
+    INSERT INTO corpora (name, hash, documents, dense_index, sparse_index) VALUES ('simulated', '', 0, $1, $2)"""
+DATASET = """
+    INSERT INTO datasets (name, hash, items) SELECT $1, '', $2
+    WHERE NOT EXISTS (SELECT 1 FROM datasets WHERE name = $1) RETURNING id"""
+ITEM = "INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES ($1, $2, $3, $4, $5)"
+
+
+class Link:
+    """An open connection, lent to one session at a time."""
+
+    def __init__(self, connection: AsyncConnection, pid: int) -> None:
+        self.connection = connection
+        self.pid = pid
+
+
+class Store:
+    """The database with its connections, which are kept from schedule to schedule: opening them is what costs."""
+
+    def __init__(self, server: Postgres) -> None:
+        self.watch = Watch(server.url())
+        self.turnstile = Turnstile(self.watch)
+        self.clock = Clock(server.directory)
+        self._owner_url = server.owner_url()
+        settings = {"application_name": "mathrag", **PINNED_PLANS}
+        self.engine: AsyncEngine = create_async_engine(
+            server.url(), poolclass=NullPool, connect_args={"server_settings": settings}
+        )
+        self._idle: dict[bool, list[Link]] = {False: [], True: []}
+        self.base_s = 0.0
+        """Where the clock stands when a schedule begins: never before the last one's end."""
+
+    async def open(self, count: int = 12) -> None:
+        """Connect, before anything depends on the order."""
+        for autocommit in (False, True):
+            for _ in range(count):
+                self._idle[autocommit].append(await self._connect(autocommit=autocommit))
+
+    async def _connect(self, *, autocommit: bool) -> Link:
+        connection = await self.engine.connect()
+        raw = await connection.get_raw_connection()
+        if autocommit:
+            connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+        return Link(connection, raw.driver_connection.get_server_pid())  # type: ignore[union-attr]
+
+    def lend(self, *, autocommit: bool) -> Link:
+        """A connection that nobody uses.
+
+        Raises:
+            IndexError: none is left.
+        """
+        return self._idle[autocommit].pop()
+
+    def take_back(self, link: Link, *, autocommit: bool) -> None:
+        """It has neither a transaction nor an operation open."""
+        self._idle[autocommit].append(link)
+
+    def empty(self) -> None:
+        """Forget every row, as the owner, but for the corpus that every schedule searches."""
+        self.watch.do(self._truncate())
+        self._furnish()
+
+    def _furnish(self) -> None:
+        for document in DOCUMENTS:
+            hash_ = bytes.fromhex(document.hash)
+            self.watch.rows("INSERT INTO documents VALUES ($1, $2, $3)", hash_, document.problem, document.text)
+        indexes = []
+        for identity in IDENTITIES:
+            model = self.watch.rows(MODEL, identity.name, identity.hash)[0][0]
+            indexes.append(self.watch.rows(INDEX, identity.name, identity.hash, model)[0][0])
+        self.watch.rows(CORPUS, *indexes)
+
+    def dataset(self, name: str, seed: int, items: int, *, poisonous: bool) -> None:
+        """Questions of a schedule, once; those of a shorter dataset are the first of a longer one."""
+        for row in self.watch.rows(DATASET, name, items):
+            for n in range(items):
+                question = f"{seed}: what is {n} plus {n}{f', which {POISON}' if poisonous else ''}?"
+                self.watch.rows(ITEM, row[0], n, canonical.digest(question), question, str(2 * n))
+
+    async def _truncate(self) -> None:
+        owner = await asyncpg.connect(_plain(self._owner_url))
+        names = ", ".join(row[0] for row in await owner.fetch(TABLES))
+        await owner.execute(f"TRUNCATE {names} RESTART IDENTITY CASCADE")
+        await owner.execute("ALTER SEQUENCE gpu_epoch RESTART")
+        await owner.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for link in (link for links in self._idle.values() for link in links):
+            await link.connection.close()
+        await self.engine.dispose()
+        self.watch.close()
+        self.clock.close()
+
+
+def moment(seconds: float) -> datetime:
+    """A wall clock's seconds as a time."""
+    return datetime.fromtimestamp(seconds, UTC)
