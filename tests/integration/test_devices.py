@@ -28,7 +28,7 @@ from shared.runtime.worker import Worker
 from shared.settings import Device, Model, Settings, Workers
 from shared.storage import devices
 from shared.storage.database import Database
-from tests.doubles.chat_server import Reply, chat_server
+from tests.doubles.chat_server import Reply, answer, chat_server
 from tests.doubles.served import served
 from tests.integration.api import serving
 from tests.integration.scene import ScriptedExecutor, SilentTicker, advance, furnish, rows, submit_job
@@ -210,6 +210,31 @@ async def test_a_guard_that_is_away_costs_its_own_device_only(
     assert await rows(database, waiting + " WHERE c.role = 'judge'") == [(True,)]
     await worker(Lane.JUDGE, list(guards.values())).drain()  # a worker that reaches both
     assert await rows(database, WORKED) == [("generate", GENERATOR), ("judge", JUDGE)]
+
+
+async def test_a_model_without_lease_is_asked_through_the_guard_that_registered_it(
+    schedulers: list[Scheduler],
+    settings: Settings,
+    worker: Callable[[Lane, Sequence[str]], Worker],
+    database: Database,
+) -> None:
+    """No device is flipped for it, and none of the other guards knows it."""
+    async with AsyncExitStack() as stack:
+        endpoint = await stack.enter_async_context(
+            chat_server(lambda seen: Reply(404) if seen.path == "/info" else answer("\\boxed{4}"))
+        )
+        far = Model(driver="remote", url=endpoint.url, device=GENERATOR)
+        mixed = settings.model_copy(update={"models": {**settings.models, "a-generator": far}})
+        apps = (create_app(narrowed(mixed, device)) for device in (JUDGE, GENERATOR))
+        urls = [await stack.enter_async_context(served(app)) for app in apps]
+        await submit_job(database, "closed-book")
+        await worker(Lane.GENERATE, urls).drain()
+        await look(schedulers)
+    assert await rows(database, WORKED) == [("generate", GENERATOR)]
+    assert await rows(
+        database, "SELECT DISTINCT epoch FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'generate'"
+    ) == [(None,)]
+    assert await rows(database, "SELECT epoch FROM residencies") == []
 
 
 @pytest.mark.usefixtures("guards")
