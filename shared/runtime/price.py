@@ -36,6 +36,9 @@ from shared.runtime.replay import Replay
 MOST_ROUNDS = 100
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
+WITH_WORK = text("""
+    SELECT count(*) FROM unnest(CAST(:ids AS integer[])) r(id) WHERE EXISTS (
+        SELECT 1 FROM queue q WHERE q.lane IN ('judge', 'generate') AND q.model_id = r.id)""")
 LAST_LOADS = text("""
     SELECT DISTINCT ON (s.model) s.model, s.seconds
     FROM (SELECT epoch, servers FROM residencies WHERE device = ANY(:devices) ORDER BY epoch DESC LIMIT 200) r
@@ -50,6 +53,9 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """Models that must be loaded, if nothing else happens on their devices."""
     load_s: float | None
     """What their last loads took, added up; null: one of them was never loaded here."""
+    loads_back: int
+    """Resident models with work, which are unloaded for it and loaded again unless they are done within
+    `device.online_patience_s`: what it costs others."""
     calls: dict[str, int]
     """By role; those whose replies are there already are not made again."""
     calls_before: int
@@ -65,16 +71,18 @@ async def price(connection: AsyncConnection, resident: Mapping[str, Sequence[int
     leased: dict[str, set[int]] = defaultdict(set)
     for row in await connection.execute(LEASED, {"ids": ids}):
         leased[row.device].add(row.id)
-    loads = [
-        model
+    by_device = {
+        device: _loads([round_ & models for round_ in needed], set(resident.get(device, ())))
         for device, models in leased.items()
-        for model in _loads([round_ & models for round_ in needed], set(resident.get(device, ())))
-    ]
+    }
+    loads = [model for models in by_device.values() for model in models]
+    in_the_way = sorted(model for device, models in by_device.items() if models for model in resident.get(device, ()))
     last = await connection.execute(LAST_LOADS, {"devices": list(leased)})
     seconds = {row.model: row.seconds for row in last}
     return Price(
         loads=len(loads),
         load_s=round(sum(seconds[model] for model in loads), 3) if seconds.keys() >= set(loads) else None,
+        loads_back=(await connection.execute(WITH_WORK, {"ids": in_the_way})).scalar_one(),
         calls=dict(Counter(bound.role for bound in calls.values())),
         calls_before=(await connection.execute(WAITING)).scalar_one(),
     )

@@ -155,7 +155,7 @@ async def test_the_price_is_stated_before(
     """From what is resident and what the pipeline asks for, run dry; without a measured load nothing is predicted."""
     await hold(database, resident)
     price = (await ask(api, 202, pipeline=pipeline, corpus="docs"))["price"]
-    assert price == {"loads": loads, "load_s": load_s, "calls": calls, "calls_before": 0}
+    assert price == {"loads": loads, "load_s": load_s, "loads_back": 0, "calls": calls, "calls_before": 0}
 
 
 async def test_the_price_knows_what_loads_took_and_what_waits_before(api: Api, database: Database) -> None:
@@ -166,7 +166,17 @@ async def test_the_price_knows_what_loads_took_and_what_waits_before(api: Api, d
     await scene.add_dataset(database, 7, "batch")
     await api.job("closed-book", dataset="batch")
     await scene.advance(database)
-    assert (await ask(api, 202))["price"] == {"loads": 1, "load_s": 1.5, "calls": {"generate": 1}, "calls_before": 7}
+    price = (await ask(api, 202))["price"]
+    assert price == {"loads": 1, "load_s": 1.5, "loads_back": 0, "calls": {"generate": 1}, "calls_before": 7}
+
+
+@pytest.mark.parametrize(("busy", "back"), [("a-judge", 1), ("a-generator", 0)])
+async def test_the_price_tells_what_it_costs_others(api: Api, database: Database, busy: str, back: int) -> None:
+    """A resident model with work is unloaded for the question and loaded again; one without is in nobody's way."""
+    await hold(database, "a-judge")
+    await api.job("closed-book", models={"generate": busy})
+    await scene.advance(database)
+    assert (await ask(api, 202))["price"]["loads_back"] == back
 
 
 async def test_a_price_for_an_unused_device(api: Api) -> None:

@@ -35,7 +35,9 @@ LOADS = text("""
         WHERE s.job_id = :job) loads""")
 
 EXAMPLE: dict[str, Any] = {"question": "What is $2+3$?", "corpus": "math", "wait_s": 30}
-PRICE: dict[str, Any] = {"loads": 1, "load_s": 0.42, "calls": {"retrieve": 2, "generate": 1}, "calls_before": 0}
+PRICE: dict[str, Any] = {
+    "loads": 1, "load_s": 0.42, "loads_back": 0, "calls": {"retrieve": 2, "generate": 1}, "calls_before": 0,
+}  # fmt: skip
 ANSWER: dict[str, Any] = {
     "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "url": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
     "state": "completed", "reason": None, "pipeline": "hybrid", "price": PRICE,
@@ -124,8 +126,9 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 async def chat(request: ChatRequest, held: Held) -> Response:
     """200 with the answer if it is there within `wait_s`, else 202 and the job's `Location`; the job goes on then.
 
-    Its calls are claimed before those of batches, but the resident model is not unloaded for it while it has work:
-    `price.calls_before` says how much. The same question again costs nothing.
+    Its calls are claimed before those of batches. For a model that is not resident it waits until the resident one has
+    no work, at most `device.online_patience_s`; then that is unloaded for it, and loaded again afterwards:
+    `price.loads_back`. The same question again costs nothing.
     """
     resident, submission = await _resident(held), request.submission()
     await online.provide(held.database, request.question)
