@@ -16,6 +16,8 @@ ALTER TABLE residencies ADD COLUMN plan jsonb NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN residencies.plan IS 'parallelism by model, predicted MiB, and why: what the decision was made of';
 ALTER TABLE models ADD COLUMN architecture jsonb;
 COMMENT ON COLUMN models.architecture IS 'what a footprint is estimated from; null where the backend tells nothing';
+ALTER TABLE models ADD COLUMN estimated boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN models.estimated IS 'footprint_mib is not declared, but follows from the architecture';
 CREATE TABLE footprints (
     model_id integer NOT NULL REFERENCES models,
     device text NOT NULL,
@@ -33,6 +35,7 @@ GRANT SELECT, INSERT, UPDATE ON footprints TO mathrag_app;
 
 DOWN = """
 DROP TABLE footprints;
+ALTER TABLE models DROP COLUMN estimated;
 ALTER TABLE models DROP COLUMN architecture;
 ALTER TABLE residencies DROP COLUMN plan;
 """

@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.lease import residencies
 from shared.lease.footprint import Architecture
-from shared.lease.prediction import Band, Predicted, predict
+from shared.lease.prediction import Band, Predicted, context_of, predict
 
 LOADED = text("""
-    SELECT r.device, r.measured, m.id, m.name, m.backend, m.footprint_mib, m.architecture, m.options,
+    SELECT r.device, r.measured, m.id, m.name, m.backend, m.footprint_mib, m.estimated, m.architecture, m.options,
         CAST(r.plan -> 'parallel' ->> CAST(m.id AS text) AS integer) AS parallel
     FROM residencies r JOIN models m ON m.id = ANY(r.models) WHERE r.epoch = :epoch ORDER BY m.id""")
 KEPT = text("""
@@ -100,11 +100,10 @@ def _unforeseen(row: Row[Any], slots: int, mib: float) -> list[str]:
 
 def foreseen(row: Any, slots: int, bands: Mapping[int, Band] | None = None) -> Predicted:
     """What a row of `models` is expected to take; `slots`: as configured, `bands`: what was learned of it, by slots."""
-    options: dict[str, Any] = row.options
     return predict(
-        declared_mib=row.footprint_mib,
+        declared_mib=0 if row.estimated else row.footprint_mib,
         architecture=msgspec.convert(row.architecture, Architecture) if row.architecture else None,
-        context=int(options.get("context") or options.get("num_ctx") or 0),
+        context=context_of(row.options),
         parallel=slots,
         on_gpu=not str(row.device).startswith("cpu"),
         bands=bands,

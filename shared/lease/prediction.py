@@ -81,6 +81,11 @@ def predict(
     return Predicted(fixed_mib=0, per_slot_mib=0, basis="unknown")
 
 
+def context_of(options: Mapping[str, Any]) -> int:
+    """Tokens per slot, as a model row's options call it; 0: they do not say."""
+    return int(options.get("context") or options.get("num_ctx") or 0)
+
+
 def _through(mib: float, slots: int, per_slot: float, basis: Any) -> Predicted:
     """A line through what is known; slots cannot take more than all of it."""
     if per_slot * slots > mib:

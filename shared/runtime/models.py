@@ -10,14 +10,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.errors import Invalid, Unavailable
 from shared.lease.footprint import Architecture
+from shared.lease.prediction import context_of, predict
 from shared.runtime.binding import Pin
 
 REGISTER = text("""
-    INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, architecture)
+    INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, estimated,
+                        architecture)
     VALUES (:name, :backend, :digest, :version, CAST(:options AS jsonb), :hash, :device, :needs_lease, :footprint_mib,
-            CAST(:architecture AS jsonb))
+            :estimated, CAST(:architecture AS jsonb))
     ON CONFLICT (hash) DO UPDATE SET registered_at = clock_timestamp(), device = EXCLUDED.device,
-        footprint_mib = EXCLUDED.footprint_mib, architecture = EXCLUDED.architecture, served = true
+        footprint_mib = EXCLUDED.footprint_mib, estimated = EXCLUDED.estimated, architecture = EXCLUDED.architecture,
+        served = true
     RETURNING id""")
 BY_HASH = text("SELECT id FROM models WHERE hash = :hash")
 LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
@@ -56,10 +59,22 @@ GRADER = ModelIdentity(
 async def register(
     connection: AsyncConnection, identity: ModelIdentity, architecture: Architecture | None = None
 ) -> int:
-    """The id of the model's row, inserted if it is new; the newest registration of a name is the one jobs get."""
+    """The id of the model's row, inserted if it is new; the newest registration of a name is the one jobs get.
+
+    A footprint that is not declared is estimated from the architecture, where there is one.
+    """
+    slots = identity.options.get("parallel", 1)
+    expected = predict(
+        declared_mib=identity.footprint_mib,
+        architecture=architecture,
+        context=context_of(identity.options),
+        parallel=slots,
+        on_gpu=not (identity.device or "cpu").startswith("cpu"),
+    )
     values = {**msgspec.structs.asdict(identity), "hash": identity.hash}
     values["options"] = canonical.encode(identity.options).decode()
     values["architecture"] = canonical.encode(architecture).decode() if architecture else None
+    values |= {"footprint_mib": expected.at(slots), "estimated": expected.basis == "estimated"}
     return int((await connection.execute(REGISTER, values)).scalar_one())
 
 

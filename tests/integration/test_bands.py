@@ -68,6 +68,23 @@ async def test_a_registered_model_keeps_its_architecture(database: Database) -> 
     assert await rows(database, "SELECT architecture FROM models WHERE id = :id", id=model) == [(None,)]
 
 
+@pytest.mark.parametrize(("declared", "expected"), [(0, (6327, True)), (7000, (7000, False))])
+async def test_a_footprint_that_is_not_declared_is_estimated(
+    database: Database, declared: int, expected: tuple[int, bool]
+) -> None:
+    """It is held against the budget like a declared one."""
+    model = await register(database, declared=declared)
+    assert await rows(database, "SELECT footprint_mib, estimated FROM models WHERE id = :id", id=model) == [expected]
+
+
+async def test_a_model_that_tells_nothing_and_declares_nothing_counts_as_nothing(database: Database) -> None:
+    """As ever."""
+    identity = ModelIdentity(name="m", backend="scripted", digest="m", device=GPU, needs_lease=True)
+    async with database.transaction() as connection:
+        await models.register(connection, identity)
+    assert await rows(database, "SELECT footprint_mib, estimated FROM models") == [(0, False)]
+
+
 async def test_loads_widen_the_band_of_their_slots(database: Database) -> None:
     """Slots that the plan gave instead of the configured ones have a band of their own."""
     model = await register(database)

@@ -18,7 +18,7 @@ from shared.lease.prediction import Band
 from shared.settings import Device, Model
 
 MODELS = text("""
-    SELECT id, name, device, footprint_mib, architecture, options FROM models
+    SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models
     WHERE id = ANY(:ids) AND needs_lease ORDER BY id""")
 TOKENS = {Lane.JUDGE: Params().judge.max_tokens, Lane.GENERATE: Params().generate.max_tokens}
 """Of the longest answers, where no job says otherwise."""

@@ -36,13 +36,18 @@ def architecture(path: Path) -> Architecture:
         with path.open("rb") as file:
             size = path.stat().st_size
             values = _Reader(file, size).header()
-            if values.get("split.count", 1) != 1:
-                raise MetadataError("one of several parts; `llama-gguf-split --merge` makes one file of them")
+            _refuse_parts(values)
             return of_keys(values, weights_bytes=size - file.tell(), vocabulary=values.get(TOKENS))
     except OSError as error:
         raise MetadataError(f"{path}: {error.strerror}") from error
     except MetadataError as error:
         raise MetadataError(f"{path}: {error}") from error
+
+
+def _refuse_parts(values: Mapping[str, Any]) -> None:
+    """The size of one part says nothing of the others'."""
+    if values.get("split.count", 1) != 1:
+        raise MetadataError("one of several parts; `llama-gguf-split --merge` makes one file of them")
 
 
 def of_keys(values: Mapping[str, Any], *, weights_bytes: int, vocabulary: int | None) -> Architecture:
