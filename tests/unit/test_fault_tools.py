@@ -1,0 +1,116 @@
+"""What the fault tests do to processes and hosts really happens, and is over afterwards."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults import clocks, limits
+from tests.faults.clocks import Clocks
+from tests.faults.limits import Disk
+from tests.faults.vocabulary import Subject
+
+HOUR = 3600.0
+ECHO = "import sys, time\nfor line in sys.stdin:\n    print(eval(line), flush=True)"
+
+
+@pytest.fixture
+def talker(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process that evaluates what it is told."""
+    with spawned({}) as process:
+        yield process
+
+
+def spawned(environment: dict[str, str]) -> "subprocess.Popen[str]":
+    """One with this environment."""
+    return subprocess.Popen(
+        [sys.executable, "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def asked(process: "subprocess.Popen[str]", question: str) -> str:
+    """What it says."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(question + "\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(
+    talker: "subprocess.Popen[str]",
+) -> None:
+    """It lives on."""
+    assert asked(talker, "1 + 1") == "2"
+    opens = "len([open(sys.executable)])"
+    with limits.no_descriptor_left(psutil.Process(talker.pid)):
+        assert asked(talker, "2 + 2") == "4"
+        assert psutil.Process(talker.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == psutil.Process(talker.pid).num_fds()
+    assert asked(talker, opens) == "1"
+
+
+def test_a_full_disk_has_no_room_until_it_is_relieved(tmp_path: Path) -> None:
+    """Not for a byte."""
+    try:
+        with limits.small_disk(tmp_path / "disk", 1) as disk:
+            assert_full_and_relieved(disk)
+        assert not (tmp_path / "disk" / "kept").exists()
+    except PermissionError as error:
+        pytest.skip(f"mounting needs root: {error}")
+
+
+def assert_full_and_relieved(disk: Disk) -> None:
+    """Writing fails for lack of room, then works."""
+    disk.fill()
+    assert limits.room(disk.folder) == 0
+    with pytest.raises(OSError, match="No space left"):
+        (disk.folder / "kept").write_bytes(b"x")
+    disk.relieve()
+    (disk.folder / "kept").write_bytes(b"x")
+
+
+def test_an_evicted_file_still_says_what_it_said(tmp_path: Path) -> None:
+    """Only where it is read from changes."""
+    file = tmp_path / "model"
+    file.write_bytes(b"weights")
+    limits.evict(file)
+    assert file.read_bytes() == b"weights"
+
+
+def test_a_cgroup_of_little_memory_ends_with_its_block(talker: "subprocess.Popen[str]") -> None:
+    """Its processes go back to where they were."""
+    try:
+        with limits.little_memory("mathrag-unit", [psutil.Process(talker.pid)], 64) as group:
+            assert (group / "cgroup.procs").read_text().split() == [str(talker.pid)]
+            assert limits.pressure(group) == 0
+    except PermissionError as error:
+        pytest.skip(str(error))
+    assert not group.exists()
+    assert asked(talker, "1 + 1") == "2"
+
+
+@pytest.mark.skipif(not clocks.LIBRARIES, reason="libfaketime is not installed (Debian: libfaketime)")
+def test_a_clock_jumps_for_one_process_and_only_on_the_wall(tmp_path: Path) -> None:
+    """While it runs; its monotonic clock is the machine's."""
+    mine = Clocks(tmp_path)
+    mine.set("guard", 0)
+    with spawned(mine.environment("guard")) as process:
+        assert abs(float(asked(process, "time.time()")) - time.time()) < 60
+        mine.jump(Subject.GUARD, -HOUR)
+        while abs(float(asked(process, "time.time()")) - (time.time() - HOUR)) > 60:
+            time.sleep(0.1)
+        assert abs(float(asked(process, "time.monotonic()")) - time.monotonic()) < 60
+
+
+def test_a_jump_of_every_host_leaves_the_database_alone(tmp_path: Path) -> None:
+    """Its clock is a subject of its own."""
+    mine = Clocks(tmp_path)
+    mine.jump(Subject.CLOCK, HOUR)
+    assert not mine.file("postgres").exists()
+    assert mine.file("guard").read_text() == mine.file("judge").read_text() == "+3600.0s\n"
+    mine.set("guard", 0, 1.1)
+    assert mine.file("guard").read_text() == "+0s x1.1\n"
