@@ -72,8 +72,8 @@ class Ollama:
     """Manifest digests by full tag."""
     runners: dict[str, Runner] = field(default_factory=dict)
     """What is resident, by digest."""
-    shown: dict[str, Any] = field(default_factory=lambda: SHOWN)
-    """The answer of `/api/show`, of every model."""
+    shown: dict[str, Any] = field(default_factory=dict)
+    """The answer of `/api/show`, of every model: by default nothing that a footprint could follow from."""
     loads: list[str] = field(default_factory=list)
     """Every load, by tag: also those that nobody meant."""
     bodies: list[dict[str, Any]] = field(default_factory=list)

@@ -10,7 +10,7 @@ import pytest
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
 from shared.settings import REPOSITORY, Device, Model
-from tests.doubles.ollama_server import SIZE, ollama_server
+from tests.doubles.ollama_server import SHOWN, SIZE, ollama_server
 
 pytestmark = pytest.mark.anyio
 
@@ -58,10 +58,10 @@ async def test_ollama_tells_what_it_shows(caplog: pytest.LogCaptureFixture) -> N
             OllamaDriver("m", Model(driver="ollama", tag=tag, url=http.url), Device(id="gpu:0"), frozenset({TAG}))
             for tag in (TAG, "absent:1b")
         )
+        assert await driver.architecture() is None
+        double.shown = SHOWN
         found = await driver.architecture()
         assert found is not None
         assert (found.layers, found.kv_heads, found.vocabulary, found.weights_bytes) == (28, 4, 152_064, SIZE)
-        double.shown = {"model_info": {}}
-        assert await driver.architecture() is None
         assert await absent.architecture() is None
     assert "HTTP 404" in caplog.text
