@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ ANSWERS: dict[str, Callable[[str], Reply]] = {
     "unreadable": lambda _: answer("I would rather not say."),
     "out_of_range": lambda _: answer("[[9]]"),
 }
+PACE_S = 0.005
+"""Of an answer: what happens at half of a stage must find the other half to come."""
 CHILD = "import signal; signal.pause()"
 
 
@@ -91,6 +94,7 @@ class ModelServer(ChatServer):
         if warming:
             return reply
         self.prompts += 1
+        time.sleep(PACE_S)
         if self.wrong.now("out_of_memory"):
             self.crash("torch.OutOfMemoryError: CUDA out of memory.")
             return as_json({"error": "CUDA out of memory"}, 500)

@@ -50,12 +50,6 @@ def left(tmp_path: Path) -> list[int]:
     return [process.pid for process in trees.marked(trees.OWNER, str(tmp_path))]
 
 
-async def misbehave(server: LaunchedServer, how: str) -> None:
-    """Tell a double what to do wrong."""
-    page: Any = server._client
-    assert (await page.post("/double/misbehave", json={"how": how})).status_code == 200
-
-
 async def up(driver: LaunchedDriver) -> LaunchedServer:
     """A server that came up."""
     with anyio.fail_after(120):
@@ -199,11 +193,13 @@ async def test_a_stubborn_server_is_killed(make: Make, tmp_path: Path, monkeypat
 
 async def test_what_a_killed_guard_left_is_ended_by_the_next_one(make: Make, tmp_path: Path) -> None:
     """Found by the mark of the guard, whatever model it was; what another guard started stays."""
-    found, other = await up(make("tgi")), psutil.Process()
+    found = await up(make("tgi"))
+    other = await trees.start(["sleep", "600"], {}, "another guard")
     os.kill(found.pid or 0, signal.SIGKILL)
     await make("vllm").take_over()
     assert left(tmp_path) == []
-    assert other.is_running()
+    assert other.alive
+    await other.end()
     await found.stop()
 
 

@@ -94,8 +94,10 @@ class LaunchedDriver:
         """
         try:
             return await self._started(parallel)
-        except (DriverError, httpx2.HTTPError) as error:
+        except DriverError as error:
             raise DriverError(f"model {self._name!r}: its server {error}") from error
+        except httpx2.HTTPError as error:
+            raise DriverError(f"model {self._name!r}: its server broke off: {error!r}") from error
 
     async def _started(self, parallel: int) -> "LaunchedServer":
         asked = Asked(self._name, self._model, parallel)
