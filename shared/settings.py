@@ -77,6 +77,8 @@ class Model(BaseModel):
             raise ValueError("`hub` is for TGI and vLLM; give the file as `path`")
         if self.hub is not None and self.path is not None:
             raise ValueError("`hub` and `path` name two models; take one away")
+        if self.revision is not None and self.hub is None:
+            raise ValueError("`revision` is a commit of `hub`; files in `path` are known by their bytes")
         return self
 
 
@@ -104,7 +106,7 @@ class Device(BaseModel):
     reserve_mib: int = Field(default=256, ge=0)
     """What must stay free beside the models that are loaded, on a measured device."""
     free_timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for unloaded memory to be free; after it what can be killed is killed, and it is waited once more."""
+    """Longest wait for unloaded memory to be free; then what can be killed is killed, and it is waited once more."""
     load_timeout_s: float = 120.0
     drain_timeout_s: float = 30.0
     max_wait_s: float = Field(default=900.0, ge=0)

@@ -139,7 +139,7 @@ def test_a_server_that_is_not_what_was_asked_for_is_found_out(
     kind: command_lines.Program, page: dict[str, Any], problem: str | None
 ) -> None:
     """By what it says of itself."""
-    asked = Asked("judge", model("tgi", context=2048, revision=SHA), 4)
+    asked = Asked("judge", model("tgi", hub="/models/qwen", path=None, context=2048, revision=SHA), 4)
     found = kind.misfit(page, asked)
     assert found is None if problem is None else problem in str(found)
 

@@ -210,6 +210,7 @@ def test_a_model_on_an_unknown_device_is_refused() -> None:
         ({"driver": "process", "server": "llama.cpp", "hub": "Qwen/Q"}, "`hub` is for TGI and vLLM; give the file"),
         ({"driver": "vllm-sleep", "hub": "Qwen/Q", "path": "/models/q"}, "`hub` and `path` name two models"),
         ({"driver": "vllm-sleep", "hub": "Qwen/Q", "revision": "main"}, "revision"),
+        ({"driver": "vllm-sleep", "path": "/models/q", "revision": "0" * 40}, "`revision` is a commit of `hub`"),
         ({"driver": "scripted", "call_timeout_s": 0}, "call_timeout_s"),
     ],
 )
