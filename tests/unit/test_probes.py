@@ -132,6 +132,17 @@ async def test_a_model_that_could_never_be_loaded_is_found() -> None:
         await device.budget(held(device=Device(budget_mib=90)))
 
 
+async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
+    """Its header is read; a file that tells nothing is expected to take nothing."""
+    path = REPOSITORY / "models" / "world-judge-f16.gguf"
+    large = Model(driver="process", path=path, context=100_000, parallel=8)
+    with pytest.raises(NotReady, match=r"large \(1\d\d\d MiB\)"):
+        await device.budget(held(models={"large": large}))
+    assert "takes 0 MiB" in await device.budget(
+        held(models={"m": Model(driver="process", path=REPOSITORY / "LICENSE")})
+    )
+
+
 class Nvml:
     """A driver with GPUs of so many MiB, all but 1 GiB of each free."""
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from services.guard.drivers.ports import DriverError
 from shared.lease.footprint import Architecture
 from shared.models import weights
-from shared.models.metadata import MetadataError, gguf, huggingface
+from shared.models.metadata import MetadataError
+from shared.models.metadata import files as metadata
 
 _log = logging.getLogger(__name__)
 
@@ -26,9 +27,8 @@ async def digest(path: Path) -> str:
 
 async def architecture(name: str, path: Path) -> Architecture | None:
     """From a file's header, or from a folder's `config.json`; None where these cannot be read."""
-    read = huggingface.architecture if path.is_dir() else gguf.architecture  # noqa: ASYNC240 - one look
     try:
-        return await asyncio.to_thread(read, path)
+        return await asyncio.to_thread(metadata.architecture, path)
     except MetadataError as error:
         _log.warning("model %r: its footprint cannot be estimated: %s", name, error)
         return None
