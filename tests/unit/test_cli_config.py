@@ -76,6 +76,8 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> No
     ("device:\n  id: x\n  budgt_mib: 3\n", ("line 3: `device.budgt_mib`", "device.budget_mib")),
     ("port: many\n", ("line 1: `port`: input should be a valid integer", "config schema")),
     ("models:\n  m:\n    driver: proces\n", ("line 3: `models.m.driver`", "'process'")),
+    ("devices:\n- id: b\n- id: c\n  budgt_mib: 3\n", ("line 4: `devices.1.budgt_mib`", "device.budget_mib")),
+    ("devices: [{id: b}, {id: b}]\n", ("two devices are called 'b'", "correct it")),
     ("a: [1\nb: 2\n", ("line 2", "expected")),
     ("- 1\n", ("line 1: must hold keys and values", "mathrag.example.yaml")),
 ])  # fmt: skip

@@ -105,7 +105,7 @@ def _invalid(place: Sequence[str | int], kind: str, message: str) -> Finding:
     path = [str(part) for part in place]
     key = ".".join(path)
     if kind != "extra_forbidden":
-        fix = f"mathrag config schema says what `{key}` may be"
+        fix = f"mathrag config schema says what `{key}` may be" if key else "correct it"
         return Finding(key=key, where=_where(path), message=message[:1].lower() + message[1:], fix=fix)
     known = {name.removeprefix(PREFIX).lower().replace("__", ".") for name in variables(Settings)}
     return Finding(key=key, where=_where(path), message="there is no such setting", fix=_nearest(key, known))
@@ -131,12 +131,20 @@ def line_of(path: Sequence[str]) -> int | None:
     node = _tree()
     line = None
     for part in path:
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        found = next(((key, value) for key, value in pairs if key.value == part), None)
+        found = _child(node, part)
         if found is None:
             break
-        line, node = found[0].start_mark.line + 1, found[1]
+        place, node = found
+        line = place.start_mark.line + 1
     return line
+
+
+def _child(node: yaml.Node | None, part: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """(where it begins, its value) of a key, or of the element with this number; None: it is not there."""
+    if isinstance(node, yaml.SequenceNode) and part.isdecimal() and int(part) < len(node.value):
+        return node.value[int(part)], node.value[int(part)]
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return next(((key, value) for key, value in pairs if key.value == part), None)
 
 
 def _tree() -> yaml.Node | None:
