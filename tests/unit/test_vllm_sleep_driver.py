@@ -12,10 +12,13 @@ import pytest
 from services.guard.drivers import trees, vllm_sleep
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
+from services.guard.memory import Reading
+from services.guard.verification import Verification
 from shared.contracts.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.settings import Device, Model
 from tests.doubles.programs import program
+from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio
 
@@ -193,6 +196,32 @@ async def test_a_sleeper_that_holds_memory_is_ended_when_the_device_is_cleared(m
     assert left(tmp_path) == 2
     await driver.take_over()
     assert left(tmp_path) == 0
+
+
+async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(make: Make, tmp_path: Path) -> None:
+    """The server says that it sleeps; memory says that it does not: it is ended, and the next model finds room."""
+
+    class Device3000:
+        """3000 of 4096 MiB are taken as long as the server's processes are there."""
+
+        async def read(self) -> Reading:
+            used = 3000 if left(tmp_path) else 100
+            return Reading(total=4096, used=used, free=4096 - used)
+
+    async def at_once(_: float) -> None:
+        """No waiting."""
+
+    async def unrecorded(_: object) -> None:
+        """No row."""
+
+    driver = make()
+    found = await up(driver)
+    await found.stop()
+    device = Device(id="GPU-1", budget_mib=3500, reserve_mib=0, free_timeout_s=1)
+    verification = Verification(Device3000(), device, StepClock(), unrecorded, at_once)  # type: ignore[arg-type]
+    await verification.free(3000, driver.take_over)
+    assert left(tmp_path) == 0
+    assert (await up(driver)).pid != found.pid
 
 
 async def test_what_is_served_is_looked_at_after_each_waking(make: Make) -> None:
