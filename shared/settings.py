@@ -51,7 +51,7 @@ class Model(BaseModel):
     threads: int = Field(default=1, gt=0)
     """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
-    """Declared memory, held against the device's budget."""
+    """Declared memory, held against the device's budget; 0: estimated from the model's metadata, where it has any."""
     asleep_mib: int = Field(default=0, ge=0)
     """`vllm-sleep`: memory of the host that its weights take while it sleeps; where that is not free it is stopped."""
     call_timeout_s: float = Field(default=120.0, gt=0)

@@ -1,0 +1,51 @@
+"""The formula against llama.cpp itself: what more context takes in a process is the KV cache that was computed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.guard.drivers.process import LlamaServer, ProcessDriver
+from shared.lease.footprint import Footprint, estimate
+from shared.models.metadata import gguf
+from shared.settings import REPOSITORY, Device, Model
+
+pytestmark = pytest.mark.anyio
+
+JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
+SLOTS = 8
+SMALL, LARGE = 1024, 4096
+"""Tokens of a slot."""
+
+
+@asynccontextmanager
+async def up(context: int) -> AsyncIterator[LlamaServer]:
+    """The shipped judge in a child of its own."""
+    model = Model(driver="process", path=JUDGE, context=context, parallel=SLOTS)
+    server = await ProcessDriver("judge", model, Device()).start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def computed(context: int) -> Footprint:
+    """What the formula says."""
+    return estimate(gguf.architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
+
+
+async def test_more_context_takes_what_the_formula_says() -> None:
+    """Both processes hold the same besides; a tenth is what pages and allocators may differ by."""
+    async with up(SMALL) as small, up(LARGE) as large:
+        less, more = small.memory_mib(), large.memory_mib()
+    assert less is not None
+    assert more is not None
+    assert more - less == pytest.approx(computed(LARGE).kv_mib - computed(SMALL).kv_mib, rel=0.1)
+
+
+async def test_a_process_takes_more_than_its_model() -> None:
+    """Which is why a declared footprint is what counts on a CPU."""
+    async with up(SMALL) as server:
+        taken = server.memory_mib()
+    assert taken is not None
+    assert taken > computed(SMALL).total
