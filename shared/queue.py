@@ -15,6 +15,8 @@ from shared.telemetry import traces
 DRAIN = "mathrag.drain"
 VISIBILITY_S = 600
 COALESCE_S = 30
+PATIENCE_S = 5.0
+"""For an answer of the broker."""
 KEYS = "mathrag:celery:"
 """Prefix of all that the transport keeps in Redis."""
 MOST_QUEUED = 16
@@ -41,6 +43,9 @@ def celery_app(redis_url: str, tick_s: float) -> Celery:
             "global_keyprefix": KEYS,
             "health_check_interval": 10,
             "socket_keepalive": True,
+            # Otherwise a sender waits for ever behind a dead cable.
+            "socket_timeout": PATIENCE_S,
+            "socket_connect_timeout": PATIENCE_S,
             "retry_on_timeout": True,
         },
         # One tick at a time, and none reserved behind it.

@@ -1,8 +1,10 @@
 """Ticks: at most one queued per lane, and a broker whose settings lose nothing but time."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit
 
 import pytest
 from celery import Celery
@@ -15,6 +17,7 @@ from redis.backoff import NoBackoff
 from services.orchestrator.stack.ports import free_port
 from shared.contracts.calls import Lane
 from shared.queue import COALESCE_S, DRAIN, MOST_QUEUED, Ticker, celery_app
+from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +118,23 @@ async def test_a_tick_with_redis_down_is_no_error(app: Celery) -> None:
         await ticker.begun(Lane.JUDGE)
 
 
+async def test_a_tick_behind_a_dead_cable_is_no_error(redis_url: str, redis: Redis) -> None:
+    """The connection is there and nobody answers: its sender gives up."""
+    url = urlsplit(redis_url)
+    with Proxy(url.port or 6379) as proxy:
+        app = celery_app(redis_url.replace(f":{url.port}/", f":{proxy.port}/"), TICK_S)
+        app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}
+        ticker = Ticker(app, redis)
+        await ticker.tick(Lane.JUDGE)
+        await ticker.begun(Lane.JUDGE)
+        proxy.silence()
+        async with asyncio.timeout(60):
+            await ticker.tick(Lane.JUDGE)
+        pools.reset()
+        app.close()
+    assert await redis.exists(f"mathrag:tick:{Lane.JUDGE.value}") == 0, "it hides none that comes later"
+
+
 class BrokenBroker:
     """An application that cannot send once."""
 
@@ -171,6 +191,8 @@ def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, name: s
         ("visibility_timeout", 600),
         ("health_check_interval", 10),
         ("socket_keepalive", True),
+        ("socket_timeout", 5),
+        ("socket_connect_timeout", 5),
         ("retry_on_timeout", True),
     ],
 )
