@@ -1,0 +1,240 @@
+"""Model servers that answer wrongly, late or never: what is the moment's is tried again, what is the input's is kept as
+what it is, nothing becomes a score, and every job ends by itself.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+
+from tests.faults.backends import DEADLINE_S, Backends, BackendsBackEnd, backends, deaf, far_away
+from tests.faults.gates import Session
+from tests.faults.processes import until
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB, Trial
+from tests.faults.vocabulary import Event, Scenario, Subject, at, judging, misbehave
+from tests.running import Document, ended
+
+ITEMS = 30
+FAILED = """
+    SELECT DISTINCT a.id, c.role, a.accepted, a.outcome, convert_from(a.reply, 'UTF8') AS said FROM attempts a
+    JOIN calls c ON c.id = a.call_id JOIN steps t ON t.call_id = a.call_id JOIN samples s ON s.id = t.sample_id
+    JOIN jobs j ON j.id = s.job_id WHERE j.public_id = CAST($1 AS uuid) AND a.outcome <> 'value'"""
+CUT_SHORT = """
+    SELECT count(DISTINCT a.id) AS made, count(DISTINCT a.call_id) AS calls FROM attempts a
+    JOIN steps t ON t.call_id = a.call_id JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
+    WHERE j.public_id = CAST($1 AS uuid) AND a.finish_reason = 'length'"""
+
+NEWEST = "SELECT COALESCE(max(epoch), 0) AS epoch FROM residencies"
+REFUSED = "SELECT 1 FROM residencies WHERE epoch > $1 AND reason LIKE '%cuts prompts that do not fit, in silence%'"
+
+
+class Failed(NamedTuple):
+    """An attempt without a value; `accepted`: it is the call's last."""
+
+    role: str
+    outcome: str
+    accepted: bool
+    said: str
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backends]:
+    """One for all tests: every server behaves again at a test's end."""
+    with backends(tmp_path_factory.mktemp("backends"), ITEMS) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Ordeal(Trial):
+    """A trial on this rig."""
+
+    rig: Backends
+
+    def begins(self, fault: str, *events: Event, **fields: object) -> str:
+        """A job that these events happen to; its id, once they have."""
+        self.seen.produced("; ".join(map(str, events)))
+        job = self.stack.submit(fault, **JOB, **fields)
+        asyncio.run(BackendsBackEnd(self.rig, job).play(Scenario(fault, events)))
+        return job
+
+    def failed(self, job: str) -> list[Failed]:
+        """Its attempts without a value."""
+        with Session(self.stack) as session:
+            rows = session.rows(FAILED, job)
+        return [Failed(row["role"], row["outcome"], row["accepted"], row["said"]) for row in rows]
+
+    def ends_but_for(self, job: str, failed: int) -> Document:
+        """It ends by itself, with so many failed samples and a clean audit; its report."""
+        document = self.stack.wait(job, ended)
+        counts = document["request_counts"]
+        assert (document["state"], counts["failed"]) == ("completed", failed), document
+        assert counts["completed"] == counts["total"] - failed
+        assert self.stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
+        report: Document = self.stack.get(f"/v1/jobs/{job}/report")
+        return report
+
+
+@pytest.fixture
+def ordeal(rig: Backends, seen: Seen) -> Iterator[Ordeal]:
+    """Whatever happens in it is over at its end."""
+    yield Ordeal(rig.stack, rig.whole, seen, rig)
+    rig.behave()
+
+
+def wrong(share: float, how: str) -> Event:
+    """A server misbehaves when this share of the judging is done; the generator's sleeps and keeps it for later."""
+    return at(judging(share), misbehave(Subject.SERVER, how))
+
+
+def outcomes(found: list[Failed]) -> Counter[tuple[str, str, bool]]:
+    """How many failed how."""
+    return Counter((each.role, each.outcome, each.accepted) for each in found)
+
+
+def newest(ordeal: Ordeal) -> int:
+    """The epoch of the newest residency."""
+    with Session(ordeal.stack) as session:
+        return int(session.rows(NEWEST)[0]["epoch"])
+
+
+@pytest.mark.fault("B1")
+def test_a_status_of_trouble_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> None:
+    """Whichever it is and whoever says it; the status stands in the attempt's row."""
+    events = (wrong(0.2, "tgi 500 x3"), wrong(0.2, "tgi 429 x3"), wrong(0.4, "vllm 503 x3"), wrong(0.4, "vllm 424 x3"))
+    job = ordeal.begins("B1", *events)
+    ordeal.ends_whole(job)
+    found = ordeal.failed(job)
+    assert outcomes(found) == {("judge", "backend_error", False): 6, ("generate", "backend_error", False): 6}
+    assert Counter(each.said.partition("HTTP ")[2][:3] for each in found) == {"500": 3, "429": 3, "503": 3, "424": 3}
+    ordeal.seen.note(
+        "each is an attempt of kind backend_error with its status, made again after 2 s, none charged twice"
+    )
+
+
+@pytest.mark.fault("B1")
+def test_trouble_that_does_not_end_fails_its_samples_in_words(ordeal: Ordeal) -> None:
+    """After three tries; the job ends, and says how many."""
+    job = ordeal.begins("B1", wrong(0.4, "vllm 503"))
+    report = ordeal.ends_but_for(job, ITEMS)
+    found = outcomes(ordeal.failed(job))
+    assert found == {("generate", "backend_error", False): 2 * ITEMS, ("generate", "backend_error", True): ITEMS}
+    assert report["failures"] == {"backend_error": ITEMS}
+    ordeal.seen.note("a call is tried three times, 2 and 15 s apart; then its sample fails as backend_error")
+
+
+@pytest.mark.fault("B1", "B3", "B4")
+def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal) -> None:
+    """Its driver is another one."""
+    events = (wrong(0.2, "ollama 503 x3"), wrong(0.3, "ollama reset x2"), wrong(0.4, "ollama half x2"))
+    job = ordeal.begins("B1-ollama", *events, models={"judge": "ollama"})
+    ordeal.ends_whole(job)
+    assert outcomes(ordeal.failed(job)) == {("judge", "backend_error", False): 5, ("judge", "connection", False): 2}
+    ordeal.seen.note("on Ollama: 503 and half a document are backend_error, a reset is connection; all made again")
+
+
+@pytest.mark.fault("B2")
+def test_a_server_that_hangs_is_waited_for_until_the_calls_deadline(ordeal: Ordeal) -> None:
+    """Before or after its headers; its neighbours in the chunk are answered meanwhile."""
+    job = ordeal.begins("B2", wrong(0.2, "tgi hang x2"), wrong(0.4, "tgi hang_after_headers x2"))
+    ordeal.ends_whole(job)
+    found = ordeal.failed(job)
+    assert outcomes(found) == {("judge", "timeout", False): 4}
+    ordeal.seen.note(f"each ends as timeout after `call_timeout_s` ({DEADLINE_S:g} s here), and is made again")
+
+
+@pytest.mark.fault("B2")
+def test_a_server_that_accepts_nobody_is_waited_for_until_the_calls_deadline(ordeal: Ordeal) -> None:
+    """Somebody else's, so no lease is held; once it answers, the job goes on."""
+    ordeal.seen.produced("a remote server whose queue of connections is full, until three calls have timed out")
+    with deaf(ordeal.rig.far_port):
+        job = ordeal.stack.submit("B2-far", **JOB, models={"generate": "far"})
+        until("calls have timed out", lambda: len(ordeal.failed(job)) >= 3)
+    with far_away(ordeal.rig):
+        ordeal.ends_whole(job)
+    kinds = {(each.role, each.outcome) for each in ordeal.failed(job)}
+    assert ("generate", "timeout") in kinds
+    assert kinds <= {("generate", "timeout"), ("generate", "connection")}  # refused, while one left and the other came
+
+
+@pytest.mark.fault("B3")
+def test_a_reset_in_the_middle_of_a_reply_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> None:
+    """The server lives, so nobody is suspected of having killed it."""
+    job = ordeal.begins("B3", wrong(0.2, "tgi reset x3"), wrong(0.4, "vllm reset x3"))
+    report = ordeal.ends_whole(job)
+    assert outcomes(ordeal.failed(job)) == {("judge", "connection", False): 3, ("generate", "connection", False): 3}
+    assert report["calls_lapsed"] == 0
+
+
+@pytest.mark.fault("B4")
+def test_half_a_document_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> None:
+    """Its status says that all is well."""
+    job = ordeal.begins("B4", wrong(0.2, "tgi half x3"), wrong(0.4, "vllm half x3"))
+    ordeal.ends_whole(job)
+    expected = {("judge", "backend_error", False): 3, ("generate", "backend_error", False): 3}
+    assert outcomes(ordeal.failed(job)) == expected
+
+
+@pytest.mark.fault("B5")
+def test_an_answer_that_the_limit_ended_is_kept_as_such(ordeal: Ordeal) -> None:
+    """It is the model's answer: made once, and said to be truncated."""
+    job = ordeal.begins("B5", wrong(0.4, "vllm length x4"))
+    report = ordeal.ends_whole(job)
+    with Session(ordeal.stack) as session:
+        (found,) = session.rows(CUT_SHORT, job)
+    assert (found["made"], found["calls"], report["truncated"]) == (4, 4, 4)
+    assert ordeal.failed(job) == []
+    ordeal.seen.note("four replies stand as truncated, each made once")
+
+
+@pytest.mark.fault("B6")
+def test_no_text_is_an_answer_of_its_own_kind(ordeal: Ordeal) -> None:
+    """A judge's is no rating, a generator's a refusal; neither is asked for again."""
+    job = ordeal.begins("B6", wrong(0.2, "tgi empty x3"), wrong(0.4, "vllm empty x3"))
+    report = ordeal.ends_but_for(job, 3)
+    assert outcomes(ordeal.failed(job)) == {("judge", "unparsed", True): 3, ("generate", "refused", True): 3}
+    assert report["failures"] == {"refused": 3}
+    ordeal.seen.note("the judge's are unparsed and no scores, the generator's fail their samples as refused")
+
+
+@pytest.mark.fault("B7")
+def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
+    """The server counted fewer tokens than the prompt has words; what it said is about another prompt."""
+    with far_away(ordeal.rig):
+        events = (wrong(0.2, "tgi cut x3"), wrong(0.4, "far cut x3"))
+        job = ordeal.begins("B7", *events, models={"generate": "far"})
+        report = ordeal.ends_but_for(job, 3)
+    assert report["failures"] == {"context_exceeded": 3}
+    found = ordeal.failed(job)
+    assert outcomes(found) == {("judge", "context_exceeded", True): 3, ("generate", "context_exceeded", True): 3}
+    assert all("the prompt was cut" in each.said for each in found)
+
+
+@pytest.mark.fault("B7")
+def test_a_server_that_cuts_prompts_is_not_opened(ordeal: Ordeal) -> None:
+    """It takes a prompt that cannot fit: found out before a call is sent."""
+    ordeal.rig.misbehave("vllm", "cut")
+    ordeal.seen.produced("vLLM cuts from before it is woken")
+    since = newest(ordeal)
+    job = ordeal.stack.submit("B7-load", **JOB)
+    with Session(ordeal.stack) as session:
+        until("the residency is refused", lambda: session.rows(REFUSED, since))
+    ordeal.ends_whole(job)  # the server was ended for it, and a new one does not cut
+    ordeal.seen.note(
+        "the residency is quarantined: 'cuts prompts that do not fit, in silence'; the server is started anew"
+    )
+
+
+@pytest.mark.fault("B19")
+def test_a_judge_that_says_no_rating_gives_no_score(ordeal: Ordeal) -> None:
+    """[[9]] is not clamped, and no text is a 3; the candidates are ranked without."""
+    job = ordeal.begins("B19", wrong(0.2, "tgi unreadable x4"), wrong(0.4, "tgi out_of_range x4"))
+    report = ordeal.ends_whole(job)
+    found = ordeal.failed(job)
+    assert outcomes(found) == {("judge", "unparsed", True): 8}
+    assert report["parse_failures"] == 8
+    assert sum("[[9]]" in each.said.replace("no single [[1]] to [[5]]", "") for each in found) == 4
+    ordeal.seen.note("eight replies stand as unparsed; the audit recomputes every order from the others")
