@@ -1,5 +1,7 @@
 """Who decides a flip, who carries it out, and what it loads are killed in every state of it."""
 
+import signal
+
 import pytest
 
 from shared.lease.flip import FlipState
@@ -81,6 +83,7 @@ def test_a_model_server_that_dies_while_it_loads_costs_a_quarantine(trial: Trial
     with gate(trial.stack, Write("residencies", "UPDATE", "NEW.state = 'quarantined'")) as held:
         job = trial.stack.submit("P10", **JOB)
         until("a model server comes", lambda: {server.pid for server in trial.processes.servers()} - before, 0.002)
+        trial.processes.signal(Subject.SERVER, signal.SIGSTOP)  # it must not be up before we have looked
         assert guard_state(trial.stack)["state"] == FlipState.LOADING
         trial.processes.kill(Subject.SERVER)
         held.reached()

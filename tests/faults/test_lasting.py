@@ -81,13 +81,14 @@ def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> Non
 
 
 @pytest.mark.fault("P11")
-def test_a_rolling_restart_of_all_services_costs_no_claim(trial: Trial) -> None:
+def test_a_rolling_restart_of_all_services_stops_no_job(trial: Trial) -> None:
     """Each is told to stop, and the next one follows when its successor is ready."""
     trial.seen.produced("SIGTERM of guard, retriever, judge, generator, orchestrator and Redis, one after the other")
-    jobs = [trial.stack.submit(f"P11-{number}", **JOB) for number in range(3)]
-    trial.stack.wait(jobs[0], lambda now: done(now, "judge") > 0)
+    jobs: list[str] = []
     for name in ("guard", "retriever", "judge", "generator", "orchestrator", "redis"):
-        assert not ended(trial.stack.get(f"/v1/jobs/{jobs[-1]}")), f"nothing was left to do when {name} was restarted"
+        if not jobs or ended(trial.stack.get(f"/v1/jobs/{jobs[-1]}")):
+            jobs.append(trial.stack.submit("P11", **JOB))
+            trial.stack.wait(jobs[-1], lambda now: done(now, "judge") > 0)
         trial.stack.restart(name)
     for job in jobs:
         trial.ends_whole(job)
