@@ -19,7 +19,7 @@ from shared.runtime import claims, lapses, recording
 from shared.runtime.claims import Claims
 from tests.simulation.plan import plan
 from tests.simulation.runner import runner
-from tests.simulation.share import Found, shrunken
+from tests.simulation.share import Found
 
 WITHIN = 1000
 """Schedules in which a mutant is found."""
@@ -123,7 +123,7 @@ def hunt(name: str) -> Hunt:
         for seed in range(WITHIN):
             result = simulation.play(plan(seed, mutant.points))
             if result.violations:
-                return Hunt(name, seed + 1, shrunken(simulation, result))
+                return Hunt(name, seed + 1, Found(result.plan, result.violations, result.events))
     return Hunt(name, WITHIN, None)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.simulation.plan import Plan, smaller
 
-TRIES = 60
+TRIES = 40
 """Schedules played for it, at most."""
 
 Broken = Callable[[Plan], str | None]
