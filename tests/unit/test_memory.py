@@ -49,6 +49,24 @@ async def test_a_gpu_that_cannot_be_read_is_an_error_with_its_reason_and_is_read
     assert (await nvml.read()).free == 3896
 
 
+async def test_the_library_stays_open_until_it_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening it may take a second; after an error what it gave out before is worth nothing."""
+    import pynvml
+
+    opened: list[None] = []
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened.append(None))
+    nvml = Nvml(UUID)
+    for _ in range(3):
+        await nvml.read()
+    assert len(opened) == 1
+    gpu.hide("Driver/library version mismatch")
+    with pytest.raises(NotMeasured):
+        await nvml.read()
+    gpu.relieve()
+    await nvml.read()
+    assert len(opened) == 2
+
+
 async def test_another_gpu_is_not_taken_for_it(gpu: Gpu) -> None:
     """The UUID decides, not the order of devices."""
     with pytest.raises(NotMeasured, match="GPU-other cannot be measured: NVML: Not Found"):
@@ -110,10 +128,9 @@ async def test_a_gpu_named_by_its_uuid_is_measured_unless_its_operator_says_othe
 
 def test_only_children_are_ours_and_only_they_are_killed() -> None:
     """Whoever else computes on the device is named, and left alone."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
-    listed = [Process(pid, "?", 0) for pid in (child.pid, os.getpid(), 1, STRANGER)]
-    ours = memory.ours(listed)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as child:
+        listed = [Process(pid, "?", 0) for pid in (child.pid, os.getpid(), os.getppid(), STRANGER)]
+        ours = memory.ours(listed)
+        child.kill()
     assert [each.pid for each in ours] == [child.pid]
-    memory.kill(ours)
-    assert child.wait(60) == -9
     memory.kill(ours)  # gone already

@@ -1,5 +1,11 @@
 """Verification of memory, on readings that a test writes down: what is waited for, what is remedied, what is said."""
 
+import asyncio
+import signal
+import sys
+from contextlib import suppress
+
+import anyio
 import pytest
 
 from services.guard.drivers.ports import DriverError
@@ -115,6 +121,20 @@ async def test_memory_that_does_not_come_back_is_remedied_once() -> None:
     bench.after_remedy = [full(300)]
     await bench.free(3000)
     assert bench.remedies == 1
+
+
+async def test_a_child_that_stays_on_the_device_is_killed_after_the_remedy() -> None:
+    """Nothing of ours may be there; a stranger of whom nobody knows more than a number is left alone."""
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(3600)")
+    bench = Bench(full(3300, Process(child.pid, "vllm", 3000), SOMEBODY._replace(mib=0)))
+    try:
+        with pytest.raises(DriverError, match="1904 MiB are missing"):
+            await bench.free(2500)
+        with anyio.fail_after(60):
+            assert await child.wait() == -signal.SIGKILL
+    finally:
+        with suppress(ProcessLookupError):
+            child.kill()
 
 
 async def test_what_is_missing_is_said_in_mib_with_who_holds_it_and_what_to_do() -> None:
