@@ -1,7 +1,6 @@
 """Two devices in one database: real guards, schedulers and workers, each device on its own."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -291,7 +290,6 @@ async def test_the_price_of_a_question_counts_each_devices_loads_once(
         asked = {"question": "2+3?", "wait_s": 0, "pipeline": "mathrag-gate", "corpus": "docs", "params": JUDGED}
         chat = (await api.http.post("/v1/chat", json=asked)).json()
     assert chat["price"]["loads"] == 2
-    assert uuid.UUID(chat["job"])
 
 
 def test_every_probe_of_a_device_has_a_name_of_its_own(settings: Settings) -> None:
