@@ -12,7 +12,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose test e2e faults lint lock advisories ci clean
+.PHONY: help demo compose test e2e faults simulate lint lock advisories ci clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
 
 faults: $(STAMP) ## Every fault on real processes, half an hour, or K=P6,P7; writes docs/faults.md
 	$(BIN)/python -m pytest tests -m "faults or fault" --record --fault "$(K)"
+
+simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; then mutants of the runtime
+	$(BIN)/python -m pytest tests/simulation
+	$(BIN)/python -m tests.simulation --schedules 1500
+	$(BIN)/python -m tests.simulation --mutants
 
 lint: $(STAMP) ## Style, types, and who may import whom
 	$(BIN)/ruff check .

@@ -53,8 +53,6 @@ class Machine:
         """What ends stays taken."""
         self.stubborn = False
         """A stop ends no server."""
-        self.broken_loads = 0
-        """So many loads fail."""
         self.failures: list[FailureKind] = []
         """How the next calls fail."""
         self.slowness_s = 0.0
@@ -117,7 +115,6 @@ class Machine:
         """As before."""
         self.foreign_mib = self.kept_mib = self.lag_s = 0.0
         self.keeps = self.stubborn = self.hangs = self.hidden = False
-        self.broken_loads = 0
         self.failures.clear()
 
 
@@ -244,10 +241,6 @@ class ModelDriver:
         except TimeoutError:
             pass
         await self._guard.gate()
-        if machine.broken_loads:
-            machine.broken_loads -= 1
-            self._world.hit("broken load")
-            server.die()
         if not server.alive:
             raise DriverError(f"the server of {self._name} did not come up")
         return server

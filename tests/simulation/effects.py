@@ -108,9 +108,6 @@ class Effects:
             self._for_a_while(word, value=True)
             return word
         count, _, what = how.partition(" ")
-        if what == "loads":
-            self._world.machine.broken_loads = int(count)
-            return "broken load"
         self._world.machine.failures += [FailureKind(what)] * int(count)
         return "failure"
 

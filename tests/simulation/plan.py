@@ -46,7 +46,7 @@ def plan(seed: int, points: tuple[str, ...] = ()) -> Plan:
     rng = Random(seed)
     order = [POINTS[name] for name in points] or ORDER
     chosen = [order[seed % len(order)], order[(seed * 7 + seed // len(order)) % len(order)]]
-    chosen += rng.choices(order, k=rng.randint(1, 4))
+    chosen += rng.choices(order, k=rng.randint(2, 4))
     if seed % 40 == 0 and not points:
         chosen = []
     jobs = [JobPlan(rng.choice(tuple(PIPELINES)), rng.choice((1, 2, 2, 3)), rng.choice((1, 1, 1, 2)))]
@@ -54,7 +54,7 @@ def plan(seed: int, points: tuple[str, ...] = ()) -> Plan:
         jobs.append(JobPlan(rng.choice(tuple(PIPELINES)), rng.randint(1, 2), at_s=round(rng.uniform(0, 4), 1)))
     apart = rng.random() < 0.08
     if apart:
-        jobs = [JobPlan("one-round", 3, at_s=n / 20) for n in range(2)]
+        jobs = [JobPlan("one-round", 3, at_s=round(n * rng.uniform(0.3, 1.5), 1)) for n in range(3)]
     return Plan(
         seed=seed,
         jobs=tuple(jobs),

@@ -90,6 +90,7 @@ def _always(action: Action) -> Callable[[Subject, Random], Action]:
 
 
 GUARD, SCHEDULER, SERVER = (Subject.GUARD,), (Subject.ORCHESTRATOR,), (Subject.SERVER,)
+FAILURES = ("backend_error", "timeout")
 LONG = _freeze(18, 40)
 """Longer than a claim and a lease live."""
 SHORT = _freeze(2, 12)
@@ -102,24 +103,18 @@ _ALL = (
     Point("kill-at-completion", WORKERS, "receives a completion", _kill),
     Point("kill-before-answer", WORKERS, "before answer", _kill),
     Point("kill-after-answer", WORKERS, "after answer", _kill),
-    Point("kill-before-advance", WORKERS, "before advance", _kill),
     Point("kill-after-advance", WORKERS, "after advance", _kill),
     Point("kill-before-end", (), "before end", _kill, most=1),
-    Point("kill-after-finalising", (), "after finalising", _kill, most=1),
     # They freeze, and wake when the world has gone on.
-    Point("freeze-after-claim", WORKERS, "after claim", LONG, most=2),
     Point("freeze-at-completion", WORKERS, "receives a completion", LONG),
     Point("freeze-before-answer", WORKERS, "before answer", LONG, most=2),
     Point("freeze-before-advance", WORKERS, "before advance", SHORT, most=2),
     Point("starve-renewals", WORKERS, "after claim", lambda who, rng: say.slow(who, round(rng.uniform(20, 40), 1))),
     # Connections to the database break, before or after what went over them happened.
     Point("cut-after-claim", WORKERS, "after claim", _sever),
-    Point("cut-before-answer", WORKERS, "before answer", _sever),
     Point("cut-after-answer", WORKERS, "after answer", _sever),
-    Point("cut-before-advance", WORKERS, "before advance", _sever),
     Point("cut-after-advance", WORKERS, "after advance", _sever),
     Point("cut-after-decision", SCHEDULER, "after decision", _sever, most=2),
-    Point("cut-before-state", GUARD, "before state", _sever, most=6),
     Point("cut-after-state", GUARD, "after state", _sever, most=6),
     Point("postgres-away", (), "after answer", lambda _w, rng: say.part(Subject.POSTGRES, round(rng.uniform(1, 8), 1))),
     # The guard, in each state of the flip.
@@ -129,11 +124,9 @@ _ALL = (
         if state not in (FlipState.QUARANTINED, FlipState.CLOSED)
     ),
     Point("freeze-guard-open", GUARD, "open", LONG, most=2),
-    Point("freeze-guard-at-call", GUARD, "sends a call", LONG),
     # The scheduler decides once, dead or alive.
     Point("kill-before-decision", SCHEDULER, "before decision", _kill, most=2),
     Point("kill-after-decision", SCHEDULER, "after decision", _kill, most=2),
-    Point("kill-at-lease-write", SCHEDULER, "lease write", _kill, most=2),
     Point("freeze-before-decision", SCHEDULER, "before decision", SHORT, most=2),
     # The hop to the guard.
     Point("chunk-lost", WORKERS, "sends a chunk", lambda who, _rng: say.misbehave(Subject.GUARD, "does not accept")),
@@ -145,22 +138,9 @@ _ALL = (
         "server-fails",
         SERVER,
         "in a call",
-        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 4)} backend_error"),
-    ),
-    Point(
-        "server-times-out",
-        SERVER,
-        "in a call",
-        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 4)} timeout"),
+        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 4)} {rng.choice(FAILURES)}"),
     ),
     Point("server-hangs", SERVER, "in a call", _always(say.misbehave(Subject.SERVER, "hangs")), most=2),
-    Point(
-        "load-fails",
-        SERVER,
-        "in a load",
-        lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 2)} loads"),
-        most=2,
-    ),
     Point("server-survives-stop", GUARD, "open", _always(say.misbehave(Subject.SERVER, "survives its stop")), most=2),
     Point("memory-kept", GUARD, "open", _always(say.keep(Subject.VRAM)), most=2),
     Point("memory-lags", GUARD, "open", lambda _w, rng: say.lag(Subject.VRAM, round(rng.uniform(1, 20), 1)), most=2),

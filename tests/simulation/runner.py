@@ -38,24 +38,24 @@ class Runner:
     """One database, one loop."""
 
     def __init__(self, store: Store, loop: clock.VirtualLoop, wall: clock.WallClock) -> None:
-        self._store = store
-        self._loop = loop
+        self.store = store
+        self.loop = loop
         self._wall = wall
         self._played = FRESH
 
     def play(self, plan: Plan, *, fresh: bool = False) -> Result:
         """One schedule, on empty tables if it must be exactly as it was before."""
         if fresh or self._played >= FRESH:
-            self._store.empty()
+            self.store.empty()
             self._played = 0
         self._played += 1
-        self._store.base_s += APART_S
-        self._wall.offset_s = self._store.base_s
-        self._loop.restart()
+        self.store.base_s += APART_S
+        self._wall.offset_s = self.store.base_s
+        self.loop.restart()
         random.seed(plan.seed)
-        waits = self._store.turnstile.waits
-        world = World(plan, self._loop, self._store, self._wall)
-        self._loop.run_until_complete(self._play(world))
+        waits = self.store.turnstile.waits
+        world = World(plan, self.loop, self.store, self._wall)
+        self.loop.run_until_complete(self._play(world))
         if world.violations:
             self._played = FRESH
         return Result(
@@ -64,7 +64,7 @@ class Runner:
             world.events,
             world.hits,
             world.trace.hexdigest(),
-            self._store.turnstile.waits - waits,
+            self.store.turnstile.waits - waits,
         )
 
     async def _play(self, world: World) -> None:

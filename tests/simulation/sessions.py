@@ -87,7 +87,7 @@ class Session:
         executed = self._link.connection.execute(statement, parameters)
         world = self._actor.world
         if world.plan.apart and statement is recording.INSERT_CALLS and len(parameters["keys"]) > 1:
-            pause = lambda: world.rng.uniform(0.01, 0.4)  # noqa: E731
+            pause = lambda: world.rng.uniform(0.1, 1.0)  # noqa: E731
             return await self._store.turnstile.row_by_row(self._link.pid, executed, pause)
         return await executed
 
