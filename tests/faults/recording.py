@@ -15,9 +15,7 @@ import pytest
 
 from tests.faults import report, sights
 from tests.faults.catalogue import FAULTS
-from tests.faults.sights import Place, Sight
-
-REAL, SIMULATOR = "real processes", "simulator"
+from tests.faults.sights import REAL, Place, Sight
 
 _FRESH = pytest.StashKey[dict[Place, Sight | None]]()
 _MINE = pytest.StashKey["Seen"]()

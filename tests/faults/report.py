@@ -1,14 +1,19 @@
-"""`python -m tests.faults.report` writes `docs/faults.md` from the catalogue and from what the tests saw."""
+"""`python -m tests.faults.report` writes `docs/faults.md` from the catalogue and from what the tests saw.
+
+It says what is missing, and ends with 1 if anything is.
+"""
 
 import sys
 from collections.abc import Iterable, Mapping
 
 from tests.faults import sights
 from tests.faults.catalogue import FAULTS, Fault
-from tests.faults.sights import REPOSITORY, Sight, Sights
+from tests.faults.sights import REPOSITORY, SIMULATOR, Sight, Sights
 
 PAGE = REPOSITORY / "docs" / "faults.md"
 NOT_YET = "not yet"
+MOST_SIMULATED = 12
+"""Most ids that no real process has met."""
 
 FAMILIES = {
     "P": "Processes",
@@ -78,6 +83,16 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def missing(faults: Mapping[str, Fault], seen: Sights) -> list[str]:
+    """What keeps the table from being whole: rows without a promise or a sight, and too many of the simulator alone."""
+    lacks = [f"{id_}: no promise" for id_, fault in faults.items() if not fault.promise]
+    lacks += [f"{id_}: nobody has seen it" for id_ in faults if not seen.get(id_)]
+    simulated = [id_ for id_ in faults if list(seen.get(id_, ())) == [SIMULATOR]]
+    if len(simulated) > MOST_SIMULATED:
+        lacks.append(f"more than {MOST_SIMULATED} on the simulator alone: {', '.join(simulated)}")
+    return lacks
+
+
 def write() -> None:
     """Write the page from what is kept."""
     PAGE.write_text(render(FAULTS, sights.read()), encoding="utf-8")
@@ -85,4 +100,6 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
-    sys.exit(0)
+    lacking = missing(FAULTS, sights.read())
+    sys.stdout.write("".join(f"{lack}\n" for lack in lacking))
+    sys.exit(1 if lacking else 0)

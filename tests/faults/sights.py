@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 REPOSITORY = Path(__file__).parents[2]
+REAL, SIMULATOR = "real processes", "simulator"
 FILE = Path(__file__).with_name("seen.json")
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import recording, report, sights
+from tests.faults import report, sights
 from tests.faults.catalogue import FAULTS, Fault
-from tests.faults.sights import Place, Sight
+from tests.faults.sights import REAL, SIMULATOR, Place, Sight
 
 KILLS = "tests/faults/test_kills.py::test_a_killed_process_costs_at_most_what_was_in_flight[judge-judge-20]"
 FLUSH = "tests/faults/test_kills.py::test_a_redis_flush_costs_nothing_but_time"
@@ -82,6 +82,20 @@ def test_what_nobody_has_seen_is_said_to_be_missing() -> None:
     assert "| **P1** | kill | not yet | not yet | not yet | not yet |" in page.splitlines()
 
 
+def test_what_is_missing_is_said_by_id() -> None:
+    """A promise, a sight; and few may be the simulator's alone."""
+    promised = {id_: Fault(id_, "kill", "the job ends") for id_ in FAULTS}
+    seen_by = {id_: {REAL: {"t": Sight()}} for id_ in FAULTS}
+    assert report.missing(promised, seen_by) == []
+    assert report.missing(promised | {"P1": Fault("P1", "kill", "")}, seen_by) == ["P1: no promise"]
+    assert report.missing(promised, {**seen_by, "P2": {}}) == ["P2: nobody has seen it"]
+    ids = list(FAULTS)[: report.MOST_SIMULATED + 1]
+    simulated = {id_: {SIMULATOR: {"t": Sight()}} for id_ in ids}
+    [said] = report.missing(promised, {**seen_by, **simulated})
+    assert said == f"more than 12 on the simulator alone: {', '.join(ids)}"
+    assert report.missing(promised, {**seen_by, **simulated, ids[0]: {**simulated[ids[0]], **seen_by[ids[0]]}}) == []
+
+
 def test_every_fault_belongs_to_a_family() -> None:
     """Else the page would be silent about it."""
     page = report.render(FAULTS, {})
@@ -145,7 +159,7 @@ def test_a_recorded_run_keeps_what_passed_and_forgets_what_failed(
     result.assert_outcomes(passed=1, failed=1)
     held = Sight(produced=["SIGKILL"], figures={"calls lapsed": 3.1})
     assert fresh == {
-        Place("P1", recording.REAL, "test_it.py::test_holds"): held,
-        Place("P5", recording.REAL, "test_it.py::test_holds"): held,
-        Place("P2", recording.SIMULATOR, "test_it.py::test_does_not"): None,
+        Place("P1", REAL, "test_it.py::test_holds"): held,
+        Place("P5", REAL, "test_it.py::test_holds"): held,
+        Place("P2", SIMULATOR, "test_it.py::test_does_not"): None,
     }
