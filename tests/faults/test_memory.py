@@ -86,7 +86,7 @@ class Ordeal(Trial):
 
     def begins(self, fault: str, *events: Event) -> str:
         """A job that these events happen to; its id, once they have."""
-        self.seen.produced("; ".join(map(str, events)))
+        self.seen.produced(f"{'; '.join(map(str, events))} (doubles of Ollama and NVML)")
         job = self.stack.submit(fault, **JOB)
         back_end = GpuBackEnd(self.stack, job, self.rig.whole, self.rig.gpu, self.rig.server)
         asyncio.run(back_end.play(Scenario(fault, events)))
