@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
@@ -16,6 +18,7 @@ from shared.lease.lease import Phase
 from shared.lease.residencies import Residency
 from shared.settings import Device, Model
 from shared.storage.database import Database
+from shared.storage.outages import again
 from shared.telemetry import logs, traces
 
 _log = logging.getLogger(__name__)
@@ -23,6 +26,8 @@ _log = logging.getLogger(__name__)
 MODELS = text("SELECT id, name, hash FROM models WHERE id = ANY(:ids)")
 UNFINISHED = ("draining", "unloading", "loading", "open")
 ENDED = (FlipState.CLOSED, FlipState.QUARANTINED)
+OUTAGE_S = 5.0
+"""So long a step waits for PostgreSQL before its flip is given up."""
 Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
 
 
@@ -220,9 +225,8 @@ class Reconciler:
                 server = await self._drivers[name].start(wanted.parallel(model_id))
             self._servers[model_id] = server
             seconds = (self._guard.clock.now() - began).total_seconds()
-            async with self._database.transaction() as connection:
-                entry = {"model": model_id, "name": name, "pid": server.pid, "seconds": round(seconds, 3)}
-                await residencies.started(connection, wanted.epoch, entry)
+            entry = {"model": model_id, "name": name, "pid": server.pid, "seconds": round(seconds, 3)}
+            await self._write(partial(residencies.started, epoch=wanted.epoch, server=entry))
         return Event.LOADED
 
     async def _verify_resident(self) -> Event:
@@ -237,8 +241,7 @@ class Reconciler:
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
         await self._verification.resident()
-        async with self._database.transaction() as connection:
-            await bands.learn(connection, self._want().epoch, self._verification.driver)
+        await self._write(partial(bands.learn, epoch=self._want().epoch, driver=self._verification.driver))
         return Event.RESIDENT
 
     async def _open(self) -> None:
@@ -258,10 +261,14 @@ class Reconciler:
 
     async def _close_older(self, epoch: int) -> None:
         """A residency whose end the database could not be told must not stay open beside this one."""
-        async with self._database.transaction() as connection:
+        at = self._guard.clock.now()
+
+        async def close(connection: AsyncConnection) -> None:
             for left in await residencies.unclosed(connection, self._device.id):
                 if left.epoch < epoch:
-                    await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "interrupted")
+                    await residencies.move(connection, left.epoch, "closed", at, "interrupted")
+
+        await self._write(close)
 
     async def _quarantine(self) -> None:
         wanted = self._want()
@@ -270,8 +277,7 @@ class Reconciler:
         await self._say("quarantined", Phase.QUARANTINED)
 
     async def _measured(self, figures: Mapping[str, object]) -> None:
-        async with self._database.transaction() as connection:
-            await residencies.measured(connection, self._want().epoch, figures)
+        await self._write(partial(residencies.measured, epoch=self._want().epoch, figures=figures))
 
     def _want(self) -> Residency:
         if self._wanted is None:
@@ -283,8 +289,17 @@ class Reconciler:
         await self._announce(self._want().epoch, phase, ())
 
     async def _move(self, epoch: int, state: str, reason: str | None = None) -> None:
-        async with self._database.transaction() as connection:
-            await residencies.move(connection, epoch, state, self._guard.clock.now(), reason)
+        at = self._guard.clock.now()
+        await self._write(partial(residencies.move, epoch=epoch, state=state, at=at, reason=reason))
+
+    async def _write(self, write: Callable[[AsyncConnection], Awaitable[object]]) -> None:
+        """Commit what a step has to say. Twice is as good as once, so a moment without PostgreSQL ends no flip."""
+
+        async def once() -> None:
+            async with self._database.transaction() as connection:
+                await write(connection)
+
+        await again(once, OUTAGE_S)
 
     async def _names(self, wanted: Residency) -> dict[int, str]:
         """Names of the wanted models in this guard's configuration."""

@@ -24,7 +24,9 @@ MOVE = text("""
         closed_at = CASE WHEN :state IN ('closed', 'quarantined') AND closed_at IS NULL
                          THEN CAST(:at AS timestamptz) ELSE closed_at END
     WHERE epoch = :epoch AND state NOT IN ('closed', 'quarantined')""")
-STARTED = text("UPDATE residencies SET servers = servers || CAST(:server AS jsonb) WHERE epoch = :epoch")
+STARTED = text("""
+    UPDATE residencies SET servers = servers || CAST(:server AS jsonb)
+    WHERE epoch = :epoch AND NOT servers @> CAST(:server AS jsonb)""")
 MEASURED = text("UPDATE residencies SET measured = measured || CAST(:measured AS jsonb) WHERE epoch = :epoch")
 FORGIVE = text("UPDATE residencies SET state = 'closed' WHERE device = :device AND state = 'quarantined'")
 UNCLOSED = text(f"""

@@ -30,6 +30,7 @@ from tests.integration.scene import (
     worker,
 )
 from tests.integration.test_idempotency import JOBS, post
+from tests.integration.test_reconciler import Rig
 from tests.integration.test_worker import Refusing, pending, queue
 
 pytestmark = pytest.mark.anyio
@@ -198,3 +199,17 @@ async def test_a_submission_that_is_sent_again_is_one_job(
     again = await post(api, "k-1")
     assert (again.status_code, "idempotency-replayed" in again.headers) == (202, happened)
     assert await scalar(database, JOBS) == 2
+
+
+@pytest.mark.parametrize("every", [1, 2])
+async def test_a_flip_whose_steps_are_cut_off_opens_all_the_same(
+    database: Database, cut: Database, cuts: Cuts, every: int
+) -> None:
+    """No quarantine, and each server is told of once."""
+    rig = await Rig(cut).register()
+    epoch = await rig.want("judge")
+    cuts.arm(every=every, most=2)
+    await rig.reconciler.reconcile()
+    assert cuts.hits.total() >= 2
+    assert await rows(database, "SELECT state, jsonb_array_length(servers) FROM residencies") == [("open", 1)]
+    assert rig.guard.epoch == epoch
