@@ -5,10 +5,12 @@ call with other runner options or another `shift` replaces the runner, that an u
 we speak the protocol and notice what we must; what a real server does on a real GPU it cannot prove.
 """
 
+import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -254,3 +256,27 @@ async def ollama_server(*tags: str) -> AsyncIterator[tuple[Ollama, ChatServer]]:
         state.pull(tag)
     async with chat_server(state.respond) as server:
         yield state, server
+
+
+@contextmanager
+def serving(double: Ollama) -> Iterator[ChatServer]:
+    """The double on a loop of its own: the stack is other processes, and the test waits for it."""
+    started: list[ChatServer] = []
+    up, done = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with chat_server(double.respond) as server:
+            started.append(server)
+            up.set()
+            await done.wait()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert up.wait(60)
+    try:
+        yield started[0]
+    finally:
+        loop.call_soon_threadsafe(done.set)
+        thread.join(60)
+        loop.close()

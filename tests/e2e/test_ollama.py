@@ -3,46 +3,18 @@
 It proves that the service speaks the protocol from submit to audit; a real server is not here.
 """
 
-import asyncio
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from shared.settings import Device, Model, Settings
-from tests.doubles.chat_server import ChatServer, chat_server
-from tests.doubles.ollama_server import Ollama
+from tests.doubles.ollama_server import Ollama, serving
 from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
 
 JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
 JUDGED = {"params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate."""
-
-
-@contextmanager
-def serving(double: Ollama) -> Iterator[ChatServer]:
-    """The double on a loop of its own: the stack is other processes, and the test waits for it."""
-    started: list[ChatServer] = []
-    up, done = threading.Event(), asyncio.Event()
-
-    async def serve() -> None:
-        async with chat_server(double.respond) as server:
-            started.append(server)
-            up.set()
-            await done.wait()
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert up.wait(60)
-    try:
-        yield started[0]
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join(60)
-        loop.close()
 
 
 @pytest.fixture(scope="module")

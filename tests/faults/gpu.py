@@ -2,16 +2,12 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import httpx2
 
-from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import PATH, WELL
-from tests.doubles.ollama_server import Ollama
 from tests.faults.real import RealBackEnd
 from tests.faults.vocabulary import Action, Subject
 from tests.running import RunningStack
@@ -59,27 +55,3 @@ def behave(server: str, gpu: Gpu) -> None:
     """Everything is as before."""
     misbehave(server, WELL)
     gpu.relieve()
-
-
-@contextmanager
-def serving(double: Ollama) -> Iterator[ChatServer]:
-    """The double on a loop of its own: the stack is other processes, and the test waits for it."""
-    started: list[ChatServer] = []
-    up, done = threading.Event(), asyncio.Event()
-
-    async def serve() -> None:
-        async with chat_server(double.respond) as server:
-            started.append(server)
-            up.set()
-            await done.wait()
-
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
-    thread.start()
-    assert up.wait(60)
-    try:
-        yield started[0]
-    finally:
-        loop.call_soon_threadsafe(done.set)
-        thread.join(60)
-        loop.close()
