@@ -1,12 +1,17 @@
 """docs/planning.md says what the planner computes, and the public figures that it starts from hold together."""
 
+import msgspec
 import pytest
 
 from bench.plans import CARDS, QUANTISATIONS, planned, table
+from services.orchestrator.api.plans import PlanView
+from services.orchestrator.planning.whatif import DeviceWanted, ModelWanted, demanded, roomy
 from shared.lease.assumed import Assumptions
+from shared.lease.plan import plan
 from shared.lease.prediction import BAND_MARGIN, ESTIMATE_MARGIN, FAR, FAR_MIB
 from shared.models.presets import PRESETS
 from shared.settings import REPOSITORY
+from tests.unit.commands import Server, mathrag, says
 
 PAGE = (REPOSITORY / "docs" / "planning.md").read_text("utf-8")
 
@@ -60,6 +65,19 @@ def test_sizes_of_presets_follow_from_their_parameters(name: str) -> None:
     assert preset.quantised("q8_0").weights_bytes == sizes["q8_0"]
     with pytest.raises(KeyError):
         preset.quantised("q9")
+
+
+def test_the_example_is_what_the_command_shows(server: Server) -> None:
+    """Run over the planner's own answer."""
+    asked = [
+        ModelWanted(role="judge", preset="qwen2.5-0.5b", quantisation="f16"),
+        ModelWanted(role="generate", preset="qwen2.5-7b", quantisation="q4_k_m"),
+    ]
+    found = plan(demanded(asked, Assumptions(), on_gpu=True), roomy([DeviceWanted(budget_mib=11_700)]))
+    view = PlanView(chosen=found.chosen, why=found.why, others=list(found.others), resident={})
+    server(says(msgspec.to_builtins(view)))
+    shown = mathrag("plan", "--models", "judge=qwen2.5-0.5b:f16").stdout
+    assert "\n".join(shown.splitlines()[:3]) in PAGE
 
 
 def test_heads_of_presets_make_up_their_hidden_state() -> None:

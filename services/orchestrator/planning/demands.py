@@ -9,7 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.measures import Measures
 from shared.contracts.calls import Lane
-from shared.contracts.samples import Params
 from shared.lease import bands, residencies
 from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Room, Seconds
@@ -20,8 +19,6 @@ from shared.settings import Device, Model
 MODELS = text("""
     SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models
     WHERE id = ANY(:ids) AND needs_lease ORDER BY id""")
-TOKENS = {Lane.JUDGE: Params().judge.max_tokens, Lane.GENERATE: Params().generate.max_tokens}
-"""Of the longest answers, where no job says otherwise."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

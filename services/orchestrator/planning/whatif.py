@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.orchestrator.api.numbers import WHOLE
 from shared.contracts.calls import Lane
+from shared.contracts.samples import Params
 from shared.errors import Invalid
 from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Retrieval, Room, Seconds
@@ -16,7 +17,8 @@ from shared.models.presets import PRESETS
 MOST_MODELS = 4
 MOST_DEVICES = 4
 KV_BYTES = {"f16": F16_BYTES, "q8_0": Q8_BYTES}
-TOKENS = {"judge": 10, "generate": 512}
+TOKENS = {"judge": Params().judge.max_tokens, "generate": Params().generate.max_tokens}
+"""Of the longest answers, as of a job that says nothing else."""
 
 Count = Annotated[int, Field(gt=0, le=1 << 24), WHOLE]
 Layers = Annotated[int, Field(gt=0, le=1 << 12), WHOLE]
@@ -65,7 +67,7 @@ class ModelWanted(BaseModel):
     """How the KV cache is kept."""
     calls: Calls = 1000
     tokens: Count | None = None
-    """Of an answer; by default 10 of a judge's and 512 of a generator's."""
+    """Of an answer; by default as long as a job's may be."""
     device: Name | None = None
     """Where it must be."""
 
