@@ -48,7 +48,8 @@ class FaissIndex:
 
     def save(self, folder: Path) -> None:
         """Write vectors and document hashes."""
-        faiss.write_index(self._index, str(folder / FILE))
+        # FAISS's own writer does not notice a disk that is full only when the file is closed.
+        (folder / FILE).write_bytes(faiss.serialize_index(self._index).data)
         hashes.write(folder, self.documents)
 
 

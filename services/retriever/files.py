@@ -35,7 +35,19 @@ def write(root: Path, recipe: dict[str, Any], index: Index) -> tuple[Path, bytes
 
     Returns:
         The folder, and the SHA-256 of its manifest.
+
+    Raises:
+        Unavailable: there is no room for it, or another reason of the file system.
     """
+    try:
+        return _write(root, recipe, index)
+    except OSError as error:
+        said = error.strerror or str(error)
+        hint = "make room there, then upload the same corpus again: it goes on here"
+        raise Unavailable(f"the index cannot be written below {root}: {said}", hint=hint) from error
+
+
+def _write(root: Path, recipe: dict[str, Any], index: Index) -> tuple[Path, bytes]:
     root.mkdir(parents=True, exist_ok=True)
     unfinished = Path(mkdtemp(prefix=".building-", dir=root))
     try:

@@ -72,6 +72,15 @@ async def test_an_upload_whose_indexing_failed_goes_on_when_it_is_sent_again(api
     assert len(api.asked) == 2
 
 
+async def test_what_the_retriever_says_is_passed_on(api: Api) -> None:
+    """Why the indexes could not be built, and what to do."""
+    problem = {"detail": "the index cannot be written: No space left on device", "hint": "make room there"}
+    api.other = lambda _: httpx2.Response(503, json=problem)
+    refused = (await api.upload("corpora", "mine", LINES)).json()
+    assert refused["detail"] == "corpus 'mine' is stored, but the index cannot be written: No space left on device"
+    assert refused["hint"] == "make room there"
+
+
 async def test_the_same_upload_again_is_the_same_corpus(api: Api, database: Database) -> None:
     """200 instead of 201, and nothing new."""
     first = (await api.upload("corpora", "mine", LINES)).json()

@@ -139,7 +139,7 @@ class Interrupted:
 def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backend: Backend[Index]) -> None:
     """All or nothing."""
     folder, recipe, file_hash = write(tmp_path, backend)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(Unavailable, match="no space left"):
         files.write(tmp_path, recipe, Interrupted())
     assert list(tmp_path.iterdir()) == [folder]
     files.verify(folder, recipe, file_hash)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, Resources, json
+from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from shared.errors import Unavailable
 from shared.storage import corpora, pages
@@ -64,8 +65,11 @@ async def _index(held: Resources, corpus: corpora.Corpus) -> None:
     try:
         url = f"{held.settings.retriever_url}/indexes"
         reply = await held.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
+        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
+            said = PROBLEM.decode(reply.content)
+            raise Unavailable(f"corpus {corpus.name!r} is stored, but {said.detail}", hint=said.hint)
         reply.raise_for_status()
-    except httpx2.HTTPError as error:
+    except (httpx2.HTTPError, msgspec.DecodeError) as error:
         raise Unavailable(
             f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error})",
             hint="see GET /readyz and the retriever's log, then upload the same file again: it goes on here",

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.api.said import PROBLEM
 from shared.contracts.calls import MAX_QUESTION, Retrieved
 from shared.contracts.samples import Candidate, Params, Trace
 from shared.errors import NotFound, Unavailable
@@ -27,16 +28,6 @@ INDEXES = text("""
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
 _REPLIES = msgspec.json.Decoder(list[Retrieved])
-
-
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What the retriever says is wrong."""
-
-    detail: str
-    hint: str | None = None
-
-
-_PROBLEM = msgspec.json.Decoder(Said)
 
 
 class SearchRequest(BaseModel):
@@ -129,7 +120,7 @@ async def _ask(held: Resources, request: SearchRequest, indexes: list[int]) -> l
         url = f"{held.settings.retriever_url}/search"
         reply = await held.http.post(url, json={"searches": searches}, timeout=PATIENCE_S)
         if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
-            said = _PROBLEM.decode(reply.content)
+            said = PROBLEM.decode(reply.content)
             raise Unavailable(said.detail, hint=said.hint)
         reply.raise_for_status()
         return _REPLIES.decode(reply.content)
