@@ -16,7 +16,7 @@ from sqlalchemy import TextClause, text
 from services.guard.guard import Guard
 from services.guard.reconciler import Reconciler
 from shared.lease import policy
-from shared.runtime import claims, lapses, recording
+from shared.runtime import advance, claims, lapses
 from shared.runtime.claims import Claims
 from tests.simulation.plan import Plan, plan
 from tests.simulation.runner import runner
@@ -87,7 +87,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "inserts in any order": Mutant(
         (
             Mutation(
-                recording, "record", "sorted(wanted.keys() - known.keys())]",
+                advance, "record", "sorted(wanted.keys() - known.keys())]",
                 "__import__('random').sample(sorted(wanted.keys() - known.keys()), len(wanted.keys() - known.keys()))]",
             ),
         ),

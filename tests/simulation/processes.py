@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from sqlalchemy.exc import SQLAlchemyError
 
 from services.guard import app as guard_app
 from services.guard import memory, reconciler
@@ -251,8 +252,10 @@ class WorkerProcess(Actor):
             await self.passes("takes a tick")
             try:
                 await drains.drain()
-            except Exception:  # noqa: BLE001 - Celery logs it and takes the next one
+            except SQLAlchemyError:
                 _log.info("a drain failed", exc_info=True)
+            except Exception as error:  # noqa: BLE001 - Celery logs it and takes the next one; here it is a finding
+                self.world.violated(f"a drain failed: {error!r}")
             await self.passes("acknowledges a tick")
 
     def _worker(self) -> worker.Worker:

@@ -1,12 +1,13 @@
 """Redis as the lease and the ticks use it, in memory and in virtual time; and Celery's queues on top of it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from shared import queue
 from shared.contracts.calls import Lane
 from shared.lease import lease
 from tests.simulation.actor import current
@@ -37,9 +38,13 @@ class RedisServer:
         """Forget everything."""
         self._hashes.clear()
         self._until.clear()
-        for queue in self.ticks.values():
-            while not queue.empty():
-                queue.get_nowait()
+        for lane in self.ticks:
+            self.trim(lane, 0)
+
+    def trim(self, lane: Lane, most: int) -> None:
+        """Keep so many ticks of a lane."""
+        while self.ticks[lane].qsize() > most:
+            self.ticks[lane].get_nowait()
 
     def get(self, key: str) -> dict[str, str]:
         """What is there and has not expired."""
@@ -85,7 +90,7 @@ class ActorRedis:
         return self._publish
 
     async def _publish(self, keys: Sequence[str], args: Sequence[Any]) -> int:
-        await self._reach("lease write")
+        await self.reach("lease write")
         epoch, phase, models, ttl, step = args
         held = self._server.get(keys[0])
         before = (int(held.get("epoch", 0)), int(held.get("step", 0)))
@@ -97,17 +102,17 @@ class ActorRedis:
 
     async def ping(self) -> bool:
         """Whether it answers."""
-        await self._reach()
+        await self.reach()
         return True
 
     async def hgetall(self, key: str) -> dict[str, str]:
         """All fields."""
-        await self._reach("lease read")
+        await self.reach("lease read")
         return self._server.get(key)
 
     async def set(self, key: str, value: str, *, nx: bool, ex: float) -> bool | None:
         """Write it, if it is not there."""
-        await self._reach()
+        await self.reach()
         if nx and self._server.get(key):
             return None
         self._server.put(key, {"value": value}, ex)
@@ -115,13 +120,20 @@ class ActorRedis:
 
     async def delete(self, key: str) -> None:
         """Remove it."""
-        await self._reach()
+        await self.reach()
         self._server.delete(key)
+
+    def pipeline(self, *, transaction: bool) -> "Pipeline":
+        """Several commands at once."""
+        if transaction:
+            raise NotImplementedError("the simulated Redis knows no transactions")
+        return Pipeline(self, self._server)
 
     async def aclose(self) -> None:
         """Nothing is open."""
 
-    async def _reach(self, moment: str | None = None) -> None:
+    async def reach(self, moment: str | None = None) -> None:
+        """Go there, if it can be reached."""
         await self._actor.gate()
         await self._actor.world.latency()
         if moment:
@@ -131,14 +143,44 @@ class ActorRedis:
             raise RedisConnectionError("simulated: Redis is away")
 
 
+class Pipeline:
+    """Commands that go together."""
+
+    def __init__(self, redis: ActorRedis, server: RedisServer) -> None:
+        self._redis = redis
+        self._server = server
+        self._commands: list[Callable[[], None]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Nothing is open."""
+
+    def delete(self, key: str) -> None:
+        """Remove it."""
+        self._commands.append(lambda: self._server.delete(key))
+
+    def ltrim(self, key: str, first: int, last: int) -> None:
+        """Keep the newest ticks of a lane."""
+        lane = Lane(key.removeprefix(queue.KEYS))
+        self._commands.append(lambda: self._server.trim(lane, last - first + 1))
+
+    async def execute(self) -> None:
+        """Do them all."""
+        await self._redis.reach()
+        for command in self._commands:
+            command()
+
+
 class ActorCelery:
     """Sends ticks."""
 
     def __init__(self) -> None:
         self._server = current().world.redis
 
-    def send_task(self, _name: str, *, queue: str, headers: Mapping[str, str]) -> None:
+    def send_task(self, _name: str, **message: Any) -> None:
         """Into the lane's queue."""
         if self._server.away:
             raise OperationalError("simulated: Redis is away")
-        self._server.send(Lane(queue))
+        self._server.send(Lane(message["queue"]))

@@ -1,0 +1,138 @@
+"""The simulator on its database: virtual `now()`, turns and locks, and that a seed is a schedule."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import text
+
+from tests.simulation.clock import EPOCH_S
+from tests.simulation.mutants import MUTANTS, mutated
+from tests.simulation.plan import plan
+from tests.simulation.runner import Runner, runner
+from tests.simulation.store import Link, Store, moment
+
+WITHOUT_FAULTS = 0
+"""A seed."""
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Iterator[Runner]:
+    """With a database of its own."""
+    with runner() as simulation:
+        yield simulation
+
+
+@pytest.fixture
+def store(simulation: Runner) -> Store:
+    """The database, with one row to fight over."""
+    simulation.store.empty()
+    for name in ("a", "b"):
+        simulation.store.dataset(name, 0, 1, poisonous=False)
+    return simulation.store
+
+
+async def said(store: Store, link: Link, sql: str) -> object:
+    """The first column of the first row, if there is one."""
+    done = await store.turnstile.begin(link.pid, link.connection.execute(text(sql)))
+    return done.scalar() if done.returns_rows else None
+
+
+async def ended(store: Store, *links: Link) -> None:
+    """Roll everything back."""
+    for link in links:
+        await store.turnstile.begin(link.pid, link.connection.rollback())
+        store.take_back(link, autocommit=False)
+
+
+def change(name: str) -> str:
+    """Locks the row until the transaction's end."""
+    return f"UPDATE datasets SET items = items + 1 WHERE name = '{name}'"  # noqa: S608 - a constant
+
+
+def test_the_database_reads_the_virtual_clock(simulation: Runner, store: Store) -> None:
+    """Once a transaction, as the real `now()`; `clock_timestamp()` goes on."""
+
+    async def main() -> None:
+        link = store.lend(autocommit=False)
+        store.clock.set(EPOCH_S)
+        assert await said(store, link, "SELECT now()") == moment(EPOCH_S)
+        store.clock.set(EPOCH_S + 3600)
+        assert await said(store, link, "SELECT now()") == moment(EPOCH_S)
+        assert await said(store, link, "SELECT clock_timestamp()") == moment(EPOCH_S + 3600)
+        await ended(store, link)
+        link = store.lend(autocommit=False)
+        assert await said(store, link, "SELECT now()") == moment(EPOCH_S + 3600)
+        await ended(store, link)
+
+    simulation.loop.run_until_complete(main())
+
+
+def test_defaults_and_triggers_read_it_too(store: Store) -> None:
+    """They were made under it."""
+    store.clock.set(EPOCH_S + 7)
+    store.dataset("another", 0, 1, poisonous=False)
+    created = store.watch.rows("SELECT created_at FROM datasets WHERE name = 'another'")
+    assert created[0][0] == moment(EPOCH_S + 7)
+
+
+def test_who_waits_for_a_lock_stands_aside_until_it_is_let_go(simulation: Runner, store: Store) -> None:
+    """Others go on meanwhile, and nothing is timed."""
+
+    async def main() -> None:
+        first, second, third = (store.lend(autocommit=False) for _ in range(3))
+        await said(store, first, change("a"))
+        waiting = asyncio.ensure_future(said(store, second, change("a")))
+        await said(store, third, change("b"))
+        assert not waiting.done()
+        await ended(store, first, third)
+        await waiting
+        await ended(store, second)
+
+    waits = store.turnstile.waits
+    simulation.loop.run_until_complete(main())
+    assert store.turnstile.waits == waits + 1
+
+
+def test_a_deadlock_is_a_real_one(simulation: Runner, store: Store) -> None:
+    """PostgreSQL finds it; nobody guesses."""
+
+    async def main() -> None:
+        first, second = (store.lend(autocommit=False) for _ in range(2))
+        await said(store, first, change("a"))
+        await said(store, second, change("b"))
+        waiting = asyncio.ensure_future(said(store, first, change("b")))
+        await asyncio.sleep(1)
+        with pytest.raises(Exception, match="deadlock detected"):
+            await said(store, second, change("a"))
+        await ended(store, second)
+        await waiting
+        await ended(store, first)
+
+    simulation.loop.run_until_complete(main())
+
+
+@pytest.mark.parametrize("seed", [1, 3, 10])
+def test_a_seed_is_the_same_schedule_twice(simulation: Runner, seed: int) -> None:
+    """Everything that happened, and when; with another schedule in between."""
+    once = simulation.play(plan(seed), fresh=True)
+    simulation.play(plan(seed + 100))
+    again = simulation.play(plan(seed), fresh=True)
+    assert again.trace == once.trace
+    assert again.events == once.events
+
+
+def test_without_faults_nothing_happens(simulation: Runner) -> None:
+    """No call is executed in vain."""
+    result = simulation.play(plan(WITHOUT_FAULTS))
+    assert result.events == []
+    assert result.violations == []
+
+
+def test_a_mutant_is_found_where_the_real_runtime_is_clean(simulation: Runner) -> None:
+    """The same schedules, with and without verification of the memory."""
+    mutant = MUTANTS["a flip without verification"]
+    seeds = [plan(seed, mutant.points) for seed in range(3)]
+    assert [simulation.play(each).violations for each in seeds] == [[], [], []]
+    with mutated(mutant.mutations):
+        assert any(simulation.play(each).violations for each in seeds)
