@@ -14,6 +14,7 @@ from tests.unit.timed_device import TimedDevice, Work
 
 Arrival = tuple[int, int]
 """When a call comes, and for which model. Calls take no time: what is paid for is flips, and waiting."""
+LONG = 1000
 OTHER = {JUDGE: GENERATOR, GENERATOR: JUDGE}
 
 
@@ -42,7 +43,7 @@ def paid(arrivals: tuple[Arrival, ...], flip: int) -> int:
     """What the policy pays, which knows nothing of what will come; so many jobs that there is always a stream."""
     now, price, waiting = 0, 0, {model for at, model in arrivals if at == 0}
     device: Held = held(JUDGE, open_s=inf)
-    while True:
+    while now < LONG:
         waiting -= set(device.models)
         if not waiting and now >= max(at for at, _ in arrivals):
             return price
@@ -53,6 +54,7 @@ def paid(arrivals: tuple[Arrival, ...], flip: int) -> int:
         device = held(*target.models, open_s=inf) if target else replace(device, idle_s=device.idle_s + bool(waiting))
         waiting |= {model for at, model in arrivals if now < at <= now + took}
         now += took
+    raise AssertionError(f"still waits after {LONG} units")
 
 
 def arrivals(models: tuple[int, ...], most: int) -> Iterator[tuple[Arrival, ...]]:
