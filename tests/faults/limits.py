@@ -11,6 +11,8 @@ import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
 BLOCK = 1 << 16
+FEW = 8
+"""Fewer descriptors than any of our processes has open."""
 
 
 @contextmanager
@@ -53,7 +55,7 @@ class Disk:
 def no_descriptor_left(process: psutil.Process) -> Iterator[None]:
     """Inside the block the process can open nothing: neither files nor connections."""
     soft, hard = process.rlimit(RLIMIT_NOFILE)
-    process.rlimit(RLIMIT_NOFILE, (process.num_fds(), hard))
+    process.rlimit(RLIMIT_NOFILE, (FEW, hard))  # what is open above it stays open
     try:
         yield
     finally:
@@ -77,42 +79,48 @@ def room(folder: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-def pressure(group: Path) -> int:
-    """How often a cgroup has met its limit of memory."""
-    first, second = group / "memory.failcnt", group / "memory.events"
-    if first.exists():
-        return int(first.read_text())
-    return int(dict(line.split() for line in second.read_text().splitlines())["max"])
+class Group:
+    """A cgroup of its own, of either version, whose memory can be limited."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._first = (folder / "memory.limit_in_bytes").exists()
+
+    def peak(self) -> int:
+        """Most bytes that its processes have had together, file cache included."""
+        return int((self.folder / ("memory.max_usage_in_bytes" if self._first else "memory.peak")).read_text())
+
+    def limit(self, size: int) -> None:
+        """From now on they have no more bytes than this."""
+        (self.folder / ("memory.limit_in_bytes" if self._first else "memory.max")).write_text(str(size))
+
+    def met(self) -> int:
+        """How often they have met the limit."""
+        if self._first:
+            return int((self.folder / "memory.failcnt").read_text())
+        lines = (self.folder / "memory.events").read_text().splitlines()
+        return int(dict(line.split() for line in lines)["max"])
 
 
 @contextmanager
-def little_memory(name: str, processes: list[psutil.Process], mib: int) -> Iterator[Path]:
-    """These processes and their children share so much memory, file cache included; needs root.
+def grouped(name: str, processes: list[psutil.Process]) -> Iterator[Group]:
+    """These processes, and the children that they will have, in a group; needs root.
 
     Raises:
         PermissionError: there is no memory controller that we may use.
     """
-    group = _memory_controller() / name
+    root = CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
+    folder = root / name
     try:
-        group.mkdir()
+        folder.mkdir()
     except OSError as error:
         raise PermissionError(f"no cgroup can be made: {error}") from error
     try:
         for process in processes:
-            (group / "cgroup.procs").write_text(str(process.pid))
-        _limit(group).write_text(str(mib << 20))
-        yield group
+            (folder / "cgroup.procs").write_text(str(process.pid))
+        yield Group(folder)
     finally:
-        for pid in (group / "cgroup.procs").read_text().split():
+        for pid in (folder / "cgroup.procs").read_text().split():
             with suppress(OSError):
-                (group.parent / "cgroup.procs").write_text(pid)
-        group.rmdir()
-
-
-def _memory_controller() -> Path:
-    return CGROUPS / "memory" if (CGROUPS / "memory").is_dir() else CGROUPS
-
-
-def _limit(group: Path) -> Path:
-    first, second = group / "memory.limit_in_bytes", group / "memory.max"
-    return first if first.exists() else second
+                (root / "cgroup.procs").write_text(pid)
+        folder.rmdir()

@@ -87,7 +87,7 @@ def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: s
         until("nothing waits any more", lambda: not held.waiting())
         assert answered(trial.stack, stage) == before
     report = trial.ends_whole(job)
-    assert 0 < report["calls_lapsed"] <= IN_FLIGHT
+    assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
     trial.seen.note("the replies are lost with their worker, their claims lapse, and the calls run again")
 
 
@@ -106,7 +106,7 @@ def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: s
         held.open()
         until("the dead worker's replies are committed", lambda: answered(trial.stack, stage) > before)
     report = trial.ends_whole(job)
-    assert report["calls_lapsed"] <= IN_FLIGHT
+    assert report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
     trial.seen.note("the tick is left unacknowledged, the committed replies count, and the sweeper wakes who waits")
 
 

@@ -15,7 +15,15 @@ from tests.faults.limits import Disk
 from tests.faults.vocabulary import Subject
 
 HOUR = 3600.0
-ECHO = "import sys, time\nfor line in sys.stdin:\n    print(eval(line), flush=True)"
+ECHO = """
+import os, sys, time
+many = [os.dup(0) for _ in range(20)]
+for line in sys.stdin:
+    try:
+        print(eval(line), flush=True)
+    except OSError as error:
+        print(error.strerror, flush=True)
+"""
 
 
 @pytest.fixture
@@ -49,7 +57,7 @@ def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(
     opens = "len([open(sys.executable)])"
     with limits.no_descriptor_left(psutil.Process(talker.pid)):
         assert asked(talker, "2 + 2") == "4"
-        assert psutil.Process(talker.pid).rlimit(psutil.RLIMIT_NOFILE)[0] == psutil.Process(talker.pid).num_fds()
+        assert asked(talker, opens) == "Too many open files"
     assert asked(talker, opens) == "1"
 
 
@@ -81,15 +89,17 @@ def test_an_evicted_file_still_says_what_it_said(tmp_path: Path) -> None:
     assert file.read_bytes() == b"weights"
 
 
-def test_a_cgroup_of_little_memory_ends_with_its_block(talker: "subprocess.Popen[str]") -> None:
+def test_a_group_meets_its_limit_and_ends_with_its_block(talker: "subprocess.Popen[str]") -> None:
     """Its processes go back to where they were."""
     try:
-        with limits.little_memory("mathrag-unit", [psutil.Process(talker.pid)], 64) as group:
-            assert (group / "cgroup.procs").read_text().split() == [str(talker.pid)]
-            assert limits.pressure(group) == 0
+        with limits.grouped("mathrag-unit", [psutil.Process(talker.pid)]) as group:
+            assert asked(talker, "len(bytearray(16 << 20))") == str(16 << 20)
+            assert group.peak() > 8 << 20
+            group.limit(48 << 20)
+            assert group.met() == 0
     except PermissionError as error:
         pytest.skip(str(error))
-    assert not group.exists()
+    assert not group.folder.exists()
     assert asked(talker, "1 + 1") == "2"
 
 
