@@ -49,7 +49,7 @@ faults: $(STAMP) ## Every fault on real processes, half an hour, or K=P6,P7; wri
 
 simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; then mutants of the runtime
 	$(BIN)/python -m pytest tests/simulation
-	$(BIN)/python -m tests.simulation --schedules 1500
+	$(BIN)/python -m tests.simulation --schedules 1200
 	$(BIN)/python -m tests.simulation --mutants
 
 lint: $(STAMP) ## Style, types, and who may import whom

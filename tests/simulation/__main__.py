@@ -29,7 +29,7 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=1500)
+    parser.add_argument("--schedules", type=int, default=1200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, help="play this one alone")

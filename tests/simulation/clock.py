@@ -30,6 +30,10 @@ class Operations(Protocol):
         """Whether an answer is waited for."""
         ...
 
+    def expects(self, file: int) -> bool:
+        """Whether the answer that is waited for comes over this file."""
+        ...
+
     def stalled(self) -> bool:
         """No answer has come for a while; whether that is explained, so that others may go on."""
         ...
@@ -55,13 +59,19 @@ class _Selector(selectors.DefaultSelector):
         return []
 
     def _answer(self, operations: Operations) -> list[tuple[selectors.SelectorKey, int]]:
-        began = time.monotonic()
-        while not (events := super().select(STALL_S)):
-            if operations.stalled():
-                return []
-            if time.monotonic() - began > HANG_S:
+        """What is waited for, and nothing else: an answer that has come early waits for its turn."""
+        began = asked = time.monotonic()
+        while True:
+            events = super().select(STALL_S)
+            if expected := [event for event in events if operations.expects(event[0].fd)]:
+                return expected
+            now = time.monotonic()
+            if now - asked >= STALL_S:
+                asked = now
+                if operations.stalled():
+                    return []
+            if now - began > HANG_S:
                 raise TimeoutError("the database does not answer")
-        return events
 
 
 class NumberedTask(asyncio.Task[Any]):

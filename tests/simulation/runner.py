@@ -106,5 +106,8 @@ class _Always:
     def under_way(self) -> bool:
         return True
 
+    def expects(self, _file: int) -> bool:
+        return True
+
     def stalled(self) -> bool:
         return False

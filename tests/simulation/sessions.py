@@ -34,6 +34,7 @@ def names() -> dict[int, str]:
         "expansion": (ending.RUN,),
         "finalising": (ending.FINALIZE,),
         "end": (finalising.END,),
+        "failed job": (ending.FAIL,),
         "decision": (residencies.WANT,),
         "state": (residencies.MOVE,),
         "parking": (parking.PARK,),

@@ -161,7 +161,10 @@ class Store:
         raw = await connection.get_raw_connection()
         if autocommit:
             connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
-        return Link(connection, raw.driver_connection.get_server_pid())  # type: ignore[union-attr]
+        driver = raw.driver_connection
+        pid = driver.get_server_pid()  # type: ignore[union-attr]
+        self.turnstile.know(pid, driver._transport.get_extra_info("socket").fileno())  # type: ignore[union-attr]
+        return Link(connection, pid)
 
     def lend(self, *, autocommit: bool) -> Link:
         """A connection that nobody uses.

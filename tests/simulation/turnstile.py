@@ -69,6 +69,8 @@ class Turnstile:
         self._ahead: set[int] = set()
         self._aside: dict[int, str] = {}
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._backends: dict[int, int] = {}
+        """Process ids by the files that they answer over."""
         self._stepping: dict[int, Callable[[], float]] = {}
         """Backends whose statements go row by row, and how long each pause is."""
         self.waits = 0
@@ -110,6 +112,14 @@ class Turnstile:
             # Ahead of everybody, until it is seen to wait again: for its next row, or for another transaction.
             self._aside.pop(pid, None)
             self._ahead.add(pid)
+
+    def know(self, pid: int, file: int) -> None:
+        """A backend answers over this file."""
+        self._backends[file] = pid
+
+    def expects(self, file: int) -> bool:
+        """Whether a backend is at work that answers over this file; others' files are nobody's business."""
+        return self._backends.get(file, -1) in self._ahead or file not in self._backends
 
     def under_way(self) -> bool:
         """Whether an answer is waited for."""

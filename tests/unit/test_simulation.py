@@ -104,6 +104,9 @@ def test_no_time_passes_while_an_operation_is_under_way(loop: VirtualLoop) -> No
         def under_way(self) -> bool:
             return self.looks > 0
 
+        def expects(self, file: int) -> bool:
+            return True
+
         def stalled(self) -> bool:
             self.looks -= 1
             seen.append(loop.time())
