@@ -60,6 +60,9 @@ def celery_app(redis_url: str, tick_s: float) -> Celery:
         worker_soft_shutdown_timeout=10,
         # Otherwise a tick runs twice for every lost connection.
         worker_cancel_long_running_tasks_on_connection_loss=True,
+        # Nobody commands a worker through the broker, and whoever listens for that listens for ever on a connection
+        # that was made again in the middle of a read: alive, and deaf to ticks.
+        worker_enable_remote_control=False,
         # Services may start in any order.
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,

@@ -1,6 +1,7 @@
 """A stack whose PostgreSQL and Redis stand behind proxies, and can be stopped, started and starved."""
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +17,17 @@ from services.orchestrator.stack import process
 from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.passwords import Passwords
 from services.orchestrator.stack.ports import free_port
+from tests.faults.disk import Disk
 from tests.faults.proxy import Proxy
+from tests.faults.real import done
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB, measured
 from tests.faults.wire import Cuts, PostgresWire, RedisWire, Ticks
-from tests.running import RunningStack, running_stack
+from tests.running import Document, RunningStack, ended, running_stack
 from tests.servers import UNSAFE
 
-JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
-"""Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
+SOONER = {"MATHRAG_WORKERS__CLAIM_TTL_S": "5"}
+"""A third of the default: what was lost is taken up again so much sooner."""
 SETTINGS: Mapping[str, str] = {"deadlock_timeout": "100ms"}
 
 
@@ -50,24 +55,33 @@ class Proxied:
 
     def __init__(self, postgres: Server, redis: Server, to_postgres: Proxy, to_redis: Proxy) -> None:
         self.stack: RunningStack
+        self.whole: Mapping[str, int] = {}
+        """How many calls each stage of a job makes when nothing goes wrong."""
         self.postgres, self.redis = postgres, redis
         self.to_postgres, self.to_redis = to_postgres, to_redis
         self.cuts: Cuts
         self.ticks: Ticks
-
-    def client(self) -> "Redis[str]":
-        """Redis itself, not through the proxy."""
-        return Redis.from_url(self.redis.of.url(), decode_responses=True)
+        self.disk: Disk | None = None
+        """Where PostgreSQL keeps its tables, if it is one that can be filled."""
 
     def rows(self, sql: str, **values: object) -> list[tuple[Any, ...]]:
         """What the database itself answers its superuser, each statement committed by itself."""
         return asyncio.run(self._rows(sql, values))
 
-    async def _rows(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+    def superuser_url(self) -> str:
+        """The database itself, for whoever may do anything with it."""
         server = self.postgres.of
         assert isinstance(server, pg.Postgres)
-        url = server._url(pg.SUPERUSER, server.passwords.superuser)
-        engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
+        return server._url(pg.SUPERUSER, server.passwords.superuser)
+
+    def owner_url(self) -> str:
+        """The same, for whoever migrates."""
+        server = self.postgres.of
+        assert isinstance(server, pg.Postgres)
+        return server.owner_url()
+
+    async def _rows(self, sql: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        engine = create_async_engine(self.superuser_url(), isolation_level="AUTOCOMMIT")
         try:
             async with engine.connect() as connection:
                 result = await connection.execute(text(sql), dict(values))
@@ -75,46 +89,67 @@ class Proxied:
         finally:
             await engine.dispose()
 
-    def begun(self, name: str) -> str:
-        """A job that the judge is in the middle of."""
+    def ends_whole(self, job: str, seen: Seen) -> Document:
+        """The job ends by itself, with every sample, a clean audit, and epochs that only grew; its report."""
+        self.stack.assert_whole(job)
+        epochs = [epoch for (epoch,) in self.rows("SELECT epoch FROM residencies ORDER BY wanted_at, epoch")]
+        assert epochs == sorted(set(epochs))
+        report: Document = self.stack.get(f"/v1/jobs/{job}/report")
+        for name, figure in (("calls lapsed", "calls_lapsed"), ("loads", "model_loads"), ("seconds", "seconds")):
+            seen.figure(name, report[figure])
+        return report
+
+    def judging(self, name: str, share: float = 0.0) -> str:
+        """A job of which the judge has answered that much."""
         job = self.stack.submit(name, **JOB)
-        self.stack.wait(job, lambda document: judged(document) > 0)
+        self.judged(job, share)
         return job
 
-    def epochs(self) -> list[int]:
-        """Of every residency that was ever wanted, in the order of their making."""
-        return [epoch for (epoch,) in self.rows("SELECT epoch FROM residencies ORDER BY wanted_at, epoch")]
+    def judged(self, job: str, share: float) -> None:
+        """Return when the judge has answered this share of the job's calls, and one at least."""
+        self.stack.wait(job, lambda document: done(document, "judge") > share * self.whole["judge"] or ended(document))
+        assert not ended(self.stack.get(f"/v1/jobs/{job}")), "it came too late"
+
+    def has_ended(self, job: str) -> bool:
+        """Whether the job is over."""
+        return ended(self.stack.get(f"/v1/jobs/{job}"))
+
+    def log(self, service: str) -> Path:
+        """What a service says."""
+        return self.stack.data_dir / "logs" / f"{service}.log"
 
 
-def judged(document: dict[str, Any]) -> int:
-    """How many calls of the judge are answered."""
-    found: int = document["stages"].get("judge", {}).get("done", 0)
-    return found
+def client(server: Server) -> "Redis[str]":
+    """Redis itself, not through the proxy."""
+    return Redis.from_url(server.of.url(), decode_responses=True)
 
 
 @contextmanager
-def proxied(folder: Path, items: int, *options: str, **environment: str) -> Iterator[Proxied]:
-    """A stack with the problem world in it."""
-    with behind(folder, SETTINGS) as it:
+def proxied(folder: Path, items: int, *options: str, kept: Path | None = None) -> Iterator[Proxied]:
+    """A stack with the problem world in it; PostgreSQL keeps its tables in `kept`."""
+    with behind(folder, kept or folder / "postgres") as it:
         addresses = {name: address(it) for name, address in ADDRESSES.items()}
-        with running_stack(folder / "data", *options, **{**addresses, **environment}) as it.stack:
+        with running_stack(folder / "data", *options, **addresses, **SOONER) as it.stack:
             it.stack.furnish(folder / "world", items=items)
+            it.whole = measured(it.stack)
             yield it
 
 
 ADDRESSES: Mapping[str, Callable[[Proxied], str]] = {
     "MATHRAG_DATABASE_URL": lambda it: _through(it.to_postgres, it.postgres.of),
     "MATHRAG_REDIS_URL": lambda it: _through(it.to_redis, it.redis.of),
-    # A migration is no part of what is to be broken.
-    "MATHRAG_OWNER_URL": lambda it: it.postgres.of.owner_url(),  # type: ignore[union-attr]
+    # The first migration is no part of what is to be broken.
+    "MATHRAG_OWNER_URL": lambda it: it.owner_url(),
 }
 
 
 @contextmanager
-def behind(folder: Path, settings: Mapping[str, str]) -> Iterator[Proxied]:
+def behind(folder: Path, kept: Path) -> Iterator[Proxied]:
     """Both servers with their proxies, and no stack yet."""
     secrets, cuts, ticks = Passwords(), Cuts(), Ticks()
-    database = pg.Postgres(folder / "postgres", port=free_port(), passwords=secrets, settings={**UNSAFE, **settings})
+    database = pg.Postgres(kept, port=free_port(), passwords=secrets, settings={**UNSAFE, **SETTINGS})
+    database.prepare()
+    log_apart(database, folder / "wal")
     postgres = Server(database, pg.STOP_SIGNAL)
     redis = Server(rd.Redis(folder / "redis", port=free_port(), passwords=secrets), rd.STOP_SIGNAL)
     postgres.start()
@@ -131,6 +166,13 @@ def behind(folder: Path, settings: Mapping[str, str]) -> Iterator[Proxied]:
     finally:
         redis.stop()
         postgres.stop()
+
+
+def log_apart(server: pg.Postgres, folder: Path) -> None:
+    """Keep the write-ahead log elsewhere: where it cannot be written PostgreSQL ends, which is another fault."""
+    log = server.directory / "pg_wal"
+    shutil.move(log, folder)
+    log.symlink_to(folder)
 
 
 def _through(proxy: Proxy, server: pg.Postgres | rd.Redis) -> str:

@@ -169,6 +169,7 @@ SETTINGS = {
     "worker_pool": "prefork",
     "worker_max_tasks_per_child": None,
     "worker_cancel_long_running_tasks_on_connection_loss": True,
+    "worker_enable_remote_control": False,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
     "task_ignore_result": True,

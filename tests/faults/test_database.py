@@ -1,0 +1,247 @@
+"""PostgreSQL that restarts, is cut off inside a commit, is full, read-only, or another version for a while."""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx2
+import pytest
+from sqlalchemy import NullPool, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from tests.e2e.test_upgrade import TWICE, alembic, fetched
+from tests.faults.disk import disk, needed
+from tests.faults.processes import until
+from tests.faults.proxied import Proxied, proxied
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB
+from tests.faults.wire import Hit
+from tests.running import DEADLINE_S
+
+ITEMS = 60
+AWAY_S = 5.0
+DISK_MIB = 400
+HOT = {
+    "claim": "delete queue, update queue",
+    "answer": "delete queue, insert attempts",
+    "look": "update samples",
+    "advance": "insert calls, insert queue, insert steps, update samples",
+    "end of samples": "insert outcomes, update samples",
+    "decision of a flip": "insert residencies",
+    "step of a flip": "update residencies",
+    "expansion of a job": "insert samples, update jobs",
+    "end of a job": "insert records, update jobs",
+}
+"""What each commit that must be hit writes."""
+SUBMIT = "insert jobs"
+HOT_TABLES = ("queue", "attempts", "steps", "samples", "outcomes", "calls")
+EVERY = 25
+TRIP = f"""
+    CREATE FUNCTION trip() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+    DECLARE n bigint := nextval('trips');
+    BEGIN
+        IF n % {EVERY} = 0 THEN
+            PERFORM nextval('tripped');
+            IF n % {2 * EVERY} = 0 THEN RAISE EXCEPTION 'a conflict' USING ERRCODE = '40001'; END IF;
+            RAISE EXCEPTION 'a deadlock' USING ERRCODE = '40P01';
+        END IF;
+        RETURN NULL;
+    END $$"""
+OURS = "FROM pg_stat_activity WHERE application_name = 'mathrag'"
+BACKWARDS = text("SELECT 1 FROM queue WHERE call_id = :call FOR UPDATE")
+LAST_AND_FIRST = text("SELECT max(call_id), min(call_id) FROM queue WHERE token IS NOT NULL")
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """One stack for all tests of this file."""
+    folder = tmp_path_factory.mktemp("database")
+    with disk(folder / "disk", DISK_MIB) as small, proxied(folder, ITEMS, kept=folder / "disk" / "postgres") as running:
+        running.disk = small
+        yield running
+
+
+def ends_whole(it: Proxied, job: str, seen: Seen) -> None:
+    """As every job; and no call has two replies, no step two makers."""
+    it.ends_whole(job, seen)
+    assert asyncio.run(fetched(it.postgres.of.url(), TWICE)) == []
+
+
+@pytest.mark.fault("D1")
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGQUIT], ids=["in order", "in a crash"])
+def test_a_restart_of_postgresql_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
+    """Whatever had its answer is there; whatever had none is asked again."""
+    seen.produced(f"{by.name} of the postmaster at 30 % of the judge's calls, and started again {AWAY_S:.0f} s later")
+    job = it.judging("D1", 0.3)
+    it.postgres.stop(by)
+    time.sleep(AWAY_S)
+    it.postgres.start()
+    ends_whole(it, job, seen)
+
+
+@pytest.mark.fault("D2")
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_a_commit_whose_answer_is_lost_is_whole_either_way(it: Proxied, seen: Seen, every: int) -> None:
+    """Of every kind of commit several are cut, in turn after and before the server carried them out."""
+    key = f"D2-{every}"
+    it.cuts.arm(every=every, most=3)
+    try:
+        job = submitted(it, key)
+        ends_whole(it, job, seen)
+    finally:
+        hits, _ = Counter(it.cuts.hits), it.cuts.arm(every=0, most=0)
+    assert submitted(it, key) == job, "the same key is the same job, for ever"
+    missed = {name for name, wrote in HOT.items() if not hits[Hit(wrote, happened=True)]}
+    assert every > 1 or not missed, sorted(hits)
+    assert any(SUBMIT in hit.wrote for hit in hits) or every > 1
+    seen.produced("the connection cut when COMMIT (or a statement by itself) had been carried out, and before it was: "
+                  "of every kind of commit up to three times")  # fmt: skip
+    for name, wrote in HOT.items():
+        seen.figure(f"cut: {name}", hits[Hit(wrote, happened=True)] + hits[Hit(wrote, happened=False)])
+    seen.figure("commits cut", hits.total())
+
+
+def submitted(it: Proxied, key: str) -> str:
+    """The job of this Idempotency-Key, asked for until there is an answer, as a client does it."""
+    body = {"name": key, "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", **JOB}
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        response = httpx2.post(
+            f"{it.stack.url}/v1/jobs", json=body, headers={"Idempotency-Key": key}, timeout=60, trust_env=False
+        )
+        if response.status_code == 202:
+            return str(response.json()["id"])
+        assert response.status_code in (409, 503), response.text
+        time.sleep(0.2)
+    raise AssertionError("nobody accepted the job")
+
+
+@pytest.mark.fault("D3")
+def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied, seen: Seen) -> None:
+    """They are the database's moment: no call is charged for them, however many there are."""
+    seen.produced(f"a trigger raises 40001 and 40P01 in turn at every {EVERY}th statement that writes a hot table")
+    it.rows("CREATE SEQUENCE trips")
+    it.rows("CREATE SEQUENCE tripped")
+    it.rows(TRIP)
+    for table in HOT_TABLES:
+        it.rows(f"CREATE TRIGGER trip AFTER INSERT OR UPDATE OR DELETE ON {table} EXECUTE FUNCTION trip()")
+    try:
+        job = it.judging("D3-trips")
+        it.stack.assert_whole(job)
+        ((raised,),) = it.rows("SELECT last_value FROM tripped")
+    finally:
+        it.rows("DROP FUNCTION trip CASCADE")
+        it.rows("DROP SEQUENCE trips, tripped")
+    assert raised > 5
+    seen.figure("transactions rolled back", raised)
+    ends_whole(it, job, seen)
+
+
+@pytest.mark.fault("D3")
+def test_a_deadlock_with_somebody_else_costs_a_moment(it: Proxied, seen: Seen) -> None:
+    """Somebody locks rows of the queue in the opposite order; `deadlock_timeout` is 100 ms here."""
+    seen.produced("another session locks claimed rows of the queue from the last to the first, over and over")
+    ((before,),) = it.rows(DEADLOCKS)
+    job = it.judging("D3-deadlocks")
+    asyncio.run(against_the_order(it, job))
+    ends_whole(it, job, seen)
+    seen.figure("deadlocks", it.rows(DEADLOCKS)[0][0] - before)
+
+
+async def against_the_order(it: Proxied, job: str) -> None:
+    """Until the job has ended."""
+    engine = create_async_engine(it.superuser_url(), poolclass=NullPool)
+    while not await asyncio.to_thread(it.has_ended, job):
+        with suppress(SQLAlchemyError):
+            async with engine.begin() as connection:
+                for call in (await connection.execute(LAST_AND_FIRST)).one():
+                    await connection.execute(BACKWARDS, {"call": call})
+                    await asyncio.sleep(0.05)
+    await engine.dispose()
+
+
+@pytest.mark.fault("D4")
+def test_a_server_without_a_free_connection_is_waited_for(it: Proxied, seen: Seen) -> None:
+    """Ours are ended and others take all that there are; when they go, ours come back."""
+    seen.produced(f"every connection of ours terminated and all of max_connections taken by others for {AWAY_S:.0f} s")
+    job = it.judging("D4", 0.3)
+    taken = asyncio.run(crowd(it))
+    seen.figure("connections taken", taken)
+    assert taken > 20
+    ends_whole(it, job, seen)
+
+
+async def crowd(it: Proxied) -> int:
+    """Take every connection that there is, for a while; how many that were."""
+    engine = create_async_engine(it.postgres.of.url(), poolclass=NullPool)
+    taken: list[AsyncConnection] = []
+    deadline = time.monotonic() + AWAY_S
+    while time.monotonic() < deadline:
+        await asyncio.to_thread(it.rows, f"SELECT pg_terminate_backend(pid) {OURS}")
+        with suppress(SQLAlchemyError):
+            while True:
+                taken.append(await engine.connect())
+    for connection in taken:
+        await connection.close()
+    await engine.dispose()
+    return len(taken)
+
+
+@pytest.mark.fault("D5")
+def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen) -> None:
+    """Inserts fail for want of space, and are done again."""
+    small = needed(it.disk)
+    seen.produced(f"PostgreSQL's tables on a file system of {DISK_MIB} MiB (its log on another), filled at 20 % of the "
+                  f"judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
+    log = it.postgres.of.directory.with_suffix(".log")
+    job = it.judging("D5", 0.2)
+    said = log.stat().st_size
+    small.fill()
+    try:
+        until("an insert has failed", lambda: b"No space left on device" in log.read_bytes()[said:])
+        time.sleep(AWAY_S)
+    finally:
+        small.relieve()
+    ends_whole(it, job, seen)
+    seen.note("53100 for whoever extends a table; PostgreSQL itself goes on")
+
+
+@pytest.mark.fault("D6")
+def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
+    """Sessions that began while it was read-only stay so: they are given up as soon as they say it."""
+    seen.produced(
+        f"default_transaction_read_only = on and every connection of ours terminated; off {AWAY_S:.0f} s later"
+    )
+    job = it.judging("D6", 0.3)
+    read_only(it, "on")
+    it.rows(f"SELECT pg_terminate_backend(pid) {OURS}")
+    until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes())
+    time.sleep(AWAY_S)
+    read_only(it, "off")
+    ends_whole(it, job, seen)
+
+
+def read_only(it: Proxied, switch: str) -> None:
+    """For sessions that begin from now on."""
+    it.rows(f"ALTER DATABASE mathrag SET default_transaction_read_only = {switch}")
+
+
+@pytest.mark.fault("D7")
+def test_a_schema_may_go_back_and_forth_under_a_job_in_flight(it: Proxied, seen: Seen) -> None:
+    """The services go on and are cut off meanwhile; what they had prepared against the old schema is gone with it."""
+    seen.produced("services cut off from PostgreSQL at 30 % of the judge's calls, `alembic downgrade 0001` and "
+                  "`upgrade head`, connected again")  # fmt: skip
+    job = it.judging("D7", 0.3)
+    it.to_postgres.part()
+    try:
+        owner = {"MATHRAG_OWNER_URL": it.owner_url(), "MATHRAG_DATABASE_URL": it.postgres.of.url()}
+        alembic(owner, "downgrade", "0001")
+        alembic(owner, "upgrade", "head")
+    finally:
+        it.to_postgres.heal()
+    ends_whole(it, job, seen)

@@ -1,0 +1,129 @@
+"""Ticks that come five times, in another order, not at all, again, or by the hundred thousand: they say nothing."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import pools
+
+from shared.contracts.calls import Lane
+from shared.queue import DRAIN, KEYS, MOST_QUEUED, celery_app
+from tests.faults.processes import until
+from tests.faults.proxied import Proxied, client, proxied
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB
+
+ITEMS = 60
+JUDGES = 5
+FLOOD = 100_000
+UNACKED = f"{KEYS}unacked"
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """One stack for all tests of this file: with five workers of a lane a tick can be in five hands at once."""
+    with proxied(tmp_path_factory.mktemp("messages"), ITEMS, "--scale", f"judge={JUDGES}") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def relieved(it: Proxied) -> Iterator[None]:
+    """Ticks pass after each test."""
+    yield
+    it.ticks.relieve()
+
+
+@pytest.mark.fault("Q1")
+def test_a_tick_in_five_hands_at_once_is_one_tick(it: Proxied, seen: Seen) -> None:
+    """Five workers drain one lane: each call has one claim, each sample one lock."""
+    seen.produced(f"every tick is pushed five times by one command, to {JUDGES} workers of the judge's lane")
+    it.ticks.copies = 5
+    job = it.stack.submit("Q1", **JOB)
+    it.ends_whole(job, seen)
+    seen.figure("ticks, each five times", it.ticks.sent)
+
+
+@pytest.mark.fault("Q2")
+def test_the_order_of_ticks_means_nothing(it: Proxied, seen: Seen) -> None:
+    """Nor does it that one waits for the next."""
+    seen.produced("of every two ticks of a lane the first is held back until the second has been sent")
+    it.ticks.swapping = True
+    job = it.stack.submit("Q2", **JOB)
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("Q3")
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_lost_ticks_cost_time_until_the_sweeper_sends_others(it: Proxied, seen: Seen, every: int) -> None:
+    """Every one, every second, every third; the first ones of all, too."""
+    seen.produced("every, every second, or every third tick is not pushed, and its sender told that it was")
+    lost = it.ticks.dropped
+    it.ticks.drop_every = every
+    job = it.stack.submit(f"Q3-{every}", **JOB)
+    until("ticks are lost", lambda: it.ticks.dropped >= lost + 3 or it.has_ended(job))
+    it.ticks.drop_every = 0 if every == 1 else every
+    it.ends_whole(job, seen)
+    assert it.ticks.dropped > lost
+    seen.figure("ticks lost", it.ticks.dropped - lost)
+
+
+@pytest.mark.fault("Q4")
+def test_a_tick_that_is_delivered_again_while_it_runs_changes_nothing(it: Proxied, seen: Seen) -> None:
+    """As the transport does it when a message has been unacknowledged for too long."""
+    seen.produced(
+        "unacknowledged ticks pushed again while they run, as the transport does after its visibility timeout"
+    )
+    job = it.judging("Q4")
+    again = 0
+    with client(it.redis) as known:
+        for share in (0.1, 0.3, 0.5):
+            it.judged(job, share)
+            for entry in known.hvals(UNACKED):
+                message, _, lane = json.loads(entry)
+                known.rpush(KEYS + lane, json.dumps(message))
+                again += 1
+    it.ends_whole(job, seen)
+    assert again > 0
+    seen.figure("ticks delivered again", again)
+
+
+@pytest.mark.fault("Q5")
+def test_a_hundred_thousand_ticks_are_gone_in_a_moment(it: Proxied, seen: Seen) -> None:
+    """Whoever takes one throws away all that say the same."""
+    seen.produced(f"{FLOOD:,} ticks as Celery writes them pushed to the judge's lane in the middle of its work")
+    messages = flood(it)
+    job = it.judging("Q5")
+    with client(it.redis) as known:
+        began = time.monotonic()
+        for first in range(0, FLOOD, 10_000):
+            known.lpush(KEYS + Lane.JUDGE.value, *messages[first : first + 10_000])
+        seen.figure("seconds to push them", time.monotonic() - began)
+        assert known.llen(KEYS + Lane.JUDGE.value) > MOST_QUEUED
+        began = time.monotonic()
+        until("they are gone", lambda: known.llen(KEYS + Lane.JUDGE.value) <= MOST_QUEUED)
+        seen.figure("seconds until they are gone", time.monotonic() - began)
+    it.ends_whole(job, seen)
+
+
+def flood(it: Proxied) -> list[str]:
+    """Ticks by the sender's own code: one is sent to a queue that nobody reads, and the others are like it."""
+    app = celery_app(it.redis.of.url(), 60.0)
+    app.send_task(DRAIN, queue="nobody")
+    with client(it.redis) as known:
+        (sent,) = known.lrange(f"{KEYS}nobody", 0, -1)
+        known.delete(f"{KEYS}nobody")
+    pools.reset()
+    app.close()
+    template = json.loads(sent)
+    return [json.dumps(like(template)) for _ in range(FLOOD)]
+
+
+def like(message: dict[str, Any]) -> dict[str, Any]:
+    """The same as a message of its own, for the judge's lane."""
+    identity, tag = str(uuid.uuid4()), str(uuid.uuid4())
+    delivery = {**message["properties"]["delivery_info"], "routing_key": Lane.JUDGE.value}
+    properties = {**message["properties"], "correlation_id": identity, "delivery_tag": tag, "delivery_info": delivery}
+    return {**message, "headers": {**message["headers"], "id": identity, "root_id": identity}, "properties": properties}

@@ -1,0 +1,215 @@
+"""Redis that restarts, forgets, is full, slow, or away: it wakes and nothing else, so a job only takes longer."""
+
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.orchestrator.stack import redis as rd
+from services.orchestrator.stack.ports import free_port
+from shared.lease.lease import RENEW_S, TTL_S
+from tests.faults.processes import until
+from tests.faults.proxied import Proxied, Server, client, proxied
+from tests.faults.proxy import HOST
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB
+from tests.running import ended
+
+ITEMS = 60
+AWAY_S = 60.0
+SILENT_S = 20.0
+"""Longer than the lease lives and a client waits for an answer."""
+WAITING = """
+    SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id
+    WHERE q.lane = :lane AND (m.needs_lease OR m.backend <> 'grader')"""
+READY = "SELECT count(*) FROM samples s JOIN jobs j ON j.id = s.job_id WHERE s.state = 0 AND j.ended_at IS NULL"
+WANTED_SINCE = "SELECT count(*) FROM residencies WHERE wanted_at > :since"
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """One stack for all tests of this file."""
+    with proxied(tmp_path_factory.mktemp("redis"), ITEMS) as running:
+        yield running
+
+
+@pytest.mark.fault("R1")
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL], ids=["in order", "kill -9"])
+def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
+    """Ticks and lease are as of a second ago at most."""
+    seen.produced(f"{by.name} of redis-server in the middle of the judge's stage, then started on its append-only file")
+    job = it.judging("R1", 0.3)
+    it.redis.stop(by)
+    it.redis.start()
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R2")
+def test_a_redis_that_is_flushed_over_and_over_costs_nothing_but_time(it: Proxied, seen: Seen) -> None:
+    """Ticks and lease are gone; the rows are not, and the guard writes the lease again."""
+    seen.produced("FLUSHALL at 20, 40, 60 and 80 % of the judge's calls")
+    job = it.judging("R2")
+    for share in (0.2, 0.4, 0.6, 0.8):
+        it.judged(job, share)
+        with client(it.redis) as known:
+            known.flushall()
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R2")
+def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, seen: Seen) -> None:
+    """Nobody subscribes again to anything: what is gone is sent again."""
+    seen.produced("kill -9 of redis-server at 30 % of the judge's calls, its append-only file removed, started again")
+    job = it.judging("R2-empty", 0.3)
+    it.redis.stop(signal.SIGKILL)
+    for kept in (*it.redis.of.directory.glob("appendonly*"), *it.redis.of.directory.glob("*.rdb")):
+        shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
+    it.redis.start()
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R3")
+def test_connections_that_are_killed_are_made_again(it: Proxied, seen: Seen) -> None:
+    """Those of the workers' consumers, too, in the middle of waiting."""
+    killed = 0
+    job = it.judging("R3")
+    for share in (0.1, 0.3, 0.5, 0.7):
+        it.judged(job, share)
+        with client(it.redis) as known:
+            killed += int(known.client_kill_filter(_type="normal", skipme=True))
+    assert killed > 8
+    seen.produced("CLIENT KILL TYPE normal at 10, 30, 50 and 70 % of the judge's calls")
+    seen.figure("connections killed", killed)
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R4")
+def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxied, seen: Seen) -> None:
+    """The device is drained, so a flip is due; it is not begun, and no epoch is made, until Redis is back."""
+    job = it.judging("R4", 0.5)
+    scheduler = psutil.Process(it.stack.pid("orchestrator"))
+    scheduler.suspend()
+    try:
+        until("the judge's work is done", lambda: flip_is_due(it))
+        it.to_redis.part()
+        ((since,),) = it.rows("SELECT clock_timestamp()")
+        said = it.log("orchestrator").stat().st_size
+    finally:
+        scheduler.resume()
+    until("a flip is due", lambda: b"while Redis is away" in it.log("orchestrator").read_bytes()[said:])
+    time.sleep(AWAY_S)
+    assert it.rows(WANTED_SINCE, since=since) == [(0,)]
+    it.to_redis.heal()
+    it.ends_whole(job, seen)
+    seen.produced(
+        f"every connection to Redis reset and none accepted for {AWAY_S:.0f} s, at a moment when a flip is due"
+    )
+    seen.note("no residency is wanted meanwhile; the flip begins when Redis is back")
+
+
+def flip_is_due(it: Proxied) -> bool:
+    """Nothing is left for the judge's lane, and the generator has work."""
+    ((judge,),), ((generate,),) = it.rows(WAITING, lane="judge"), it.rows(WAITING, lane="generate")
+    return judge == 0 and generate > 0 and it.rows(READY) == [(0,)]
+
+
+@pytest.mark.fault("R4")
+def test_a_redis_behind_a_dead_cable_holds_nobody_for_ever(it: Proxied, seen: Seen) -> None:
+    """Connections stay and nothing comes over them: every client gives up by itself and asks again."""
+    seen.produced(f"connections to Redis kept open and silent for {SILENT_S:.0f} s, longer than the lease lives")
+    job = it.judging("R4-silent", 0.3)
+    it.to_redis.silence()
+    time.sleep(SILENT_S)
+    it.to_redis.heal()
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R5")
+def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> None:
+    """No lease can be renewed and no tick sent; when there is room again, all goes on."""
+    seen.produced(f"CONFIG SET maxmemory 1 with noeviction at 30 % of the judge's calls, for {TTL_S + 3} s")
+    job = it.judging("R5", 0.3)
+    with client(it.redis) as known:
+        assert known.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        known.config_set("maxmemory", 1)
+        try:
+            time.sleep(TTL_S + 3)
+        finally:
+            known.config_set("maxmemory", 0)
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R6")
+def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Seen, tmp_path: Path) -> None:
+    """The replica knows the lease of an epoch that is over: the guard refuses it, and writes the present one."""
+    seen.produced("a replica cut off while the judge was resident; led to it while the generator is")
+    with replica(it, tmp_path / "replica") as stale:
+        job = it.judging("R6", 0.2)
+        old = lease(stale)
+        it.stack.wait(job, lambda document: document["stages"].get("generate", {}).get("done", 0) > 0)
+        assert int(lease(it.redis)["epoch"]) > int(old["epoch"])
+        it.to_redis.switch(stale.of.port)
+        it.ends_whole(job, seen)
+        it.to_redis.switch(it.redis.of.port)
+    seen.note("the old epoch grants nothing: no residency of it was ever opened again")
+
+
+@contextmanager
+def replica(it: Proxied, folder: Path) -> Iterator[Server]:
+    """A server that has what Redis has now, and nothing that comes."""
+    server = Server(rd.Redis(folder, port=free_port(), passwords=it.redis.of.passwords), rd.STOP_SIGNAL)
+    server.start()
+    try:
+        with client(server) as follower:
+            follower.config_set("masterauth", it.redis.of.passwords.redis)
+            follower.replicaof(HOST, str(it.redis.of.port))
+            until("it has what there is", lambda: follower.info("replication").get("master_link_status") == "up")
+            follower.replicaof("NO", "ONE")
+        yield server
+    finally:
+        server.stop()
+
+
+def lease(server: Server) -> dict[str, str]:
+    """Who has the device, as this server remembers it."""
+    with client(server) as known:
+        (key,) = known.scan_iter("mathrag:gpu:*:lease")
+        return known.hgetall(key)
+
+
+@pytest.mark.fault("R7")
+def test_scripts_that_are_forgotten_are_sent_again(it: Proxied, seen: Seen) -> None:
+    """The lease is written by a script, at every step of a flip and every few seconds."""
+    seen.produced("SCRIPT FLUSH, ten times a second from the job's submission to its end")
+    job = it.stack.submit("R7", **JOB)
+    with client(it.redis) as known:
+        flushes = 0
+        while not ended(it.stack.get(f"/v1/jobs/{job}")):
+            known.script_flush()
+            flushes += 1
+            time.sleep(0.1)
+    seen.figure("flushes", flushes)
+    it.ends_whole(job, seen)
+
+
+@pytest.mark.fault("R8")
+@pytest.mark.parametrize(("delay_s", "seconds"), [(0.2, 0), (RENEW_S + 1, 25)], ids=["slow", "slower than renewals"])
+def test_a_slow_redis_makes_a_job_slower(it: Proxied, seen: Seen, delay_s: float, seconds: float) -> None:
+    """Answers that come after their client has given up are as if Redis were away."""
+    for_how_long = f"for {seconds:.0f} s" if seconds else "for the whole job"
+    seen.produced(f"every message to and from Redis held back for {delay_s:.1f} s, {for_how_long}")
+    job = it.judging("R8", 0.2)
+    it.to_redis.delay_s = delay_s
+    try:
+        if seconds:
+            time.sleep(seconds)
+        else:
+            it.ends_whole(job, seen)
+    finally:
+        it.to_redis.heal()
+    it.ends_whole(job, seen)
