@@ -43,12 +43,12 @@ STATES = {
 
 
 class Session:
-    """A session of the database's owner, for code that does not await."""
+    """A session of the database's superuser, for code that does not await."""
 
     def __init__(self, stack: RunningStack) -> None:
         secret = passwords.remembered(stack.data_dir)
         server = pg.Postgres(stack.data_dir / "postgres", port=stack.port("postgres"), passwords=secret)
-        self._url = server.owner_url().replace("+asyncpg", "")
+        self._url = server._url(pg.SUPERUSER, secret.superuser).replace("+asyncpg", "")
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
