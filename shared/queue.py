@@ -14,7 +14,8 @@ from shared.telemetry import traces
 
 DRAIN = "mathrag.drain"
 VISIBILITY_S = 600
-COALESCE_S = 30
+COALESCE_S = 10
+"""So long a tick hides those that come after it: the time that a lost one costs."""
 PATIENCE_S = 5.0
 """For an answer of the broker."""
 KEYS = "mathrag:celery:"

@@ -127,7 +127,11 @@ FAULTS: dict[str, Fault] = {
             "each call has one claim and each sample one lock: the others find nothing to do",
         ),
         Fault("Q2", "ticks arrive in another order", "nothing changes: a tick has no content"),
-        Fault("Q3", "every k-th tick is lost", "the sweeper sends another within seconds"),
+        Fault(
+            "Q3",
+            "every k-th tick is lost",
+            "the sweeper sends another when the lost one no longer hides it, 15 s later at most",
+        ),
         Fault(
             "Q4",
             "a tick is delivered again while its first copy still runs",

@@ -45,6 +45,11 @@ class Server:
         self._process = process.spawn(self.of.command(), log=log, dies_by=self._stop_by)
         asyncio.run(process.wait_ready(log.stem, self._process, self.of.ready, log=log))
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has stopped by itself."""
+        return self._process.poll() is not None
+
     def stop(self, by: Signals | None = None) -> None:
         """Return when it is gone."""
         asyncio.run(process.stop(self._process, by=by or self._stop_by))

@@ -186,13 +186,13 @@ class Ticks:
     a question for the length of its list."""
 
     def __init__(self) -> None:
-        self.drop_every, self.copies, self.swapping = 0, 1, False
+        self.drop_every, self.copies, self.swaps = 0, 1, 0
         self.sent = self.dropped = 0
         self._held: list[Command] = []
 
     def relieve(self) -> None:
         """From now on they pass."""
-        self.drop_every, self.copies, self.swapping = 0, 1, False
+        self.drop_every, self.copies, self.swaps = 0, 1, 0
         self._held.clear()
 
     def command(self, command: Command) -> Command:
@@ -203,18 +203,22 @@ class Ticks:
         if self.drop_every and self.sent % self.drop_every == 0:
             self.dropped += 1
             return [b"LLEN", command[1]]
-        if self.swapping:
+        if self.swaps or self._waiting(command):
             return self._swapped(command)
         return [*command[:2], *command[2:] * self.copies]
 
     def _swapped(self, command: Command) -> Command:
-        """Every second tick waits for the next one of its lane, and comes after it."""
-        held = next((each for each in self._held if each[1] == command[1]), None)
+        """A tick waits for the next one of its lane, and comes after it."""
+        held = self._waiting(command)
         if held is None:
             self._held.append(command)
             return [b"LLEN", command[1]]
+        self.swaps = max(0, self.swaps - 1)
         self._held.remove(held)
         return [*command, *held[2:]]
+
+    def _waiting(self, command: Command) -> Command | None:
+        return next((each for each in self._held if each[1] == command[1]), None)
 
 
 class RedisWire:

@@ -221,10 +221,11 @@ def test_a_tick_is_multiplied() -> None:
 def test_of_two_ticks_the_second_overtakes_the_first() -> None:
     """In each lane."""
     ticks = Ticks()
-    ticks.swapping = True
+    ticks.swaps = 1
     assert ticks.command([*TICK[:2], b"1"])[0] == b"LLEN"
     assert ticks.command([b"LPUSH", b"mathrag:celery:generate", b"x"])[0] == b"LLEN"
     assert ticks.command([*TICK[:2], b"2"]) == [*TICK[:2], b"2", b"1"]
+    assert ticks.command([*TICK[:2], b"3"]) == [*TICK[:2], b"3"], "so many change places, and no more"
 
 
 @given(st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=4), max_size=5), st.integers(1, 40))
