@@ -60,6 +60,8 @@ STALE = ("freeze-at-completion", "freeze-before-answer", "starve-renewals", "dat
 """Claims lapse while those who hold them live."""
 BROKEN = ("stream-broken", "server-dies-in-call", "kill-guard-open")
 """What ran is given back as lapsed by whoever held it."""
+UNADVANCED = ("freeze-before-advance", "kill-at-tick", "ticks-dropped", "ticks-late", "redis-flushed")
+"""Samples stay ready for a while."""
 FLIPS = ("memory-kept", "memory-lags", "server-survives-stop", "server-dies-in-call")
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -94,7 +96,8 @@ MUTANTS: Mapping[str, Mutant] = {
         apart=True,
     ),
     "a drain that ignores ready samples": Mutant(
-        (Mutation(policy, "_drained", "if picture.ready or _has_work(picture, held):", "if _has_work(picture, held):"),)
+        (Mutation(policy, "_drained", "if picture.ready or _has_work(", "if _has_work("),),
+        UNADVANCED,
     ),
     "a flip without verification": Mutant(
         (
