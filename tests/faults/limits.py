@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from errno import EBUSY
 from pathlib import Path
 from resource import RLIMIT_NOFILE
 
@@ -91,8 +92,16 @@ class Group:
         return int((self.folder / ("memory.max_usage_in_bytes" if self._first else "memory.peak")).read_text())
 
     def limit(self, size: int) -> None:
-        """From now on they have no more bytes than this."""
-        (self.folder / ("memory.limit_in_bytes" if self._first else "memory.max")).write_text(str(size))
+        """From now on they have no more bytes than this, or than the kernel can squeeze them into."""
+        while True:
+            try:
+                (self.folder / ("memory.limit_in_bytes" if self._first else "memory.max")).write_text(str(size))
+            except OSError as error:
+                if error.errno != EBUSY:
+                    raise
+                size += 1 << 20
+            else:
+                return
 
     def met(self) -> int:
         """How often they have met the limit."""
