@@ -136,6 +136,11 @@ class ModelServer:
         """Until it dies or is stopped."""
         return not self._gone.is_set()
 
+    @property
+    def died(self) -> bool:
+        """Whether the process is gone."""
+        return not self.alive
+
     async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
         """Take a while, then answer by rule."""
         await self._guard.passes("sends a call")
