@@ -58,8 +58,6 @@ class TextGone(AssertionError):
 
 STALE = ("freeze-at-completion", "freeze-before-answer", "starve-renewals", "database-clock-leaps")
 """Claims lapse while those who hold them live."""
-BROKEN = ("stream-broken", "server-dies-in-call", "kill-guard-open")
-"""What ran is given back as lapsed by whoever held it."""
 UNADVANCED = ("freeze-before-advance", "kill-at-tick", "ticks-dropped", "ticks-late", "redis-flushed")
 """Samples stay ready for a while."""
 FLIPS = ("memory-kept", "memory-lags", "server-survives-stop", "server-dies-in-call")
@@ -109,11 +107,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         FLIPS,
     ),
-    "a lapse without its token": Mutant((Mutation(lapses, "HELD", " AND token = :token", ""),), (*STALE, *BROKEN)),
     "a sweeper that lapses nothing": Mutant((Mutation(lapses, "EXPIRED", "claim_until < now()", "false"),)),
-    "a poison that nobody counts": Mutant(
-        (Mutation(lapses, "_charge", "if row.lapses + 1 >= LAPSES", "if False"),), ("call-kills-server",)
-    ),
 }  # fmt: skip
 
 
