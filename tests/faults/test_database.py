@@ -13,6 +13,7 @@ from sqlalchemy import NullPool, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
+from services.orchestrator.stack import postgres as pg
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
 from tests.faults.disk import disk, needed
 from tests.faults.processes import until
@@ -230,8 +231,8 @@ def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
 
 
 def read_only(it: Proxied, switch: str) -> None:
-    """For sessions that begin from now on."""
-    it.rows(f"ALTER DATABASE mathrag SET default_transaction_read_only = {switch}")
+    """For sessions of ours that begin from now on."""
+    it.rows(f"ALTER ROLE {pg.APP} SET default_transaction_read_only = {switch}")
 
 
 @pytest.mark.fault("D7")
