@@ -148,8 +148,7 @@ class Guard:
                     resident.running -= 1
         except asyncio.CancelledError:
             # By the guard, or because nobody listens any more; then nobody reads this, either.
-            # What ran on a dead server may have killed it: aborted or not, it is a suspect.
-            result = {"end": End.RELEASED if resident.server.alive else End.LAPSED}
+            result = _undone(resident.server)
         return Completion(
             id=call.id,
             started_at=started,
@@ -178,7 +177,7 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
         return {"failure": FailureKind.TIMEOUT, "detail": f"no answer within {resident.call_timeout_s} s"}
     except ChatFailed as failed:
         if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
-            return {"end": End.LAPSED, "detail": "the model server died"}
+            return _undone(resident.server)
         return {"failure": failed.kind, "detail": failed.detail[:500]}
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
         return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}
@@ -190,6 +189,11 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
         "prompt_ms": reply.prompt_ms,
         "completion_ms": reply.completion_ms,
     }
+
+
+def _undone(server: Server) -> dict[str, Any]:
+    """Of a call that nobody answers: what ran on a server that died may have killed it, and is a suspect."""
+    return {"end": End.LAPSED, "detail": "the model server died"} if server.died else {"end": End.RELEASED}
 
 
 async def _survives(server: Server) -> bool:

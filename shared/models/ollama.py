@@ -43,7 +43,7 @@ class OllamaFailed(Exception):
 
 
 class Reloaded(ChatFailed):
-    """The call was answered by a runner that is not the one that was verified."""
+    """The call was answered by a runner that is not the one that was verified; the connection to that one was lost."""
 
 
 class RunnerDied(ChatFailed):
@@ -220,7 +220,7 @@ class Ollama:
             raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
         if answer.load_duration > RELOAD_S * 1e9:
             took = f"{answer.load_duration / 1e9:.1f} s"
-            raise Reloaded(FailureKind.BACKEND_ERROR, f"the model was loaded again within its residency, in {took}")
+            raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
         if not answer.done or answer.done_reason not in ("stop", "length"):
             raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {answer.done_reason!r})")
         context = self._options["num_ctx"]

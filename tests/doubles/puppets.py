@@ -25,6 +25,7 @@ class PuppetServer:
         self.most = 0
         """Prompts at once, at most."""
         self.stops = 0
+        self.died = False
         self._gone = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -68,8 +69,13 @@ class PuppetServer:
         """Let a prompt fail."""
         self.running[prompt].set_exception(error)
 
+    def lose(self) -> None:
+        """It must not answer any more, and nothing has died."""
+        self._gone.set()
+
     def die(self) -> None:
         """The process is gone, and with it every connection."""
+        self.died = True
         self._gone.set()
         for waiting in self.running.values():
             if not waiting.done():

@@ -219,6 +219,19 @@ async def test_a_server_that_dies_lapses_what_ran_on_it() -> None:
     assert ends(await running) == [End.LAPSED, End.LAPSED, End.ANSWERED]
 
 
+async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
+    """Somebody took the device: no call did it, whether it is aborted or its connection goes first."""
+    server = PuppetServer()
+    guard = guard_with(server)
+    running = sent(guard, chunk(1, 2))
+    await server.has(2)
+    server.lose()
+    server.fail("1", ChatFailed(FailureKind.CONNECTION, "reset"))
+    await server.has(1)
+    await guard.cancel()
+    assert ends(await running) == [End.RELEASED, End.RELEASED]
+
+
 async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_backend() -> None:
     """The call made no server die, so it is retried and not suspected."""
     server = PuppetServer()

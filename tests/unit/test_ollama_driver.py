@@ -256,33 +256,34 @@ def replaces(double: Ollama) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "said"),
+    ("happens", "said", "died"),
     [
-        (evicts, "is not loaded any more"),
-        (strangers, "llama3:8b is loaded as well"),
-        (moves, "not on the GPU"),
-        (resizes, "context of 32"),
-        (replaces, "was pulled again"),
+        (evicts, "is not loaded any more", True),
+        (strangers, "llama3:8b is loaded as well", False),
+        (moves, "not on the GPU", False),
+        (resizes, "context of 32", False),
+        (replaces, "was pulled again", False),
     ],
 )
 async def test_a_residency_that_is_not_ours_any_more_is_noticed(
-    rig: Rig, looking: None, caplog: pytest.LogCaptureFixture, happens: Callable[[Ollama], None], said: str
+    rig: Rig, looking: None, caplog: pytest.LogCaptureFixture, happens: Callable[[Ollama], None], said: str, died: bool
 ) -> None:
-    """Within one look, whoever did it."""
+    """Within one look, whoever did it; only where nobody else is seen, the runner may have died of its calls."""
     server = await rig.start()
     happens(rig.double)
     await rig.lost(server)
     assert said in caplog.text
+    assert server.died is died
 
 
 async def test_a_call_that_had_its_model_loaded_ends_the_residency(rig: Rig) -> None:
-    """Evicted between two looks, it is loaded by the call: no answer of it counts."""
+    """Evicted between two looks, it is loaded by the call: no answer of it counts, and no call is to blame."""
     server = await rig.start()
     rig.double.runners.clear()
     with pytest.raises(ChatFailed) as caught:
         await server.complete("p", DECODING, seed=1)
-    assert caught.value.kind is FailureKind.BACKEND_ERROR
-    assert not server.alive
+    assert caught.value.kind is FailureKind.CONNECTION
+    assert (server.alive, server.died) == (False, False)
     await rig.lost(server)
 
 
@@ -303,6 +304,7 @@ async def test_a_lost_connection_is_looked_into_at_once(rig: Rig) -> None:
         await server.complete("p", DECODING, seed=1)
     assert caught.value.kind is FailureKind.CONNECTION
     await rig.lost(server)
+    assert server.died
 
 
 async def test_an_error_of_the_server_is_looked_into_at_once(rig: Rig) -> None:
@@ -323,7 +325,7 @@ async def test_a_runner_that_ran_out_of_memory_takes_its_calls_with_it(rig: Rig)
     with pytest.raises(ChatFailed) as caught:
         await server.complete("p", DECODING, seed=1)
     assert caught.value.kind is FailureKind.CONNECTION
-    assert not server.alive
+    assert (server.alive, server.died) == (False, True)
 
 
 async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:

@@ -73,7 +73,7 @@ async def test_an_unload_is_a_sleep_and_the_next_load_a_waking(make: Make) -> No
     driver = make()
     first = await up(driver)
     await first.stop()
-    assert not first.alive
+    assert (first.alive, first.died) == (False, False)
     second = await up(driver)
     assert second.pid == first.pid
     assert await loads(second) == ["started", "slept", "woken"]
@@ -152,7 +152,7 @@ async def test_a_server_that_died_awake_is_swept_up_and_started_anew(make: Make,
         await first.complete("1 + 2 =", Decoding(max_tokens=9), 1)
     with anyio.fail_after(60):
         await first.exited()
-    assert (first.alive, first.exit_status) == (False, 1)
+    assert (first.alive, first.died, first.exit_status) == (False, True, 1)
     await first.stop()
     assert left(tmp_path) == 0
     assert (await up(driver)).pid != first.pid

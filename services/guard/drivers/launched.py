@@ -174,6 +174,11 @@ class LaunchedServer:
         return self._tree.alive
 
     @property
+    def died(self) -> bool:
+        """Whether the program is gone."""
+        return not self.alive
+
+    @property
     def exit_status(self) -> int | None:
         """The program's return code."""
         return self._tree.exit_status

@@ -50,21 +50,30 @@ def tags(models: Mapping[str, Model]) -> frozenset[str]:
     return frozenset(full_tag(model.tag or name) for name, model in models.items() if model.driver == "ollama")
 
 
-def astray(found: Sequence[Resident], wanted: Wanted, held: Collection[str]) -> str | None:
+class Astray(msgspec.Struct, frozen=True):
+    """Why a model is not resident as it must be. `died`: nobody took its place, so its runner may have crashed."""
+
+    why: str
+    died: bool = False
+
+
+def astray(found: Sequence[Resident], wanted: Wanted, held: Collection[str]) -> Astray | None:
     """What is wrong with a server's residents; None where `wanted` is there as it was pinned, and nobody but ours."""
     ours = next((each for each in found if each.digest == wanted.digest), None)
     foreign = [each.name for each in found if each.digest not in held]
     if wanted.tag in foreign:
-        return f"{wanted.tag} was pulled again; restart the guard"
+        return Astray(f"{wanted.tag} was pulled again; restart the guard")
     if foreign:
-        return f"{', '.join(foreign)} is loaded as well, and not by this guard: ollama stop {foreign[0]}"
+        return Astray(f"{', '.join(foreign)} is loaded as well, and not by this guard: ollama stop {foreign[0]}")
     if ours is None:
-        return f"{wanted.tag} with the digest that was pinned is not loaded any more"
+        return Astray(f"{wanted.tag} with the digest that was pinned is not loaded any more", died=True)
     if wanted.on_gpu and ours.size_vram < ours.size:
         outside, all_of_it = (ours.size - ours.size_vram) // MIB, ours.size // MIB
-        return f"{outside} of {all_of_it} MiB of {wanted.tag} are not on the GPU; lower `context` or free memory"
+        said = f"{outside} of {all_of_it} MiB of {wanted.tag} are not on the GPU"
+        return Astray(f"{said}; lower `context` or free memory")
     if ours.context_length != wanted.context:
-        return f"{wanted.tag} has a context of {ours.context_length}, not {wanted.context}; set `context` to it"
+        said = f"{wanted.tag} has a context of {ours.context_length}, not {wanted.context}"
+        return Astray(f"{said}; set `context` to it")
     return None
 
 
@@ -149,7 +158,7 @@ class OllamaDriver:
             raise DriverError(f"{api.url} cuts what is longer than `context` in silence; take another version")
         found = await api.resident()
         if problem := astray(found, wanted, _held[api.url].values()):
-            raise DriverError(problem)
+            raise DriverError(problem.why)
         return OllamaServer(api, wanted, found, self._device.free_timeout_s)
 
     async def _clear(self, api: Ollama) -> None:
@@ -194,6 +203,7 @@ class OllamaServer:
         self._bytes = sum(each.size for each in found if each.digest == wanted.digest)
         self._stopped = False
         self._lost = asyncio.Event()
+        self._died = False
         self._doubt = asyncio.Event()
         """Set to look at once."""
         self._watch = asyncio.create_task(self._watch_it())
@@ -203,15 +213,20 @@ class OllamaServer:
         """Whether it was resident at the last look."""
         return not self._lost.is_set()
 
+    @property
+    def died(self) -> bool:
+        """Whether its runner or the server is gone; one that lives where it must not, or was loaded anew, is not."""
+        return self._died
+
     async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
         """Answer one prompt; one that had the model loaded again ends the residency."""
         try:
             return await self._api.chat(self._wanted.tag, prompt, decoding, seed)
         except Reloaded as reloaded:
-            self._lose(reloaded.detail)
+            self._lose(Astray(reloaded.detail))
             raise
         except RunnerDied as died:
-            self._lose(died.detail)
+            self._lose(Astray(died.detail, died=True))
             raise
         except ChatFailed as failed:
             if failed.kind in (FailureKind.CONNECTION, FailureKind.BACKEND_ERROR):
@@ -251,8 +266,9 @@ class OllamaServer:
         """What the server says that it holds."""
         return self._bytes / MIB
 
-    def _lose(self, why: str) -> None:
-        _log.error("the residency is lost: %s", why)
+    def _lose(self, problem: Astray) -> None:
+        _log.error("the residency is lost: %s", problem.why)
+        self._died = self._died or problem.died
         self._lost.set()
 
     async def _watch_it(self) -> None:
@@ -266,7 +282,7 @@ class OllamaServer:
                 silent = 0
             except OllamaFailed as failed:
                 silent += 1
-                problem = str(failed) if failed.away or silent >= SILENCES else None
+                problem = Astray(str(failed), died=True) if failed.away or silent >= SILENCES else None
             if problem:
                 self._lose(problem)
 

@@ -22,6 +22,11 @@ class Server(Protocol):
         ...
 
     @property
+    def died(self) -> bool:
+        """Whether what answered calls has ended, maybe by one of them; what is only not ours any more has not."""
+        ...
+
+    @property
     def exit_status(self) -> int | None:
         """How its process ended; negative for a signal, None while it runs or where there is none."""
         ...

@@ -105,6 +105,11 @@ class LlamaServer:
         return self.exit_status is None
 
     @property
+    def died(self) -> bool:
+        """Whether the child is gone."""
+        return not self.alive
+
+    @property
     def exit_status(self) -> int | None:
         """The child's return code."""
         return self._process.returncode

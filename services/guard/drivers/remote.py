@@ -71,6 +71,7 @@ class RemoteServer:
 
     pid = None
     alive = True
+    died = False
     exit_status = None
 
     def __init__(self, chat: OpenAICompatible) -> None:

@@ -56,6 +56,7 @@ class ScriptedServer:
 
     pid = None
     exit_status = None
+    died = False
 
     def __init__(self) -> None:
         self.alive = True

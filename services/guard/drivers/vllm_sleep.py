@@ -103,6 +103,11 @@ class AwakeServer:
         return not self._asleep and self._server.alive
 
     @property
+    def died(self) -> bool:
+        """Whether the program is gone; asleep it is not."""
+        return self._server.died
+
+    @property
     def exit_status(self) -> int | None:
         """The program's return code."""
         return self._server.exit_status
