@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -144,45 +145,61 @@ async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
 
 
 class Nvml:
-    """A driver with GPUs of so many MiB, all but 1 GiB of each free."""
+    """A driver with one GPU of so many MiB, all but 1 GiB free."""
 
     NVMLError = RuntimeError
 
-    def __init__(self, *mib: int, error: str = "") -> None:
-        self.mib = mib
+    def __init__(self, mib: int = 24000, *, error: str = "") -> None:
         self.error = error
+        self.nvmlShutdown = lambda: None
+        self.nvmlSystemGetDriverVersion = lambda: "570.1"
+        self.nvmlDeviceGetMemoryInfo = lambda _: SimpleNamespace(total=mib << 20, free=(mib - 1024) << 20)
 
     def nvmlInit(self) -> None:  # noqa: N802 - the library's name
         """Fails where there is no driver."""
         if self.error:
             raise RuntimeError(self.error)
 
-    def __getattr__(self, name: str) -> Any:
-        answers = {
-            "nvmlShutdown": lambda: None,
-            "nvmlSystemGetDriverVersion": lambda: "570.1",
-            "nvmlDeviceGetCount": lambda: len(self.mib),
-            "nvmlDeviceGetHandleByIndex": lambda n: n,
-            "nvmlDeviceGetMemoryInfo": lambda n: SimpleNamespace(
-                total=self.mib[n] << 20, free=(self.mib[n] - 1024) << 20
-            ),
-        }
-        return answers[name]
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 - the library's name
+        """Of the one."""
+        if uuid != "GPU-1":
+            raise RuntimeError("Not Found")
+        return uuid
 
 
-async def test_a_gpu_needs_its_driver_and_the_memory_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A CPU device needs neither."""
-    gpu = held(device=Device(id="GPU-1", budget_mib=12000))
-    assert "CPU device" in await device.driver(held())
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", Nvml(24000))
-    assert await device.driver(gpu) == "driver 570.1; 22976 of 24000 MiB free"
-    for nvml, words in ((Nvml(8000), "12000 MiB"), (Nvml(), "12000 MiB"), (Nvml(error="no driver"), "no driver")):
-        monkeypatch.setitem(__import__("sys").modules, "pynvml", nvml)
-        with pytest.raises(NotReady, match=words):
-            await device.driver(gpu)
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    with pytest.raises(NotReady, match="not installed"):
-        await device.driver(gpu)
+GPU = Device(id="GPU-1", budget_mib=12000)
+
+
+@pytest.mark.parametrize(
+    ("nvml", "gpu", "words"),
+    [
+        (Nvml(8000), GPU, "12000 MiB of budget and a reserve of 256 are 4256 MiB more than the 8000 MiB of GPU-1"),
+        (Nvml(12100), GPU, "are 156 MiB more than the 12100 MiB"),
+        (Nvml(), GPU.model_copy(update={"id": "GPU-2"}), "NVML: Not Found"),
+        (Nvml(error="no driver"), GPU, "NVML: no driver"),
+        (None, GPU, "not installed"),
+    ],
+)
+async def test_a_gpu_that_is_measured_needs_its_driver_and_room_for_budget_and_reserve(
+    monkeypatch: pytest.MonkeyPatch, nvml: Nvml | None, gpu: Device, words: str
+) -> None:
+    """A plan may fill the budget, and no load begins before the reserve is free beside it."""
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with pytest.raises(NotReady, match=words):
+        await device.driver(held(device=gpu))
+
+
+async def test_a_gpu_with_room_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budget and reserve may be all of it."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(12256))
+    assert await device.driver(held(device=GPU)) == "driver 570.1; 11232 of 12256 MiB free"
+
+
+@pytest.mark.parametrize("declared", [Device(), GPU.model_copy(update={"memory": "declared"})])
+async def test_memory_that_is_declared_needs_no_driver(monkeypatch: pytest.MonkeyPatch, declared: Device) -> None:
+    """A processor's, or a GPU's whose operator says so: the guard asks nobody, either."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "declared" in await device.driver(held(device=declared))
 
 
 async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

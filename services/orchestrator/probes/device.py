@@ -67,29 +67,27 @@ def _expected(model: Model, device: Device) -> int:
 
 
 async def driver(held: Resources) -> str:
-    """The GPU has a driver and the memory that the budget promises."""
+    """The GPU has a driver, and room for the budget and the reserve."""
     device = held.settings.device
-    if device.id.startswith("cpu"):
-        return "a CPU device: none is needed"
-    return await asyncio.to_thread(_nvidia, device.budget_mib)
+    if not device.measured:
+        return "memory is declared: no driver is asked"
+    return await asyncio.to_thread(_nvidia, device)
 
 
-def _nvidia(budget_mib: int) -> str:
+def _nvidia(device: Device) -> str:
     try:
         import pynvml
     except ImportError as error:
         raise NotReady("nvidia-ml-py is not installed", fix="pip install nvidia-ml-py") from error
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise NotReady(f"NVML: {error}", fix="nvidia-smi") from error
-    try:
         version = pynvml.nvmlSystemGetDriverVersion()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
-        memories = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
-    finally:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(device.id))
         pynvml.nvmlShutdown()
-    if max((memory.total // MIB for memory in memories), default=0) < budget_mib:
-        raise NotReady(f"no GPU has the {budget_mib} MiB of `device.budget_mib`")
-    free = ", ".join(f"{memory.free // MIB} of {memory.total // MIB} MiB free" for memory in memories)
-    return f"driver {version}; {free}"
+    except pynvml.NVMLError as error:
+        raise NotReady(f"NVML: {error}", fix="nvidia-smi -L") from error
+    total, needed = memory.total // MIB, device.budget_mib + device.reserve_mib
+    if needed > total:
+        said = f"{device.budget_mib} MiB of budget and a reserve of {device.reserve_mib}"
+        raise NotReady(f"{said} are {needed - total} MiB more than the {total} MiB of {device.id}")
+    return f"driver {version}; {memory.free // MIB} of {total} MiB free"

@@ -61,7 +61,7 @@ DEVICE = (
     Probe(
         name="driver",
         run=device.driver,
-        fix="lower `device.budget_mib` to what the GPU has",
+        fix="lower `device.budget_mib` to what the GPU has beside `device.reserve_mib`",
         deep=True,
         alone=True,
         each_device=True,
