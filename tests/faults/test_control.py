@@ -1,0 +1,137 @@
+"""Faults of control: cancels in every state, storms of them, deletes, and jobs that come in between."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import pytest
+
+from tests.faults.gates import Session
+from tests.faults.real import done
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB, Trial
+from tests.running import Document, RunningStack, ended
+
+pytest_plugins = ("tests.faults.scripted",)
+
+Until = Callable[[Document], bool]
+LATEST = """
+    SELECT max(a.started_at) FROM jobs j JOIN samples s ON s.job_id = j.id
+    JOIN steps t ON t.sample_id = s.id AND t.created JOIN attempts a ON a.call_id = t.call_id
+    JOIN calls c ON c.id = a.call_id AND c.role IN ('judge', 'generate')
+    WHERE CAST(j.public_id AS text) = $1"""
+LOADS = "SELECT COALESCE(sum(jsonb_array_length(servers)), 0) FROM residencies"
+STATES: dict[str, Until] = {
+    "preparing": lambda now: now["state"] == "preparing",
+    "judging": lambda now: done(now, "judge") > 20,
+    "generating": lambda now: done(now, "generate") > 20,
+}
+
+
+@pytest.mark.fault("C1")
+@pytest.mark.parametrize("state", STATES)
+def test_a_cancel_ends_a_job_wherever_it_is(trial: Trial, state: str) -> None:
+    """Samples that had ended keep their outcome, the others end as cancelled, and no model is asked any more."""
+    trial.seen.produced("POST /cancel while it prepares, judges, generates, is paused, and after each end")
+    job = trial.stack.submit(f"C1-{state}", **JOB)
+    trial.stack.wait(job, STATES[state])
+    assert command(trial.stack, job, "cancel") == 202
+    document = cancelled(trial.stack, job)
+    assert late(trial.stack, job, document) <= 0
+    assert command(trial.stack, job, "cancel") == 202
+    assert trial.stack.get(f"/v1/jobs/{job}")["ended_at"] == document["ended_at"]
+
+
+@pytest.mark.fault("C1")
+def test_a_paused_job_is_cancelled_and_an_ended_one_is_not(trial: Trial) -> None:
+    """A cancel that comes too late is refused, and changes nothing."""
+    paused, whole = (trial.stack.submit(f"C1-{name}", **JOB) for name in ("paused", "whole"))
+    trial.stack.wait(paused, lambda now: done(now, "judge") > 0)
+    assert command(trial.stack, paused, "pause") == 202
+    assert command(trial.stack, paused, "cancel") == 202
+    cancelled(trial.stack, paused)
+    trial.ends_whole(whole)
+    assert command(trial.stack, whole, "cancel") == 409
+    trial.stack.assert_whole(whole)
+    trial.seen.note("cancelled is final, again is harmless, and a job that has ended otherwise says 409")
+
+
+@pytest.mark.fault("C2")
+def test_a_storm_of_cancels_harms_no_other_job(scripted: RunningStack, seen: Seen) -> None:
+    """The jobs share their calls, so each cancel meets calls that others wait for."""
+    jobs, times = 20, 5
+    seen.produced(f"{jobs} jobs over the same calls, all but one of them cancelled {times} times at once")
+    names = [scripted.submit(f"C2-{number}") for number in range(jobs)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = set(pool.map(lambda job: command(scripted, job, "cancel"), names[1:] * times))
+    assert answers <= {202, 409}
+    for job in names[1:]:
+        assert scripted.wait(job, ended)["state"] in ("cancelled", "completed")
+        assert scripted.get(f"/v1/jobs/{job}/audit")["violations"] == []
+    scripted.assert_whole(names[0])
+    seen.note("the job that nobody cancelled completes; each answer is 202, or 409 where the job was faster")
+
+
+@pytest.mark.fault("C3")
+def test_what_a_running_job_needs_is_not_deleted(trial: Trial) -> None:
+    """There is no DELETE; the owner's purge leaves jobs alone that have not ended."""
+    trial.seen.produced("DELETE of the running job, of its dataset and corpus; and the purge of everything that ended")
+    job = trial.stack.submit("C3", **JOB)
+    trial.stack.wait(job, lambda now: done(now, "judge") > 0)
+    for path in (f"jobs/{job}", "datasets/world", "corpora/world"):
+        assert trial.stack.api.delete(f"/v1/{path}").status_code == 405
+    assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
+    trial.ends_whole(job)
+    trial.seen.note("405: what is stored goes by `mathrag purge` alone, which takes no job that has not ended")
+
+
+@pytest.mark.fault("C4")
+def test_an_urgent_job_overtakes_in_the_middle_of_a_drain(trial: Trial) -> None:
+    """Its calls are claimed first as far as their model is resident; a drain is not broken off for it."""
+    trial.seen.produced("a job with rank 1 submitted at a third of the judge's calls of a job with rank 100")
+    slow = trial.stack.submit("C4-slow", **JOB, repeats=3)
+    trial.stack.wait(slow, lambda now: done(now, "judge") >= trial.whole["judge"] // 3)
+    urgent = trial.stack.submit("C4-urgent", rank=1, **JOB)
+    report = trial.ends_whole(urgent)
+    trial.ends_whole(slow)
+    ends = [datetime.fromisoformat(trial.stack.get(f"/v1/jobs/{job}")["ended_at"]) for job in (urgent, slow)]
+    assert ends[0] < ends[1]
+    assert report["model_loads"] <= 3
+    trial.seen.note("the urgent job ends first; both are drained together")
+
+
+@pytest.mark.fault("C5")
+def test_two_jobs_with_different_judges_share_the_generator(scripted: RunningStack, seen: Seen) -> None:
+    """Three models, three loads: what both jobs want of the generator is drained at once."""
+    seen.produced("two jobs submitted together, each with a judge of its own, on a device for one model")
+    with Session(scripted) as session:
+        before = session.rows(LOADS)[0][0]
+        jobs = [scripted.submit(f"C5-{judge}", models={"judge": judge}, **JOB) for judge in ("judge-a", "judge-b")]
+        for job in jobs:
+            scripted.assert_whole(job)
+        loads = session.rows(LOADS)[0][0] - before
+    seen.figure("loads", loads)
+    assert loads <= 3 + 1
+    seen.note("the judges one after the other, then the generator once for both")
+
+
+def command(stack: RunningStack, job: str, what: str) -> int:
+    """The status that it is answered with."""
+    return stack.api.post(f"/v1/jobs/{job}/{what}").status_code
+
+
+def cancelled(stack: RunningStack, job: str) -> Document:
+    """The job once it is cancelled, with every sample counted and a clean audit."""
+    document = stack.wait(job, ended)
+    counts = document["request_counts"]
+    assert document["state"] == "cancelled"
+    assert counts["completed"] + counts["failed"] + counts["cancelled"] == counts["total"]
+    assert stack.get(f"/v1/jobs/{job}/audit")["violations"] == []
+    return document
+
+
+def late(stack: RunningStack, job: str, document: Document) -> float:
+    """Seconds from the end of a job to the last model call that was begun for it alone."""
+    with Session(stack) as session:
+        latest = session.rows(LATEST, job)[0][0]
+    return (latest - datetime.fromisoformat(document["ended_at"])).total_seconds() if latest else 0.0
