@@ -1,4 +1,4 @@
-"""Which device each model runs on. Pure: the configuration goes in, the same answer comes out for whoever asks.
+"""Which device each model runs on: the same configuration and footprints give the same answer, whoever asks.
 
 The stages are kept apart: with a device for the judge and one for the generator each is loaded once, and both work at
 the same time.
@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.errors import Invalid
+from shared.lease.expectation import expectations
 from shared.models.ollama import DEFAULT_URL
 from shared.settings import Device, Model, Settings
 
 
-def placement(models: Mapping[str, Model], roles: Mapping[Any, str], devices: Sequence[Device]) -> dict[str, str]:
-    """Id of the device by name of the model.
+def placement(
+    models: Mapping[str, Model], roles: Mapping[Any, str], devices: Sequence[Device], footprints: Mapping[str, int]
+) -> dict[str, str]:
+    """Id of the device by name of the model; `footprints`: what each is expected to take, in MiB. Pure.
 
     A model with a `device` stays there; one that needs no lease is served by the first device's guard. Of the others
     those that answer a role come first, the largest before the smaller ones, each to the largest device that it fits
@@ -28,14 +31,15 @@ def placement(models: Mapping[str, Model], roles: Mapping[Any, str], devices: Se
         models.keys() - placed.keys(),
         key=lambda name: (
             name not in answering,
-            -models[name].footprint_mib,
+            -footprints[name],
             answering.index(name) if name in answering else 0,
             name,
         ),
     )
+    taken = {name: mib for name, mib in footprints.items() if leased(models[name])}
     for name in rest:
-        fitting = [device for device in devices if models[name].footprint_mib <= device.budget_mib] or devices
-        placed[name] = min(fitting, key=lambda device: _crowding(device, name, placed, models, answering)).id
+        fitting = [device for device in devices if footprints[name] <= device.budget_mib] or devices
+        placed[name] = min(fitting, key=lambda device: _crowding(device, name, placed, taken, answering)).id
     return {name: placed[name] for name in models}
 
 
@@ -45,13 +49,13 @@ def leased(model: Model) -> bool:
 
 
 def _crowding(
-    device: Device, name: str, placed: Mapping[str, str], models: Mapping[str, Model], answering: Sequence[str]
+    device: Device, name: str, placed: Mapping[str, str], taken: Mapping[str, int], answering: Sequence[str]
 ) -> tuple[int, int]:
     """How little a device suits a model: roles that it has already, and how much less room than others."""
-    there = [each for each, where in placed.items() if where == device.id and leased(models[each])]
+    there = [each for each, where in placed.items() if where == device.id and each in taken]
     if name in answering:
         return sum(each in answering for each in there), -device.budget_mib
-    return 0, sum(models[each].footprint_mib for each in there) - device.budget_mib
+    return 0, sum(taken[each] for each in there) - device.budget_mib
 
 
 def narrowed(settings: Settings, device: str) -> Settings:
@@ -63,7 +67,7 @@ def narrowed(settings: Settings, device: str) -> Settings:
     found = {each.id: each for each in settings.all_devices()}
     if device not in found:
         raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint="see `device` and `devices`")
-    placed = placement(settings.models, settings.roles, settings.all_devices())
+    placed, _ = _placed(settings)
     models = {name: model for name, model in settings.models.items() if placed[name] == device}
     own = {"device": found[device], "devices": (), "models": models, "guard_url": found[device].guard_url}
     return settings.model_copy(update=own)
@@ -74,14 +78,22 @@ def problems(settings: Settings) -> Iterator[tuple[str, str]]:
     if not settings.devices:
         return
     devices = {device.id: device for device in settings.all_devices()}
-    placed = placement(settings.models, settings.roles, settings.all_devices())
+    placed, footprints = _placed(settings)
     largest = max(device.budget_mib for device in devices.values())
     for name, model in settings.models.items():
         budget = devices[placed[name]].budget_mib if model.device else largest
-        if leased(model) and model.footprint_mib > budget:
+        if leased(model) and footprints[name] > budget:
             where = f"{model.device}, which" if model.device else "any device, the largest of which"
-            yield name, f"declares {model.footprint_mib} MiB and does not fit on {where} has {budget} MiB"
+            how = "declares" if model.footprint_mib else "by its file needs"
+            yield name, f"{how} {footprints[name]} MiB and does not fit on {where} has {budget} MiB"
     yield from _shared_servers(settings.models, placed)
+
+
+def _placed(settings: Settings) -> tuple[dict[str, str], dict[str, int]]:
+    """Device and footprint by name of the model."""
+    devices = settings.all_devices()
+    footprints = expectations(settings.models, devices)
+    return placement(settings.models, settings.roles, devices, footprints), footprints
 
 
 def _shared_servers(models: Mapping[str, Model], placed: Mapping[str, str]) -> Iterator[tuple[str, str]]:

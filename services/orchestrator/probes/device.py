@@ -1,16 +1,14 @@
 """The device: whether it may hold models, whether they fit, and what its driver says."""
 
 import asyncio
-from contextlib import suppress
 
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.probe import NotReady
 from shared.lease import residencies
-from shared.lease.prediction import predict
-from shared.models.metadata import MetadataError, files
-from shared.settings import Device, Model
+from shared.lease.expectation import expectations
+from shared.settings import Device
 from shared.storage import devices
 
 SERVED = text("SELECT DISTINCT name FROM models WHERE served AND name = ANY(:names)")
@@ -45,25 +43,11 @@ async def served(held: Resources) -> str:
 async def budget(held: Resources) -> str:
     """Each model fits by itself: one that does not could never be loaded."""
     most = held.settings.device.budget_mib
-    models = held.settings.models
-    expected = {name: await asyncio.to_thread(_expected, model, held.settings.device) for name, model in models.items()}
+    expected = await asyncio.to_thread(expectations, held.settings.models, [held.settings.device])
     large = [f"{name} ({mib} MiB)" for name, mib in expected.items() if mib > most]
     if large:
         raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
     return f"{most} MiB; the largest model takes {max(expected.values(), default=0)} MiB"
-
-
-def _expected(model: Model, device: Device) -> int:
-    """What it declares; else what its file lets expect, where it lies on this machine."""
-    found = None
-    if model.footprint_mib == 0 and model.path is not None:
-        with suppress(MetadataError):
-            found = files.architecture(model.path)
-    slots, on_gpu = model.parallel, not device.id.startswith("cpu")
-    expected = predict(
-        declared_mib=model.footprint_mib, architecture=found, context=model.context, parallel=slots, on_gpu=on_gpu
-    )
-    return expected.at(slots)
 
 
 async def driver(held: Resources) -> str:
