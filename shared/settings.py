@@ -135,7 +135,7 @@ class Workers(BaseModel):
     """Chunks in flight per worker, so that the backend never waits for a commit."""
     window_ms: int = Field(default=25, ge=0)
     """Replies that arrive within this time are committed together."""
-    claim_ttl_s: float = Field(default=15.0, gt=0)
+    claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
     tick_s: float = Field(default=60.0, gt=0)
     """Longest a tick works before it hands over to a fresh one."""
     graders: int = Field(default=1, gt=0)
@@ -203,7 +203,6 @@ class Settings(BaseSettings):
         env_nested_delimiter="__",
         extra="forbid",
         use_attribute_docstrings=True,  # they stand in config-schema.json
-        yaml_file="mathrag.yaml",
         # What is wrong may be a secret in the wrong place.
         hide_input_in_errors=True,
     )
@@ -272,7 +271,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order: arguments, environment, secret files, YAML."""
         secrets = SecretsSettingsSource(settings_cls, secrets_dir=_secrets_dir())
-        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, file())
 
 
 def _secrets_dir() -> Path | None:
@@ -282,7 +281,11 @@ def _secrets_dir() -> Path | None:
     return Path(given) if given else None
 
 
+def file() -> Path:
+    """Where settings are read from: `MATHRAG_CONFIG`, by default `mathrag.yaml` in the working directory."""
+    return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
+
+
 def load() -> Settings:
-    """The settings of this process, from `MATHRAG_CONFIG` (default `mathrag.yaml`) and the environment."""
-    Settings.model_config["yaml_file"] = os.environ.get("MATHRAG_CONFIG", "mathrag.yaml")
+    """The settings of this process, from its environment and its file."""
     return Settings()

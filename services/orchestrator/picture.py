@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Collection, Hashable
-from datetime import UTC, datetime
 
 from msgspec.structs import replace
 from sqlalchemy import text
@@ -55,6 +54,8 @@ STARVED = text("""
 FAILURES = text("""
     SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
         (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
+# By the database's clock: ours may be wrong, and a retry must not wait for that.
+AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 
 
 class Stopwatches:
@@ -165,7 +166,7 @@ class Observer:
         if newest is None:
             return None
         failures = (await connection.execute(FAILURES, {"device": self._device.id})).scalar_one()
-        age = (datetime.now(UTC) - newest.closed_at).total_seconds() if newest.closed_at else 0.0
+        age = (await connection.execute(AGE, {"closed_at": newest.closed_at})).scalar_one() if newest.closed_at else 0.0
         if newest.state != "open" or newest.epoch != self._epoch:
             self._epoch = newest.epoch if newest.state == "open" else None
             self._opened, self._idle_s, self._idle_since = time.monotonic(), 0.0, None
