@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 
 from tests.doubles.misbehaviour import WELL
-from tests.doubles.ollama_server import Ollama
+from tests.doubles.ollama_server import Ollama, serving
 from tests.doubles.programs import REPOSITORY, program
-from tests.faults.gpu import misbehave, serving
+from tests.faults.gpu import misbehave
 from tests.faults.processes import Processes, until
 from tests.faults.real import RealBackEnd
 from tests.faults.trial import measured
