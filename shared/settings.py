@@ -271,7 +271,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order: arguments, environment, secret files, YAML."""
         secrets = SecretsSettingsSource(settings_cls, secrets_dir=_secrets_dir())
-        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, file())
+        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, config_file())
 
 
 def _secrets_dir() -> Path | None:
@@ -281,7 +281,7 @@ def _secrets_dir() -> Path | None:
     return Path(given) if given else None
 
 
-def file() -> Path:
+def config_file() -> Path:
     """Where settings are read from: `MATHRAG_CONFIG`, by default `mathrag.yaml` in the working directory."""
     return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
 

@@ -1,7 +1,6 @@
 """Settings: the environment over the file over the defaults, and nothing that nobody reads."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ from shared.settings import Model, Settings, Workers, load
 
 
 @pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No settings but the test's own, and the file of the process restored."""
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but the test's own."""
     import os
 
     for name in list(os.environ):
         if name.startswith("MATHRAG_"):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    before = Settings.model_config.get("yaml_file")
-    yield
-    Settings.model_config["yaml_file"] = before
 
 
 def written(text: str, name: str = "mathrag.yaml") -> Path:
@@ -73,6 +69,8 @@ def test_another_file_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load()
     assert settings.host == "0.0.0.1"
     assert settings.port == 8080
+    monkeypatch.delenv("MATHRAG_CONFIG")
+    assert (load().port, load().host) == (9000, "127.0.0.1")
 
 
 def test_no_file_is_fine() -> None:

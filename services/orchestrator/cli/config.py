@@ -11,7 +11,7 @@ import yaml
 from services.orchestrator.cli import configuration
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json
-from shared.settings import REPOSITORY, Settings, load
+from shared.settings import REPOSITORY, Settings, config_file, load
 from shared.telemetry.redaction import redacted
 
 config = typer.Typer(help="Settings: what may be set, what is wrong, what holds.")
@@ -71,7 +71,7 @@ def print_findings(found: list[configuration.Finding]) -> None:
         typer.echo(str(finding))
         typer.echo(f"  fix: {finding.fix}")
     if not found:
-        said = configuration.file()
+        said = config_file()
         typer.echo(f"The settings are valid: {said if said.is_file() else 'defaults'} and the environment.")
 
 

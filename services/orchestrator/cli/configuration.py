@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
 import msgspec
 import yaml
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
 from shared.lease.placement import problems
-from shared.settings import Settings
+from shared.settings import Settings, config_file
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
 """What loading the settings raises."""
@@ -43,17 +42,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.where}: {f'`{self.key}`: ' if self.key else ''}{self.message}"
 
 
-def file() -> Path:
-    """The file that settings are read from."""
-    return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
-
-
 def findings(refused: Exception) -> list[Finding]:
     """What an exception of `REFUSALS` says."""
     if isinstance(refused, ValidationError):
         return [_invalid(error["loc"], error["type"], error["msg"]) for error in refused.errors(include_url=False)]
     mark = getattr(refused, "problem_mark", None)
-    where = f"{file()}, line {mark.line + 1}" if mark else "the environment"
+    where = f"{config_file()}, line {mark.line + 1}" if mark else "the environment"
     message = str(getattr(refused, "problem", None) or refused).partition("\n")[0]
     return [Finding(key="", where=where, message=message, fix="correct it")]
 
@@ -63,7 +57,7 @@ def misshapen() -> list[Finding]:
     node = _tree()
     if node is None or isinstance(node, yaml.MappingNode):
         return []
-    where = f"{file()}, line {node.start_mark.line + 1}"
+    where = f"{config_file()}, line {node.start_mark.line + 1}"
     return [
         Finding(key="", where=where, message="must hold keys and values", fix="cp mathrag.example.yaml mathrag.yaml")
     ]
@@ -123,7 +117,7 @@ def _where(path: Sequence[str]) -> str:
         if variable in os.environ:
             return variable
     line = line_of(path)
-    return f"{file()}, line {line}" if line else str(file())
+    return f"{config_file()}, line {line}" if line else str(config_file())
 
 
 def line_of(path: Sequence[str]) -> int | None:
@@ -150,6 +144,6 @@ def _child(node: yaml.Node | None, part: str) -> tuple[yaml.Node, yaml.Node] | N
 def _tree() -> yaml.Node | None:
     """The file as YAML reads it, with the places; None: there is nothing to read, or it is no YAML."""
     try:
-        return yaml.compose(file().read_text("utf-8"), Loader=yaml.SafeLoader)
+        return yaml.compose(config_file().read_text("utf-8"), Loader=yaml.SafeLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return None
