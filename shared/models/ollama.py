@@ -109,6 +109,16 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     eval_duration: int | None = None
 
 
+async def behind(url: str) -> str | None:
+    """The address of the Ollama server whose `/v1` this is; None: another server's, or nobody is there."""
+    async with Ollama(url.rstrip("/").removesuffix("/v1"), {}) as api:
+        try:
+            await api.stated_version()
+        except OllamaFailed:
+            return None
+        return api.url
+
+
 def full_tag(name: str) -> str:
     """The name under which the server lists a model: without a tag it is `latest`."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
@@ -142,12 +152,20 @@ class Ollama:
         Raises:
             OllamaFailed: nobody is there, or it is too old to refuse what it cannot hold.
         """
-        version = (await self._get("/api/version", _Version)).version
+        version = await self.stated_version()
         numbers = tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
         if numbers < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             raise OllamaFailed(f"{self.url} is Ollama {version}, which cuts prompts in silence; take {oldest} or newer")
         return version
+
+    async def stated_version(self) -> str:
+        """What the server says, new enough or not.
+
+        Raises:
+            OllamaFailed: nobody is there, or it is no Ollama.
+        """
+        return (await self._get("/api/version", _Version)).version
 
     async def pulled(self, tag: str) -> Pulled:
         """The model as it lies on the server's disk now.

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.anyio
 TAG = "judge:0.5b"
 
 
-async def looked(url: str, **options: str) -> Check:
+async def looked(url: str, driver: str = "ollama", **options: str) -> Check:
     """What the doctor says of the model, which is called as its tag where no tag is given."""
-    settings = Settings(models={TAG: Model(driver="ollama", url=url, **options)})  # type: ignore[arg-type]
+    settings = Settings(models={TAG: Model(driver=driver, url=url, **options)})  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
     return await check(models.probes(settings)[0], held)
 
@@ -45,6 +45,14 @@ async def test_a_server_that_is_not_there_ends_with_its_start() -> None:
     found = await looked(gone.url)
     assert (found.ok, found.fix) == (False, "ollama serve")
     assert gone.url in found.detail
+
+
+async def test_a_server_that_is_used_by_its_other_protocol_is_said() -> None:
+    """It answers, and cuts prompts: the fix is another driver."""
+    async with ollama_server(TAG) as (_, http):
+        found = await looked(f"{http.url}/v1", driver="remote")
+    assert (found.ok, found.fix) == (False, f"`driver: ollama` with `url: {http.url}` for `models.{TAG}`")
+    assert "cuts prompts in silence" in found.detail
 
 
 async def test_a_server_that_is_too_old_is_said() -> None:

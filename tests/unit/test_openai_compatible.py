@@ -16,6 +16,7 @@ from shared.models.chat import ChatFailed, ChatReply
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
+from tests.doubles.ollama_server import ollama_server
 
 pytestmark = pytest.mark.anyio
 
@@ -279,7 +280,7 @@ async def test_no_proxy_of_the_environment_sees_a_prompt(server: ChatServer, mon
         assert (await ask(server)).text == "hi"
         await RemoteDriver("m", Model(driver="remote", url=server.url), Device()).identify()
         assert proxy.seen == []
-    assert [seen.path for seen in server.seen] == ["/v1/chat/completions", "/info"]
+    assert [seen.path for seen in server.seen] == ["/v1/chat/completions", "/info", "/api/version"]
 
 
 async def test_no_request_leaves_for_a_host_that_was_not_declared(
@@ -342,6 +343,18 @@ async def test_a_server_without_info_stays_unpinned(server: ChatServer, reply: R
     server.respond = lambda _: reply
     identity = await RemoteDriver("judge", Model(driver="remote", url=server.url), Device()).identify()
     assert (identity.backend, identity.digest) == ("openai", None)
+
+
+@pytest.mark.parametrize("path", ["", "/v1", "/v1/"])
+async def test_an_ollama_server_is_refused_whatever_its_version(path: str) -> None:
+    """Its `/v1` cuts prompts and keeps no model: the error names the driver that does not, and the address for it."""
+    async with ollama_server("m:latest") as (double, http):
+        for version in ("0.40.2", "0.1.0"):
+            double.version = version
+            with pytest.raises(
+                DriverError, match=rf"'m': {http.url} is Ollama.*`driver: ollama` with `url: {http.url}`$"
+            ):
+                await RemoteDriver("m", Model(driver="remote", url=http.url + path), Device()).identify()
 
 
 async def test_another_revision_is_another_model(server: ChatServer) -> None:

@@ -8,6 +8,7 @@ import httpx2
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding
 from shared.lease.footprint import Architecture
+from shared.models import ollama
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
 from shared.runtime.models import ModelIdentity
@@ -29,8 +30,15 @@ class RemoteDriver:
         self._key = os.environ.get(model.api_key_env) if model.api_key_env else None
 
     async def identify(self) -> ModelIdentity:
-        """TGI names the model's revision at `/info`; other servers name nothing, and the row stays unpinned."""
+        """TGI names the model's revision at `/info`; other servers name nothing, and the row stays unpinned.
+
+        Raises:
+            DriverError: it is Ollama, whose `/v1` cuts prompts in silence.
+        """
         info = await self._info()
+        if not info and (found := await ollama.behind(self._url)):
+            said = "is Ollama, whose /v1 cuts prompts in silence"
+            raise DriverError(f"model {self._name!r}: {found} {said}; use `driver: ollama` with `url: {found}`")
         return ModelIdentity(
             name=self._name,
             backend="tgi" if info else "openai",

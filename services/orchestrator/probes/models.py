@@ -13,7 +13,7 @@ from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.probe import NotReady, Probe
 from shared.access.bearer import authorization
 from shared.models import command_lines, weights
-from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
+from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, behind
 from shared.settings import Model, Settings
 
 GGUF = b"GGUF"
@@ -72,7 +72,7 @@ async def _file(_: str, model: Model) -> str:
     return f"{model.path.stat().st_size / (1 << 20):.0f} MiB"
 
 
-async def _endpoint(_: str, model: Model) -> str:
+async def _endpoint(name: str, model: Model) -> str:
     if model.url is None:
         raise NotReady("driver `remote` needs a `url`")
     key = os.environ.get(model.api_key_env, "") if model.api_key_env else ""
@@ -82,6 +82,9 @@ async def _endpoint(_: str, model: Model) -> str:
         status = (await client.get(f"{model.url.rstrip('/')}/models")).status_code
     if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN) or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
         raise NotReady(f"its server answers {status}")
+    if found := await behind(model.url):
+        fix = f"`driver: ollama` with `url: {found}` for `models.{name}`"
+        raise NotReady(f"{found} is Ollama, whose /v1 cuts prompts in silence", fix=fix)
     return "its server answers"
 
 
