@@ -74,8 +74,8 @@ def configuration(gpu: Gpu, server: str) -> dict[str, object]:
 
 
 def unhurried(prompt: str) -> str:
-    """By rule, in some milliseconds: what happens at half of a stage must find the other half to come."""
-    time.sleep(0.005)
+    """By rule, so slowly that half of a stage takes longer than the guard has between two looks."""
+    time.sleep(0.025)
     return by_rule(prompt)
 
 
