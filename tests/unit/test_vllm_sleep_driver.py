@@ -9,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 
-from services.guard.drivers import trees, vllm_sleep
+from services.guard.drivers import launched, trees, vllm_sleep
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
 from services.guard.memory import Reading
@@ -179,6 +179,25 @@ async def test_another_number_of_slots_needs_another_start(make: Make) -> None:
     assert second.pid != first.pid
     await second.stop()
     assert (await up(driver, 1)).pid == second.pid
+
+
+async def test_what_sleeps_is_not_read_ahead(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are in memory already: read again they would push out the next model's."""
+    read: list[Path] = []
+
+    async def noted(path: Path) -> None:
+        read.append(path)
+
+    monkeypatch.setattr(launched, "read_ahead", noted)
+    driver = make(hub=None, path=tmp_path)
+    await driver.warm()
+    assert read == [tmp_path]
+    await (await up(driver)).stop()
+    await driver.warm()
+    assert read == [tmp_path]
+    await driver.take_over()
+    await driver.warm()
+    assert read == [tmp_path, tmp_path]
 
 
 async def test_a_host_without_room_for_its_weights_ends_it_instead(make: Make, tmp_path: Path) -> None:

@@ -56,6 +56,11 @@ class VllmSleepDriver(LaunchedDriver):
             await sleeper.stop()
         await super().take_over()
 
+    async def warm(self) -> None:
+        """Nothing of one that sleeps: its weights are in memory, and would be there twice."""
+        if self._sleeper is None or not self._sleeper.alive:
+            await super().warm()
+
     async def _wake(self, sleeper: LaunchedServer) -> None:
         try:
             async with asyncio.timeout(self._device.load_timeout_s):
