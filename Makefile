@@ -47,9 +47,10 @@ slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
 faults: $(STAMP) ## Every fault on real processes, half an hour, or K=P6,P7; writes docs/faults.md
 	$(BIN)/python -m pytest tests -m "faults or fault" --record --fault "$(K)"
 
+simulate: SCHEDULES ?= 1000
 simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; then mutants of the runtime
 	$(BIN)/python -m pytest tests/simulation
-	$(BIN)/python -m tests.simulation --schedules 1200
+	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --record
 	$(BIN)/python -m tests.simulation --mutants
 
 lint: $(STAMP) ## Style, types, and who may import whom

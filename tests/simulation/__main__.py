@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 
+from tests.simulation.catalogued import write
 from tests.simulation.coverage import Coverage
 from tests.simulation.mutants import MUTANTS, Hunt, hunt
 from tests.simulation.plan import JobPlan, Plan, plan
@@ -24,14 +25,15 @@ def main() -> int:
         return _replay(arguments)
     if arguments.mutants is not None:
         return _hunt(arguments.mutants.split(",") if arguments.mutants else list(MUTANTS), arguments.processes)
-    return _run(arguments.first, arguments.schedules, arguments.processes)
+    return _run(arguments.first, arguments.schedules, arguments.processes, record=arguments.record)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=1200)
+    parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--record", action="store_true", help="note what was seen for docs/faults.md")
     parser.add_argument("--seed", type=int, help="play this one alone")
     parser.add_argument("--events", help="with --seed: these faults instead of the seed's")
     parser.add_argument("--jobs", help="with --seed: these jobs instead of the seed's")
@@ -39,7 +41,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(first: int, schedules: int, processes: int) -> int:
+def _run(first: int, schedules: int, processes: int, *, record: bool) -> int:
     coverage, found = Coverage(), list[Found]()
     shares = [Share(first, schedules, part, processes) for part in range(processes)]
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
@@ -52,6 +54,8 @@ def _run(first: int, schedules: int, processes: int) -> int:
         _tell(each)
     missing = coverage.missing()
     print(f"{coverage.schedules} schedules, {len(found)} violations, {len(missing)} fault points hit too seldom")
+    if record and not found:
+        write(coverage.schedules_of)
     return 1 if found or missing else 0
 
 

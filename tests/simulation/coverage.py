@@ -14,12 +14,12 @@ class Coverage:
     def __init__(self) -> None:
         self.schedules = 0
         self._hits: Counter[str] = Counter()
-        self._schedules: Counter[str] = Counter()
+        self.schedules_of: Counter[str] = Counter()
 
     def add(self, hits: Counter[str], schedules: Counter[str], played: int) -> None:
         """What another part of the run saw."""
         self._hits.update(hits)
-        self._schedules.update(schedules)
+        self.schedules_of.update(schedules)
         self.schedules += played
 
     def missing(self, enough: int = ENOUGH) -> list[str]:
@@ -31,4 +31,4 @@ class Coverage:
         width = max(map(len, POINTS))
         yield f"{'fault point':<{width}}  hits  schedules"
         for name in sorted(POINTS, key=lambda name: (self._hits[name], name)):
-            yield f"{name:<{width}}  {self._hits[name]:>4}  {self._schedules[name]:>9}"
+            yield f"{name:<{width}}  {self._hits[name]:>4}  {self.schedules_of[name]:>9}"

@@ -1,12 +1,15 @@
 """A schedule from a seed: which jobs come, and what happens to whom at which moment."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.pipelines import PIPELINES
-from tests.simulation.points import POINTS, Fault, choose
+from tests.simulation.points import POINTS, Fault, Point, choose
 
-ORDER = [point for point in POINTS.values() for _ in range(point.weight)]
+ORDER = tuple(POINTS.values())
+CROWDED = 10
+"""Every so many schedules nothing befalls anybody, and several judges answer the calls of the same samples."""
 
 
 @dataclass(frozen=True)
@@ -36,35 +39,46 @@ class Plan:
     """Calls claimed together."""
     apart: bool
     """Others may come between any two rows of a statement, and two jobs ask for the same calls at once."""
+    crowded: bool
+    """Answers to the calls of one sample are committed at the same time, again and again."""
 
 
 def plan(seed: int, points: tuple[str, ...] = ()) -> Plan:
-    """The schedule of a seed; `points` restricts the faults.
-
-    Two fault points follow from the seed's place in the order, so that a run of many seeds has each equally often.
-    """
+    """The schedule of a seed; `points` restricts the faults, and changes nothing else."""
     rng = Random(seed)
-    order = [POINTS[name] for name in points] or ORDER
-    chosen = [order[seed % len(order)], order[(seed * 7 + seed // len(order)) % len(order)]]
-    chosen += rng.choices(order, k=rng.randint(2, 4))
-    if seed % 40 == 0 and not points:
-        chosen = []
-    jobs = [JobPlan(rng.choice(tuple(PIPELINES)), rng.choice((1, 2, 2, 3)), rng.choice((1, 1, 1, 2)))]
-    if rng.random() < 0.25:
-        jobs.append(JobPlan(rng.choice(tuple(PIPELINES)), rng.randint(1, 2), at_s=round(rng.uniform(0, 4), 1)))
-    apart = rng.random() < 0.08
-    if apart:
-        jobs = [JobPlan("one-round", 3, at_s=round(n * rng.uniform(0.3, 1.5), 1)) for n in range(3)]
+    crowded = seed % CROWDED == 0 and not points
+    apart = not crowded and rng.random() < 0.08
     return Plan(
         seed=seed,
-        jobs=tuple(jobs),
-        faults=tuple(choose(point, rng) for point in chosen),
+        jobs=_together(rng) if apart else _apart(rng, crowded=crowded),
+        faults=() if crowded else _faults(seed, [POINTS[name] for name in points] or ORDER),
         together=rng.random() < 0.15,
         outliving=rng.random() < 0.3,
-        judges=2 if apart or rng.random() < 0.3 else 1,
+        judges=3 if crowded else 2 if apart or rng.random() < 0.3 else 1,
         apart=apart,
-        chunk=rng.choice((1, 2, 4)),
+        crowded=crowded,
+        chunk=1 if crowded else rng.choice((1, 2, 4)),
     )
+
+
+def _faults(seed: int, order: Sequence[Point]) -> tuple[Fault, ...]:
+    """Two follow from the seed's place in the order, so that a run of many seeds has each equally often."""
+    rng = Random(f"faults of {seed}")
+    chosen = [order[seed % len(order)], order[(seed * 7 + seed // len(order)) % len(order)]]
+    chosen += rng.choices(order, k=rng.randint(3, 4))
+    return tuple(choose(point, rng) for point in chosen)
+
+
+def _together(rng: Random) -> tuple[JobPlan, ...]:
+    return tuple(JobPlan("one-round", 3, at_s=round(n * rng.uniform(0.3, 1.5), 1)) for n in range(3))
+
+
+def _apart(rng: Random, *, crowded: bool) -> tuple[JobPlan, ...]:
+    items = 3 if crowded else rng.choice((1, 1, 2, 2, 3))
+    jobs = [JobPlan(rng.choice(tuple(PIPELINES)), items, rng.choice((1, 1, 1, 2)))]
+    if rng.random() < 0.2:
+        jobs.append(JobPlan(rng.choice(tuple(PIPELINES)), rng.randint(1, 2), at_s=round(rng.uniform(0, 4), 1)))
+    return tuple(jobs)
 
 
 def smaller(whole: Plan) -> list[Plan]:

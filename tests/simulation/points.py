@@ -27,8 +27,8 @@ class Point(NamedTuple):
     act: Callable[[Subject, Random], Action]
     most: int = 3
     """It strikes when the moment comes for the first time, or a later one, up to this."""
-    weight: int = 1
-    """How often it is chosen: more for moments that often do not come."""
+    stands_for: tuple[str, ...] = ()
+    """Which faults of the catalogue it is."""
 
 
 class Fault(NamedTuple):
@@ -97,85 +97,128 @@ SHORT = _freeze(2, 12)
 
 _ALL = (
     # Workers die: with what was claimed, answered, or about to be written down.
-    Point("kill-at-tick", WORKERS, "takes a tick", _kill),
-    Point("kill-before-ack", WORKERS, "acknowledges a tick", _kill),
-    Point("kill-after-claim", WORKERS, "after claim", _kill),
-    Point("kill-at-completion", WORKERS, "receives a completion", _kill),
-    Point("kill-before-answer", WORKERS, "before answer", _kill),
-    Point("kill-after-answer", WORKERS, "after answer", _kill),
-    Point("kill-after-advance", WORKERS, "after advance", _kill),
+    Point("kill-at-tick", WORKERS, "takes a tick", _kill, stands_for=("P4",)),
+    Point("kill-before-ack", WORKERS, "acknowledges a tick", _kill, stands_for=("P3",)),
+    Point("kill-after-claim", WORKERS, "after claim", _kill, stands_for=("P1",)),
+    Point("kill-before-answer", WORKERS, "before answer", _kill, stands_for=("P2",)),
+    Point("kill-after-answer", WORKERS, "after answer", _kill, stands_for=("P3",)),
+    Point("kill-after-advance", WORKERS, "after advance", _kill, stands_for=("P3",)),
     Point("kill-before-end", (), "before end", _kill, most=1),
     # They freeze, and wake when the world has gone on.
-    Point("freeze-at-completion", WORKERS, "receives a completion", LONG),
-    Point("freeze-before-answer", WORKERS, "before answer", LONG, most=2),
+    Point("freeze-before-answer", WORKERS, "before answer", LONG, most=2, stands_for=("P6",)),
     Point("freeze-before-advance", WORKERS, "before advance", SHORT, most=2),
-    Point("starve-renewals", WORKERS, "after claim", lambda who, rng: say.slow(who, round(rng.uniform(20, 40), 1))),
+    Point(
+        "starve-renewals",
+        WORKERS,
+        "after claim",
+        lambda who, rng: say.slow(who, round(rng.uniform(20, 40), 1)),
+        stands_for=("T4",),
+    ),
     # Connections to the database break, before or after what went over them happened.
-    Point("cut-after-claim", WORKERS, "after claim", _sever),
-    Point("cut-after-answer", WORKERS, "after answer", _sever),
-    Point("cut-after-advance", WORKERS, "after advance", _sever),
-    Point("cut-after-decision", SCHEDULER, "after decision", _sever, most=2),
-    Point("cut-after-state", GUARD, "after state", _sever, most=6),
-    Point("postgres-away", (), "after answer", lambda _w, rng: say.part(Subject.POSTGRES, round(rng.uniform(1, 8), 1))),
+    Point("cut-after-claim", WORKERS, "after claim", _sever, stands_for=("D2",)),
+    Point("cut-after-answer", WORKERS, "after answer", _sever, stands_for=("D2",)),
+    Point("cut-after-decision", SCHEDULER, "after decision", _sever, most=2, stands_for=("D2",)),
+    Point("cut-after-state", GUARD, "after state", _sever, most=6, stands_for=("D2",)),
+    Point(
+        "postgres-away",
+        (),
+        "after answer",
+        lambda _w, rng: say.part(Subject.POSTGRES, round(rng.uniform(1, 8), 1)),
+        stands_for=("D1",),
+    ),
     # The guard, in each state of the flip.
     *(
-        Point(f"kill-guard-{state}", GUARD, state.value, _kill, most=2)
+        Point(f"kill-guard-{state}", GUARD, state.value, _kill, most=2, stands_for=("P8",))
         for state in FlipState
         if state not in (FlipState.QUARANTINED, FlipState.CLOSED)
     ),
     Point("freeze-guard-open", GUARD, "open", LONG, most=2),
     # The scheduler decides once, dead or alive.
-    Point("kill-before-decision", SCHEDULER, "before decision", _kill, most=2),
-    Point("kill-after-decision", SCHEDULER, "after decision", _kill, most=2),
+    Point("kill-before-decision", SCHEDULER, "before decision", _kill, most=2, stands_for=("P9",)),
+    Point("kill-after-decision", SCHEDULER, "after decision", _kill, most=2, stands_for=("P9",)),
     Point("freeze-before-decision", SCHEDULER, "before decision", SHORT, most=2),
     # The hop to the guard.
     Point("chunk-lost", WORKERS, "sends a chunk", lambda who, _rng: say.misbehave(Subject.GUARD, "does not accept")),
     Point("stream-broken", WORKERS, "receives a completion", lambda who, _rng: say.misbehave(Subject.GUARD, "resets")),
     # Model servers.
-    Point("server-dies-in-call", SERVER, "in a call", _kill),
-    Point("server-dies-in-load", SERVER, "in a load", _kill, most=2),
+    Point("server-dies-in-call", SERVER, "in a call", _kill, stands_for=("P10",)),
+    Point("server-dies-in-load", SERVER, "in a load", _kill, most=2, stands_for=("P10",)),
     Point(
         "server-fails",
         SERVER,
         "in a call",
         lambda _w, rng: say.misbehave(Subject.SERVER, f"{rng.randint(1, 4)} {rng.choice(FAILURES)}"),
+        stands_for=("B1",),
     ),
-    Point("server-hangs", SERVER, "in a call", _always(say.misbehave(Subject.SERVER, "hangs")), most=2),
+    Point(
+        "server-hangs", SERVER, "in a call", _always(say.misbehave(Subject.SERVER, "hangs")), most=2, stands_for=("B2",)
+    ),
     Point(
         "server-survives-stop",
         GUARD,
         "open",
         _always(say.misbehave(Subject.SERVER, "survives its stop")),
         most=1,
-        weight=2,
+        stands_for=("B10",),
     ),
-    Point("memory-kept", GUARD, "open", _always(say.keep(Subject.VRAM)), most=2),
     Point(
         "memory-lags",
         GUARD,
         "open",
-        lambda _w, rng: say.lag(Subject.VRAM, round(rng.uniform(1, 20), 1)),
+        lambda _w, rng: say.lag(Subject.VRAM, round(rng.uniform(1, 30), 1)),
         most=1,
-        weight=2,
+        stands_for=("B16",),
     ),
-    Point("memory-hidden", GUARD, "open", _always(say.hide(Subject.NVML)), most=2),
-    Point("memory-taken", GUARD, "open", _always(say.take(Subject.VRAM, 96.0)), most=2),
+    Point("memory-hidden", GUARD, "open", _always(say.hide(Subject.NVML)), most=2, stands_for=("B17",)),
+    Point("memory-taken", GUARD, "open", _always(say.take(Subject.VRAM, 96.0)), most=2, stands_for=("B15",)),
     # Redis.
-    Point("redis-flushed", (), "after claim", _always(say.flush(Subject.REDIS))),
+    Point("redis-flushed", (), "after claim", _always(say.flush(Subject.REDIS)), stands_for=("R2",)),
     Point(
-        "redis-away", (), "lease write", lambda _w, rng: say.part(Subject.REDIS, round(rng.uniform(5, 40), 1)), most=6
+        "redis-away",
+        (),
+        "lease write",
+        lambda _w, rng: say.part(Subject.REDIS, round(rng.uniform(5, 40), 1)),
+        most=6,
+        stands_for=("R4",),
     ),
-    Point("lease-write-lost", (), "lease write", _always(say.misbehave(Subject.REDIS, "loses writes")), most=6),
-    Point("ticks-dropped", (), "after advance", _always(say.drop(Subject.TICKS, 2)), most=2),
-    Point("ticks-doubled", (), "after advance", _always(say.double(Subject.TICKS, 5)), most=2),
-    Point("ticks-late", (), "after advance", _always(say.reorder(Subject.TICKS)), most=2),
+    Point(
+        "lease-write-lost",
+        (),
+        "lease write",
+        _always(say.misbehave(Subject.REDIS, "loses writes")),
+        most=6,
+        stands_for=("R6",),
+    ),
+    Point("ticks-dropped", (), "after advance", _always(say.drop(Subject.TICKS, 2)), most=2, stands_for=("Q3",)),
+    Point("ticks-doubled", (), "after advance", _always(say.double(Subject.TICKS, 5)), most=2, stands_for=("Q1", "Q4")),
+    Point("ticks-late", (), "after advance", _always(say.reorder(Subject.TICKS)), most=2, stands_for=("Q2",)),
     # Clocks.
-    Point("database-clock-leaps", (), "after claim", lambda _w, rng: say.jump(Subject.CLOCK, rng.choice((60, 3600)))),
-    Point("host-clock-leaps", GUARD, "open", lambda _w, rng: say.jump(Subject.CLOCK, rng.choice((60, 3600))), most=2),
+    Point(
+        "database-clock-leaps",
+        (),
+        "after claim",
+        lambda _w, rng: say.jump(Subject.CLOCK, rng.choice((60, 3600))),
+        stands_for=("T3",),
+    ),
+    Point(
+        "host-clock-leaps",
+        GUARD,
+        "open",
+        lambda _w, rng: say.jump(Subject.CLOCK, rng.choice((60, 3600))),
+        most=2,
+        stands_for=("T1",),
+    ),
     # Users.
-    Point("job-cancelled", (), "after answer", _always(say.cancel(Subject.JOB))),
+    Point("job-cancelled", (), "after answer", _always(say.cancel(Subject.JOB)), stands_for=("C1",)),
     Point("job-paused", (), "after answer", lambda _w, rng: say.freeze(Subject.JOB, round(rng.uniform(1, 15), 1))),
     Point("job-comes", (), "after answer", _always(say.submit(Subject.JOB, "other"))),
-    Point("call-kills-server", (), "after expansion", _always(say.submit(Subject.JOB, "poisonous")), most=1),
+    Point(
+        "call-kills-server",
+        (),
+        "after expansion",
+        _always(say.submit(Subject.JOB, "poisonous")),
+        most=1,
+        stands_for=("S1",),
+    ),
 )
 POINTS: Mapping[str, Point] = {point.name: point for point in _ALL}

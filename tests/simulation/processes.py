@@ -24,12 +24,14 @@ from shared.lease import guards
 from shared.lease.flip import Effect, Event, FlipMachine
 from shared.lease.guard_client import Broken, NotGranted
 from shared.lease.guards import Guards
+from shared.lease.policy import Held, Picture, Target
 from shared.queue import Ticker
 from shared.runtime import worker
 from shared.runtime.binding import Request
 from shared.runtime.claims import Answered, Claimed, Receipt
 from shared.runtime.prompting import Prompting
 from tests.faults.vocabulary import Subject
+from tests.simulation import sessions
 from tests.simulation.actor import Actor, current
 from tests.simulation.device import ModelDriver
 from tests.simulation.redis import ActorCelery, ActorRedis
@@ -44,7 +46,13 @@ _REQUEST = msgspec.json.Decoder(Request)
 LOOK_S = 1.0
 """Idle loops look this often in virtual time, which costs nothing; their statements do."""
 IDLE_LOOK_S = 5.0
-"""The same while nothing has changed in the database."""
+"""The same while nothing is written that concerns them."""
+RESIDENCIES = ("decision", "state")
+"""What is written that concerns the guard."""
+DRAINS = ("drained", "released")
+"""Causes of flips that take no work from what is resident."""
+PICTURED = frozenset(sessions.names().values()) - {"renewal", "claim", "overlooked"}
+"""What is written that concerns the scheduler."""
 
 
 class ObservedFlips(FlipMachine):
@@ -59,10 +67,22 @@ class ObservedFlips(FlipMachine):
 
 
 class PacedScheduler(scheduler.Scheduler):
-    """The real one; a look in which nothing can have changed is left out."""
+    """The real one; a look in which nothing can have changed is left out, and a drain is looked into."""
+
+    _began_s = 0.0
+
+    async def _look(self) -> bool:
+        self._began_s = current().world.loop.time()
+        return await super()._look()
+
+    def _decide(self, picture: Picture, held: Held | None, **more: Any) -> Target | None:
+        target = super()._decide(picture, held, **more)
+        if target is not None and target.cause in DRAINS:
+            current().world.witness.drained(self._began_s)
+        return target
 
     async def _pause(self, seconds: float) -> None:
-        await current().world.until_changed(seconds, self._woken)
+        await current().world.until_changed(seconds, self._woken, PICTURED)
 
 
 class PacedService(guard_app.Service):
@@ -70,7 +90,7 @@ class PacedService(guard_app.Service):
 
     async def _pause(self, seconds: float) -> None:
         if seconds == guard_app.LOOK_S:
-            await current().world.until_changed(seconds, self.stopping)
+            await current().world.until_changed(seconds, self.stopping, RESIDENCIES)
         else:
             await super()._pause(seconds)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, TextClause, text
+from sqlalchemy import TextClause
 from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,8 +13,8 @@ from shared.lease import residencies
 from shared.runtime import advance, claims, ending, finalising, lapses, look, parking, recording
 from shared.storage.database import Database
 from tests.simulation.actor import Actor, Killed
+from tests.simulation.link import Mode, Rows
 
-REPEATABLE = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 DEADLOCK = "40P01"
 
 
@@ -51,11 +51,11 @@ def lost() -> InterfaceError:
 class Session:
     """A connection for one transaction, or for statements that commit by themselves."""
 
-    def __init__(self, actor: Actor, *, autocommit: bool) -> None:
+    def __init__(self, actor: Actor, mode: Mode) -> None:
         self._actor = actor
         self._store = actor.world.store
-        self._autocommit = autocommit
-        self._link = self._store.lend(autocommit=autocommit)
+        self._autocommit = mode is Mode.STATEMENT
+        self._link = self._store.lend(mode)
         self._pending: asyncio.Task[Any] | None = None
         self._done: list[tuple[str, Any]] = []
         """What the statements did that changed something."""
@@ -63,7 +63,7 @@ class Session:
         """The connection is gone; whether what it did last has happened, only the database knows."""
         actor.world.sessions.append(self)
 
-    async def execute(self, statement: TextClause, parameters: Any = None) -> CursorResult[Any]:
+    async def execute(self, statement: TextClause, parameters: Any = None) -> Rows:
         """As an AsyncConnection does it.
 
         Raises:
@@ -74,18 +74,19 @@ class Session:
             await self._actor.passes(f"before {word}", self)
             if word == "renewal" and self._actor.world.starves(self._actor):
                 self.broken = True
-        result: CursorResult[Any] = await self._do(lambda: self._executed(statement, parameters))
+        result: Rows = await self._do(lambda: self._executed(statement, parameters))
         if word == "overlooked":
-            if result.rowcount > 0:
-                self._actor.world.overlooked()
-        elif word and result.rowcount > 0:
+            seen = result.freeze()
+            self._actor.world.witness.overlooked(seen().scalars().all())
+            return seen()
+        if word and result.rowcount > 0:
             self._done.append((word, parameters))
             if self._autocommit:
                 await self._after()
         return result
 
-    async def _executed(self, statement: TextClause, parameters: Any) -> CursorResult[Any]:
-        executed = self._link.connection.execute(statement, parameters)
+    async def _executed(self, statement: TextClause, parameters: Any) -> Rows:
+        executed = self._link.execute(statement, parameters)
         world = self._actor.world
         if world.plan.apart and statement is recording.INSERT_CALLS and len(parameters["keys"]) > 1:
             pause = lambda: world.rng.uniform(0.1, 1.0)  # noqa: E731
@@ -96,13 +97,13 @@ class Session:
         """Make it last; whoever is cut off here does not know whether it did."""
         if self._done:
             await self._actor.passes(f"before {self._done[0][0]}", self)
-        await self._do(self._link.connection.commit)
+        await self._do(self._link.commit)
         if self._done:
             await self._after()
 
     async def rollback(self) -> None:
         """Undo it."""
-        await self._do(self._link.connection.rollback)
+        await self._do(self._link.rollback)
 
     async def _after(self) -> None:
         for word, parameters in self._done:
@@ -132,7 +133,7 @@ class Session:
         """Give the connection back, or have it rolled back where its process or its network left it."""
         self._actor.world.sessions.remove(self)
         if clean:
-            self._store.take_back(self._link, autocommit=self._autocommit)
+            self._store.take_back(self._link)
         else:
             self._actor.world.bury(self._buried())
 
@@ -143,35 +144,33 @@ class Session:
             await asyncio.wait([self._pending])
             if not self._pending.cancelled():
                 self._pending.exception()
-        await self._store.turnstile.begin(self._link.pid, self._link.connection.rollback())
-        self._store.take_back(self._link, autocommit=self._autocommit)
+        await self._store.turnstile.begin(self._link.pid, self._link.rollback())
+        self._store.take_back(self._link)
 
 
 class ActorDatabase(Database):
     """`Database`, as one simulated process has it."""
 
     def __init__(self, actor: Actor) -> None:
-        self.engine = actor.world.store.engine
         self._actor = actor
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One READ COMMITTED transaction."""
-        async with self._session(autocommit=False) as session:
+        async with self._session(Mode.TRANSACTION) as session:
             yield cast("AsyncConnection", session)
             await session.commit()
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[AsyncConnection]:
         """For single statements."""
-        async with self._session(autocommit=True) as session:
+        async with self._session(Mode.STATEMENT) as session:
             yield cast("AsyncConnection", session)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
         """One REPEATABLE READ transaction that reads."""
-        async with self._session(autocommit=False) as session:
-            await session.execute(REPEATABLE)
+        async with self._session(Mode.SNAPSHOT) as session:
             yield cast("AsyncConnection", session)
             await session.rollback()
 
@@ -179,17 +178,17 @@ class ActorDatabase(Database):
         """The connections are the store's."""
 
     @asynccontextmanager
-    async def _session(self, *, autocommit: bool) -> AsyncIterator[Session]:
+    async def _session(self, mode: Mode) -> AsyncIterator[Session]:
         await self._actor.gate()
         if self._actor.world.postgres_away:
             await self._actor.world.latency()
             raise lost()
-        session, clean = Session(self._actor, autocommit=autocommit), False
+        session, clean = Session(self._actor, mode), False
         try:
             yield session
             clean = not session.broken
         except Exception:
-            if not session.broken and not autocommit:
+            if not session.broken:
                 await session.rollback()
             clean = not session.broken
             raise

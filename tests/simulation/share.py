@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import count, islice
 from typing import NamedTuple
 
+from tests.simulation.catalogued import catalogued
 from tests.simulation.coverage import ENOUGH, Coverage
-from tests.simulation.plan import ORDER, Plan, plan
+from tests.simulation.plan import Plan, plan
 from tests.simulation.runner import Result, Runner, runner
 from tests.simulation.shrinking import kind, shrink
 
@@ -38,6 +39,7 @@ class Played(NamedTuple):
     schedules: int
     hits: Counter[str]
     schedules_of: Counter[str]
+    """By fault point, and by id of the catalogue."""
     found: list[Found]
     seconds: float
 
@@ -49,10 +51,10 @@ def play(share: Share) -> Played:
     hits: Counter[str] = Counter()
     schedules: Counter[str] = Counter()
     with runner() as simulation:
-        for seed in _seeds(share, coverage):
-            result = simulation.play(plan(seed))
+        for schedule in _schedules(share, coverage):
+            result = simulation.play(schedule)
             hits.update(result.hits)
-            schedules.update(result.hits.keys())
+            schedules.update(result.hits.keys() | catalogued(result.hits))
             coverage.add(result.hits, Counter(result.hits.keys()), 1)
             if result.violations:
                 found.append(shrunken(simulation, result))
@@ -61,17 +63,16 @@ def play(share: Share) -> Played:
     return Played(coverage.schedules, hits, schedules, found, time.monotonic() - began)
 
 
-def _seeds(share: Share, coverage: Coverage) -> Iterator[int]:
-    """Its own, then those that begin with a fault point which still lacks hits."""
+def _schedules(share: Share, coverage: Coverage) -> Iterator[Plan]:
+    """Its own, then others of nothing but the fault points which still lack hits."""
     own = count(share.first + share.part, share.parts)
-    yield from islice(own, share.schedules // share.parts)
-    enough = -(-ENOUGH // share.parts)
-    for seed in islice(own, round(share.schedules // share.parts * MORE * 20)):
-        missing = coverage.missing(enough)
-        if not missing or coverage.schedules > share.schedules // share.parts * (1 + MORE):
+    asked = share.schedules // share.parts
+    yield from map(plan, islice(own, asked))
+    for seed in islice(own, round(asked * MORE)):
+        missing = coverage.missing(-(-ENOUGH // share.parts))
+        if not missing:
             return
-        if ORDER[seed % len(ORDER)].name in missing:
-            yield seed
+        yield plan(seed, tuple(missing))
 
 
 def shrunken(simulation: Runner, result: Result) -> Found:

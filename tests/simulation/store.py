@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
 
 from services.orchestrator.stack.migration import migrate
 from services.orchestrator.stack.passwords import Passwords
@@ -20,12 +18,13 @@ from services.orchestrator.stack.ports import free_port
 from services.orchestrator.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
 from shared.contracts import canonical
 from shared.runtime.models import ModelIdentity
-from shared.storage.database import PINNED_PLANS
 from tests import servers
+from tests.simulation.link import Link, Mode
 from tests.simulation.pipelines import DOCUMENTS, POISON
 from tests.simulation.turnstile import ROWS, Turnstile, Watch
 
 CLOCK = "simulated.clock"
+CONNECTIONS = {Mode.STATEMENT: 12, Mode.TRANSACTION: 12, Mode.SNAPSHOT: 4}
 SETTINGS = {
     **servers.UNSAFE,
     "synchronous_commit": "off",
@@ -126,14 +125,6 @@ DATASET = """
 ITEM = "INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES ($1, $2, $3, $4, $5)"
 
 
-class Link:
-    """An open connection, lent to one session at a time."""
-
-    def __init__(self, connection: AsyncConnection, pid: int) -> None:
-        self.connection = connection
-        self.pid = pid
-
-
 class Store:
     """The database with its connections, which are kept from schedule to schedule: opening them is what costs."""
 
@@ -141,42 +132,30 @@ class Store:
         self.watch = Watch(server.url())
         self.turnstile = Turnstile(self.watch)
         self.clock = Clock(server.directory)
-        self._owner_url = server.owner_url()
-        settings = {"application_name": "mathrag", **PINNED_PLANS}
-        self.engine: AsyncEngine = create_async_engine(
-            server.url(), poolclass=NullPool, connect_args={"server_settings": settings}
-        )
-        self._idle: dict[bool, list[Link]] = {False: [], True: []}
+        self._url, self._owner_url = _plain(server.url()), _plain(server.owner_url())
+        self._idle: dict[Mode, list[Link]] = {mode: [] for mode in Mode}
         self.base_s = 0.0
         """Where the clock stands when a schedule begins: never before the last one's end."""
 
-    async def open(self, count: int = 12) -> None:
+    async def open(self) -> None:
         """Connect, before anything depends on the order."""
-        for autocommit in (False, True):
+        for mode, count in CONNECTIONS.items():
             for _ in range(count):
-                self._idle[autocommit].append(await self._connect(autocommit=autocommit))
+                link = await Link.to(self._url, mode)
+                self.turnstile.know(link.pid, link.file)
+                self._idle[mode].append(link)
 
-    async def _connect(self, *, autocommit: bool) -> Link:
-        connection = await self.engine.connect()
-        raw = await connection.get_raw_connection()
-        if autocommit:
-            connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
-        driver = raw.driver_connection
-        pid = driver.get_server_pid()  # type: ignore[union-attr]
-        self.turnstile.know(pid, driver._transport.get_extra_info("socket").fileno())  # type: ignore[union-attr]
-        return Link(connection, pid)
-
-    def lend(self, *, autocommit: bool) -> Link:
+    def lend(self, mode: Mode) -> Link:
         """A connection that nobody uses.
 
         Raises:
             IndexError: none is left.
         """
-        return self._idle[autocommit].pop()
+        return self._idle[mode].pop()
 
-    def take_back(self, link: Link, *, autocommit: bool) -> None:
-        """It has neither a transaction nor an operation open."""
-        self._idle[autocommit].append(link)
+    def take_back(self, link: Link) -> None:
+        """It has neither changes nor an operation open."""
+        self._idle[link.mode].append(link)
 
     def empty(self) -> None:
         """Forget every row, as the owner, but for the corpus that every schedule searches."""
@@ -201,7 +180,7 @@ class Store:
                 self.watch.rows(ITEM, row[0], n, canonical.digest(question), question, str(2 * n))
 
     async def _truncate(self) -> None:
-        owner = await asyncpg.connect(_plain(self._owner_url))
+        owner = await asyncpg.connect(self._owner_url)
         names = ", ".join(row[0] for row in await owner.fetch(TABLES))
         await owner.execute(f"TRUNCATE {names} RESTART IDENTITY CASCADE")
         await owner.execute("ALTER SEQUENCE gpu_epoch RESTART")
@@ -210,8 +189,7 @@ class Store:
     async def close(self) -> None:
         """Close every connection."""
         for link in (link for links in self._idle.values() for link in links):
-            await link.connection.close()
-        await self.engine.dispose()
+            await link.close()
         self.watch.close()
         self.clock.close()
 

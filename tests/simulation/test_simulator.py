@@ -7,10 +7,11 @@ import pytest
 from sqlalchemy import text
 
 from tests.simulation.clock import EPOCH_S
+from tests.simulation.link import Link, Mode
 from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.plan import plan
 from tests.simulation.runner import Runner, runner
-from tests.simulation.store import Link, Store, moment
+from tests.simulation.store import Store, moment
 
 WITHOUT_FAULTS = 0
 """A seed."""
@@ -34,15 +35,14 @@ def store(simulation: Runner) -> Store:
 
 async def said(store: Store, link: Link, sql: str) -> object:
     """The first column of the first row, if there is one."""
-    done = await store.turnstile.begin(link.pid, link.connection.execute(text(sql)))
-    return done.scalar() if done.returns_rows else None
+    return (await store.turnstile.begin(link.pid, link.execute(text(sql)))).scalar()
 
 
 async def ended(store: Store, *links: Link) -> None:
     """Roll everything back."""
     for link in links:
-        await store.turnstile.begin(link.pid, link.connection.rollback())
-        store.take_back(link, autocommit=False)
+        await store.turnstile.begin(link.pid, link.rollback())
+        store.take_back(link)
 
 
 def change(name: str) -> str:
@@ -54,14 +54,14 @@ def test_the_database_reads_the_virtual_clock(simulation: Runner, store: Store) 
     """Once a transaction, as the real `now()`; `clock_timestamp()` goes on."""
 
     async def main() -> None:
-        link = store.lend(autocommit=False)
+        link = store.lend(Mode.TRANSACTION)
         store.clock.set(EPOCH_S)
         assert await said(store, link, "SELECT now()") == moment(EPOCH_S)
         store.clock.set(EPOCH_S + 3600)
         assert await said(store, link, "SELECT now()") == moment(EPOCH_S)
         assert await said(store, link, "SELECT clock_timestamp()") == moment(EPOCH_S + 3600)
         await ended(store, link)
-        link = store.lend(autocommit=False)
+        link = store.lend(Mode.TRANSACTION)
         assert await said(store, link, "SELECT now()") == moment(EPOCH_S + 3600)
         await ended(store, link)
 
@@ -80,7 +80,7 @@ def test_who_waits_for_a_lock_stands_aside_until_it_is_let_go(simulation: Runner
     """Others go on meanwhile, and nothing is timed."""
 
     async def main() -> None:
-        first, second, third = (store.lend(autocommit=False) for _ in range(3))
+        first, second, third = (store.lend(Mode.TRANSACTION) for _ in range(3))
         await said(store, first, change("a"))
         waiting = asyncio.ensure_future(said(store, second, change("a")))
         await said(store, third, change("b"))
@@ -98,7 +98,7 @@ def test_a_deadlock_is_a_real_one(simulation: Runner, store: Store) -> None:
     """PostgreSQL finds it; nobody guesses."""
 
     async def main() -> None:
-        first, second = (store.lend(autocommit=False) for _ in range(2))
+        first, second = (store.lend(Mode.TRANSACTION) for _ in range(2))
         await said(store, first, change("a"))
         await said(store, second, change("b"))
         waiting = asyncio.ensure_future(said(store, first, change("b")))

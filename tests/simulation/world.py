@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from contextvars import Context
 from datetime import datetime
@@ -26,12 +26,13 @@ from tests.simulation.redis import RedisServer
 from tests.simulation.sessions import Session
 from tests.simulation.store import Store, moment
 from tests.simulation.users import Users
+from tests.simulation.witness import Witness
 
 JUDGE, GENERATOR = "simulated-judge", "simulated-generator"
 ENDS_S = 400.0
 """So long after the last fault every job must have ended: four quarantines and their waits fit."""
-LOOKED_S = 1.5
-"""Longer than anybody takes from a commit to the look that belongs to it."""
+ENDS = ("end", "failed job")
+"""What is written when a job ends."""
 OPERATOR_S = 20.0
 """An operator restarts the guard of a device that is not tried again by itself."""
 
@@ -72,11 +73,10 @@ class World:
         self._come: Counter[str] = Counter()
         self._said: dict[str, list[Fault]] = defaultdict(list)
         self._quiet_since = 0.0
-        self._writes = 0
         self._jobs_ended = 0
-        self._wrote_at = 0.0
-        self._seen: dict[str, int] = {}
-        self._changed = asyncio.Event()
+        self.witness = Witness(self)
+        self._news: dict[Collection[str], asyncio.Event] = defaultdict(asyncio.Event)
+        """For each who looks, by what interests him: whether any of it was written since."""
         self._burials: set[asyncio.Task[None]] = set()
         self.users = Users(self)
         self.orchestrator: Orchestrator | None = None
@@ -87,7 +87,7 @@ class World:
         """An operation is on its way: now and then for long, so that others overtake it."""
         if self.calm:
             return
-        slow = self.rng.random() < 0.03
+        slow = self.rng.random() < (0.3 if self.plan.crowded else 0.03)
         await asyncio.sleep(self.rng.uniform(0.05, 0.5) if slow else self.rng.expovariate(1000.0))
 
     def set_clocks(self) -> None:
@@ -128,18 +128,13 @@ class World:
     def happened(self, word: str, parameters: Any) -> None:
         """A statement that changed something is committed."""
         self._note(word)
-        self._writes += 1
-        self._wrote_at = self.loop.time()
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-        self._jobs_ended += word in ("end", "failed job")
+        self.witness.saw(word, parameters)
+        for words, news in self._news.items():
+            if word in words:
+                news.set()
+        self._jobs_ended += word in ENDS
         if word == "state":
             self._state(parameters["epoch"], parameters["state"])
-
-    def overlooked(self) -> None:
-        """Somebody sweeps up a sample that lacks no reply: only who died may have left it, or who is about to look."""
-        if not self.events and self.loop.time() - self._wrote_at > LOOKED_S:
-            self.violated("lost wake-up: a sample lacked no reply, and nobody made it ready")
 
     def _state(self, epoch: int, state: str) -> None:
         failures = sum(1 for opened in self.residencies.values() if opened.state == "quarantined")
@@ -149,16 +144,17 @@ class World:
         if state == "quarantined" and failures >= 3:
             self.later(OPERATOR_S, lambda: self.guard.kill() if self.guard else None)
 
-    async def until_changed(self, seconds: float, woken: asyncio.Event) -> None:
-        """The pause of a loop that looks: longer while nothing that it could see has changed."""
+    async def until_changed(self, seconds: float, woken: asyncio.Event, words: Collection[str]) -> None:
+        """The pause of a loop that looks: longer while nothing is written that it could see."""
         with suppress(TimeoutError):
             await asyncio.wait_for(woken.wait(), seconds)
             return
-        name = asyncio.current_task().get_coro().__qualname__  # type: ignore[union-attr]
-        if self._seen.get(name) == self._writes:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), IDLE_LOOK_S)
-        self._seen[name] = self._writes
+        await self._written(words, IDLE_LOOK_S)
+
+    async def _written(self, words: Collection[str], seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news[words].wait(), seconds)
+        self._news[words].clear()
 
     def begins(self, model: str) -> None:
         """A model server was given a call."""
@@ -221,8 +217,7 @@ class World:
         for job in self.plan.jobs:
             self.users.submit(job)
         while not self._ended() and self.loop.time() < self._quiet_since + ENDS_S:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 30.0)
+            await self._written(ENDS, 30.0)
         if not self._ended():
             self.violated(f"not ended {ENDS_S:.0f} s after the last fault: {self._left()}")
         await self._stop(keepers)
