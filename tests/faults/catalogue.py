@@ -198,7 +198,7 @@ FAULTS: dict[str, Fault] = {
         Fault(
             "B9",
             "part of the model is not on the GPU",
-            "the residency ends at the next look; a load that is not wholly on the GPU quarantines, in MiB",
+            "the residency ends, its calls uncharged; a load that is not wholly on the GPU quarantines, in MiB",
         ),
         Fault(
             "B10",
@@ -209,7 +209,7 @@ FAULTS: dict[str, Fault] = {
         Fault(
             "B12",
             "somebody else loads another model",
-            "the residency ends at the next look; nothing is loaded beside it, and the reason names it and its remedy",
+            "the residency ends, its calls uncharged; nothing is loaded beside it, and the reason names it and a fix",
         ),
         Fault(
             "B13",
