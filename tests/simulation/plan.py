@@ -74,8 +74,8 @@ def _together(rng: Random) -> tuple[JobPlan, ...]:
 
 
 def _apart(rng: Random, *, crowded: bool) -> tuple[JobPlan, ...]:
-    items = 3 if crowded else rng.choice((1, 1, 2, 2, 3))
-    jobs = [JobPlan(rng.choice(tuple(PIPELINES)), items, rng.choice((1, 1, 1, 2)))]
+    items = 3 if crowded else rng.choice((1, 1, 1, 2, 3))
+    jobs = [JobPlan(rng.choice(tuple(PIPELINES)), items, rng.choice((1, 1, 1, 1, 2)))]
     if rng.random() < 0.2:
         jobs.append(JobPlan(rng.choice(tuple(PIPELINES)), rng.randint(1, 2), at_s=round(rng.uniform(0, 4), 1)))
     return tuple(jobs)

@@ -45,7 +45,7 @@ _REQUEST = msgspec.json.Decoder(Request)
 
 LOOK_S = 1.0
 """Idle loops look this often in virtual time, which costs nothing; their statements do."""
-IDLE_LOOK_S = 5.0
+IDLE_LOOK_S = 10.0
 """The same while nothing is written that concerns them."""
 RESIDENCIES = ("decision", "state")
 """What is written that concerns the guard."""

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from tests.simulation.clock import EPOCH_S
-from tests.simulation.link import Link, Mode
+from tests.simulation.link import Link, Mode, Rows
 from tests.simulation.mutants import MUTANTS, mutated
 from tests.simulation.plan import plan
 from tests.simulation.runner import Runner, runner
@@ -108,6 +109,27 @@ def test_a_deadlock_is_a_real_one(simulation: Runner, store: Store) -> None:
         await ended(store, second)
         await waiting
         await ended(store, first)
+
+    simulation.loop.run_until_complete(main())
+
+
+def test_a_statement_returns_what_sqlalchemy_would_return(simulation: Runner, store: Store) -> None:
+    """Rows by name, counts, documents, and PostgreSQL's errors."""
+
+    async def main() -> None:
+        link = store.lend(Mode.STATEMENT)
+
+        def done(sql: str, **parameters: object) -> asyncio.Task[Rows]:
+            return store.turnstile.begin(link.pid, link.execute(text(sql), parameters))
+
+        found = await done("SELECT name, :n + 1 AS n FROM datasets ORDER BY 1", n=1)
+        assert [(row.name, row.n) for row in found] == [("a", 2), ("b", 2)]
+        assert (await done("SELECT CAST(:said AS jsonb)", said='{"a": [1]}')).scalar() == {"a": [1]}
+        assert (await done("UPDATE datasets SET items = 2")).rowcount == 2
+        with pytest.raises(DBAPIError) as failed:
+            await done("SELECT 1 / CAST(:n AS integer)", n=0)
+        assert getattr(failed.value.orig, "sqlstate", "") == "22012"
+        store.take_back(link)
 
     simulation.loop.run_until_complete(main())
 

@@ -1,0 +1,71 @@
+"""What a seed chooses, and what a run plays for the fault points that lack hits."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.faults.catalogue import FAULTS
+from tests.faults.sights import Sight
+from tests.simulation import catalogued
+from tests.simulation.coverage import ENOUGH, Coverage
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.plan import CROWDED, plan
+from tests.simulation.points import POINTS, read
+from tests.simulation.share import Share, _schedules
+
+SEEDS = range(1, 200)
+
+
+def test_other_faults_leave_the_rest_of_a_schedule_as_it_is() -> None:
+    """So a schedule is its seed and its faults: that is what a replay is given."""
+    for seed in (seed for seed in SEEDS if seed % CROWDED):
+        assert replace(plan(seed, ("memory-lags",)), faults=plan(seed).faults) == plan(seed)
+
+
+def test_nothing_befalls_a_crowded_schedule() -> None:
+    """Several judges, one call each."""
+    crowded = [plan(seed) for seed in SEEDS if plan(seed).crowded]
+    assert len(crowded) == len([seed for seed in SEEDS if seed % CROWDED == 0])
+    assert all((each.faults, each.judges, each.chunk) == ((), 3, 1) for each in crowded)
+
+
+def test_faults_read_as_they_were_said() -> None:
+    """For the command line."""
+    for seed in SEEDS:
+        assert tuple(read(fault.token) for fault in plan(seed).faults) == plan(seed).faults
+
+
+def test_fault_points_stand_for_faults_of_the_catalogue() -> None:
+    """By their ids."""
+    assert catalogued.catalogued(POINTS) <= FAULTS.keys()
+    assert catalogued.catalogued(["ticks-doubled", "job-paused"]) == {"Q1", "Q4"}
+
+
+def test_a_fault_that_struck_in_no_schedule_was_not_seen() -> None:
+    """And one that did says how it was produced."""
+    assert catalogued._sight("P9", 0) is None
+    seen = catalogued._sight("P9", 7)
+    assert isinstance(seen, Sight)
+    assert seen.figures == {"schedules of the simulator": 7}
+    assert len(seen.produced) == 2
+
+
+def test_what_lacks_hits_is_played_afterwards_and_nothing_else() -> None:
+    """Until nothing lacks any."""
+    coverage = Coverage()
+    schedules = _schedules(Share(first=0, schedules=4, part=0, parts=2), coverage)
+    assert [next(schedules).seed for _ in range(2)] == [0, 2]
+    coverage.add(Counter(dict.fromkeys(POINTS, ENOUGH // 2)), Counter(), 2)
+    coverage.add(Counter({"memory-lags": -1}), Counter(), 0)
+    assert {fault.point for fault in next(schedules).faults} == {"memory-lags"}
+    coverage.add(Counter({"memory-lags": 1}), Counter(), 1)
+    assert next(schedules, None) is None
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_hunted_under_points_that_exist(name: str) -> None:
+    """And among schedules that exist."""
+    mutant = MUTANTS[name]
+    assert set(mutant.points) <= POINTS.keys()
+    assert any(mutant.only(plan(seed, mutant.points)) for seed in SEEDS)
