@@ -13,7 +13,7 @@ from shared.lease import bands, residencies
 from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Room, Seconds
 from shared.lease.footprint import MIB
-from shared.lease.prediction import Band
+from shared.lease.prediction import Band, context_of
 from shared.settings import Device, Model
 
 MODELS = text("""
@@ -84,7 +84,7 @@ def _demand(
         lane=wanted.lane,
         predicted=bands.foreseen(row, slots, learned),
         parallel=slots,
-        context=model.context if model else int(row.options.get("context", 0)),
+        context=model.context if model else context_of(row.options),
         calls=wanted.calls,
         call_s=_measured(measures.call_s.get(row.id), "its last calls here") or call,
         load_s=_measured(measures.load_s.get(row.id), "its last loads here") or assumptions.load(weights),
