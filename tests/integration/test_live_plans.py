@@ -1,0 +1,106 @@
+"""What may be resident at once, as a device's scheduler asks for it at its looks: of all live jobs, of one device."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.orchestrator.measures import Measuring
+from services.orchestrator.planning import live
+from services.orchestrator.planning.live import LivePlan
+from shared.lease.policy import Group
+from shared.runtime import models
+from shared.runtime.models import ModelIdentity
+from shared.settings import Device
+from shared.storage.database import Database
+from tests.integration import scene
+
+pytestmark = pytest.mark.anyio
+
+ROOMY = Device(id="cpu:0", budget_mib=200)
+
+
+def planner(device: Device = ROOMY) -> LivePlan:
+    """Of one device."""
+    return LivePlan(scene.SETTINGS.model_copy(update={"device": device}), Measuring(device.id))
+
+
+async def groups(made: LivePlan, database: Database) -> Sequence[Group]:
+    """What it says now."""
+    async with database.transaction() as connection:
+        return await made.groups(connection)
+
+
+async def together(made: LivePlan, database: Database) -> list[tuple[int, ...]]:
+    """The models that may be resident at once."""
+    return [group.models for group in await groups(made, database)]
+
+
+async def on(database: Database, device: str, *names: str) -> list[int]:
+    """Ids of these models of 96 MiB, which a guard of that device has registered."""
+    async with database.transaction() as connection:
+        return [
+            await models.register(
+                connection,
+                ModelIdentity(
+                    name=name, backend="scripted", digest=name, device=device, needs_lease=True, footprint_mib=96
+                ),
+            )
+            for name in names
+        ]
+
+
+async def test_a_device_without_jobs_has_nothing_to_plan(database: Database) -> None:
+    """And nothing to hold."""
+    await scene.furnish(database)
+    assert await groups(planner(), database) == ()
+
+
+async def test_jobs_that_ask_different_models_share_a_residency_where_both_fit(database: Database) -> None:
+    """Either job alone would have its own."""
+    await scene.furnish(database)
+    judge, generator = await on(database, "cpu:0", "a-judge", "a-generator")
+    await scene.submit_job(database, "closed-book", name="one")
+    made = planner()
+    assert await together(made, database) == [(generator,)]
+    await scene.submit_job(database, "closed-book", name="two", models={"generate": "a-judge"})
+    assert await together(made, database) == [(judge, generator)]
+
+
+async def test_each_device_plans_for_its_own_models_alone(database: Database) -> None:
+    """The other one's neither take its room nor stand in its groups."""
+    await scene.furnish(database)
+    (judge,) = await on(database, "cpu:0", "a-judge")
+    (generator,) = await on(database, "cpu:1", "a-generator")
+    await scene.submit_job(database, "mathrag-gate")
+    for device, expected in (("cpu:0", judge), ("cpu:1", generator)):
+        made = planner(Device(id=device, budget_mib=100))
+        assert await together(made, database) == [(expected,)]
+
+
+async def test_a_job_that_is_paused_or_over_is_not_planned_for(database: Database) -> None:
+    """Its models need not be there."""
+    await scene.furnish(database)
+    await scene.submit_job(database, "closed-book")
+    for state in ("paused", "cancelling"):
+        await scene.run_sql(database, "UPDATE jobs SET state = :state", state=state)
+        assert await groups(planner(), database) == ()
+
+
+async def test_a_plan_is_used_again_until_a_job_comes_or_its_time_is_over(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the jobs still have to do is counted from all their samples: not at every look."""
+    await scene.furnish(database)
+    await on(database, "cpu:0", "a-judge", "a-generator")
+    await scene.submit_job(database, "closed-book")
+    made = planner()
+    first = await groups(made, database)
+    monkeypatch.setattr(live, "TRUSTED_S", 3600)
+    assert await groups(made, database) is first
+    monkeypatch.setattr(live, "TRUSTED_S", 0)
+    again = await groups(made, database)
+    assert again is not first
+    assert again == first
+    monkeypatch.setattr(live, "TRUSTED_S", 3600)
+    await scene.submit_job(database, "closed-book", name="another")
+    assert await groups(made, database) is not again
