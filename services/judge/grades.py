@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from services.judge.grading_pool import GradingPool
+from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
-from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.claims import Claimed
 
 _REQUEST = msgspec.json.Decoder(Request)
 

@@ -9,8 +9,9 @@ from sqlalchemy import text
 
 from shared.access.bearer import authorization
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
+from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
-from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.claims import Claimed
 from shared.storage.database import Database
 from shared.telemetry import traces
 from shared.telemetry.redaction import redacted

@@ -17,7 +17,7 @@ from shared.contracts.calls import (
     Retrieved,
     Scored,
 )
-from shared.runtime.claims import outcome_of
+from shared.runtime.answers import outcome_of
 
 BATCH = 5000
 RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)

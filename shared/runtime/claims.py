@@ -6,7 +6,6 @@ claim lapsed changes nothing when it wakes. Queue rows are always locked in call
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +14,8 @@ from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts import canonical
-from shared.contracts.calls import INFRASTRUCTURE, Failure, Lane, Reply
+from shared.contracts.calls import Lane
+from shared.runtime.answers import Answered, columns, outcome_of
 from shared.runtime.look import look, revive
 from shared.runtime.parking import WANTED
 from shared.runtime.together import Together
@@ -125,23 +125,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[Claimed, ...]
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when a call ran; for model calls stamped by the guard alone."""
-
-    started_at: datetime
-    ended_at: datetime
-    device: str | None = None
-    epoch: int | None = None
-    concurrency: int | None = None
-    prompt_hash: bytes | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    finish_reason: str | None = None
-    prompt_ms: float | None = None
-    completion_ms: float | None = None
-    trace_id: str | None = None
-
-
 class Committed(NamedTuple):
     """What became of answers."""
 
@@ -149,14 +132,6 @@ class Committed(NamedTuple):
     """Those whose claim was still ours."""
     ready: int
     """Samples that lack no reply now, for all that was committed together."""
-
-
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A call's reply as a worker hands it in."""
-
-    call_id: int
-    reply: Reply
-    receipt: Receipt
 
 
 class Handed(NamedTuple):
@@ -224,11 +199,11 @@ class Claims:
         return await self._answers.do(Handed(token, answers))
 
     async def _store(self, together: Sequence[Handed]) -> list[Committed]:
-        whole = [(each.token, reply) for each in together for reply in each.answers if not _is_infrastructure(reply)]
+        whole = [(each.token, reply) for each in together for reply in each.answers if not reply.is_infrastructure]
         done = await self._accept(whole) if whole else []
         charged: list[int] = []
         for token, answers in together:
-            if broken := [answer for answer in answers if _is_infrastructure(answer)]:
+            if broken := [answer for answer in answers if answer.is_infrastructure]:
                 charged += await again(partial(self._retry, token, broken), self._ttl)
         ready = await again(lambda: look(self._database, done + charged), self._ttl) if done or charged else []
         kept = {*done, *charged}
@@ -240,7 +215,7 @@ class Claims:
     async def _accept(self, answers: Sequence[tuple[uuid.UUID, Answered]]) -> list[int]:
         answers = sorted(answers, key=lambda pair: pair[1].call_id)
         tokens = [token for token, _ in answers]
-        values = {"tokens": tokens, "worker": self._worker, **_columns([answer for _, answer in answers])}
+        values = {"tokens": tokens, "worker": self._worker, **columns([answer for _, answer in answers])}
         try:
             return await self._changed(ACCEPT, values)
         except SQLAlchemyError as error:
@@ -292,33 +267,3 @@ class Claims:
     async def _changed(self, statement: TextClause, values: Mapping[str, object]) -> list[int]:
         async with self._database.statement() as connection:
             return list((await connection.execute(statement, values)).scalars())
-
-
-def outcome_of(reply: Reply) -> str:
-    """The word that stands for a reply in `attempts.outcome`: "value" or the failure's kind."""
-    return reply.kind.value if isinstance(reply, Failure) else "value"
-
-
-def _is_infrastructure(answer: Answered) -> bool:
-    return isinstance(answer.reply, Failure) and answer.reply.kind in INFRASTRUCTURE
-
-
-def _columns(answers: Sequence[Answered]) -> dict[str, object]:
-    receipts = [answer.receipt for answer in answers]
-    return {
-        "calls": [answer.call_id for answer in answers],
-        "outcomes": [outcome_of(answer.reply) for answer in answers],
-        "replies": [canonical.encode(answer.reply) for answer in answers],
-        "devices": [receipt.device for receipt in receipts],
-        "epochs": [receipt.epoch for receipt in receipts],
-        "started": [receipt.started_at for receipt in receipts],
-        "ended": [receipt.ended_at for receipt in receipts],
-        "concurrency": [receipt.concurrency for receipt in receipts],
-        "prompt_hashes": [receipt.prompt_hash for receipt in receipts],
-        "prompt_tokens": [receipt.prompt_tokens for receipt in receipts],
-        "completion_tokens": [receipt.completion_tokens for receipt in receipts],
-        "finish_reasons": [receipt.finish_reason for receipt in receipts],
-        "prompt_ms": [receipt.prompt_ms for receipt in receipts],
-        "completion_ms": [receipt.completion_ms for receipt in receipts],
-        "trace_ids": [receipt.trace_id for receipt in receipts],
-    }

@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
-from shared.runtime.claims import Answered, Claimed
+from shared.runtime.answers import Answered
+from shared.runtime.claims import Claimed
 
 
 class Lapse(NamedTuple):

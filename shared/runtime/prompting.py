@@ -12,8 +12,9 @@ from shared.contracts.guard import Completion, End, ModelCall
 from shared.lease.guards import Guards
 from shared.rag.parsing import parse_rating
 from shared.rag.prompts import Value, render, template
+from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
-from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.claims import Claimed
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.library import LibraryCache
 from shared.storage.database import Database

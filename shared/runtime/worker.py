@@ -18,7 +18,8 @@ from shared.lease.lease import Lease
 from shared.queue import Ticker
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import Answered, Claim, Claims, Receipt
+from shared.runtime.answers import Answered, Receipt
+from shared.runtime.claims import Claim, Claims
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.lapses import lapse
 from shared.runtime.windows import windows

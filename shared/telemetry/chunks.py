@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from shared.contracts.calls import Failure, Retrieved
-from shared.runtime.claims import Answered, Claimed, outcome_of
+from shared.runtime.answers import Answered, outcome_of
+from shared.runtime.claims import Claimed
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.storage.database import Database
 from shared.telemetry import conventions as names

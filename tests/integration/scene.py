@@ -20,8 +20,9 @@ from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
 from shared.runtime import models
 from shared.runtime.advance import Advancer
+from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
-from shared.runtime.claims import Answered, Claim, Claimed, Claims, Receipt
+from shared.runtime.claims import Claim, Claimed, Claims
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.look import OVERLOOKED
 from shared.runtime.models import ModelIdentity

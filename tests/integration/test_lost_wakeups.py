@@ -21,8 +21,9 @@ from shared.runtime import claims as claiming
 from shared.runtime import look as looking
 from shared.runtime import recording
 from shared.runtime.advance import Advancer
+from shared.runtime.answers import Answered, columns
 from shared.runtime.binding import Bound
-from shared.runtime.claims import Answered, Claim, Claimed
+from shared.runtime.claims import Claim, Claimed
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.progress import NewStep
 from shared.runtime.recording import record
@@ -130,7 +131,7 @@ async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -
 async def accept(connection: AsyncConnection, taken: Claim) -> None:
     """A reply as `Claims` writes it, inside a transaction of the test."""
     answers = [answered(call) for call in taken.calls]
-    values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **claiming._columns(answers)}
+    values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **columns(answers)}
     await connection.execute(claiming.ACCEPT, values)
 
 

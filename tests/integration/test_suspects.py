@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind
+from shared.runtime.answers import Answered
 from shared.runtime.binding import Request
-from shared.runtime.claims import LAPSES, Answered, Claim, Claimed, Claims
+from shared.runtime.claims import LAPSES, Claim, Claimed, Claims
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.lapses import lapse, lapse_expired
 from shared.storage.database import Database

@@ -12,7 +12,8 @@ from shared.contracts.calls import Lane
 from shared.lease.guard_client import Broken, NotGranted
 from shared.lease.lease import Lease, Phase
 from shared.runtime import worker as working
-from shared.runtime.claims import Answered, Claimed, Claims
+from shared.runtime.answers import Answered
+from shared.runtime.claims import Claimed, Claims
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.worker import Worker

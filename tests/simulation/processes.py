@@ -27,8 +27,9 @@ from shared.lease.guards import Guards
 from shared.lease.policy import Held, Picture, Target
 from shared.queue import Ticker
 from shared.runtime import worker
+from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
-from shared.runtime.claims import Answered, Claimed, Receipt
+from shared.runtime.claims import Claimed
 from shared.runtime.prompting import Prompting
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
