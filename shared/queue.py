@@ -109,10 +109,15 @@ class Ticker:
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 pipeline.delete(_key(lane))
-                pipeline.ltrim(f"{KEYS}{lane.value}", 0, MOST_QUEUED - 1)
+                pipeline.ltrim(queued(lane), 0, MOST_QUEUED - 1)
                 await pipeline.execute()
         except RedisError as error:
             _log.warning("tick of %s not cleared: %s", lane.value, error)
+
+
+def queued(lane: Lane) -> str:
+    """The list of a lane's ticks in Redis."""
+    return f"{KEYS}{lane.value}"
 
 
 def _key(lane: Lane) -> str:

@@ -15,7 +15,7 @@ from shared.contracts.calls import Lane
 from shared.lease.guards import Guards
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
-from shared.runtime import heartbeats
+from shared.runtime import hearing, heartbeats
 from shared.runtime.execution import Executor
 from shared.runtime.worker import Worker
 from shared.settings import Settings
@@ -107,6 +107,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
         heartbeats.start(lane, settings.redis_url)
+        hearing.start(lane, settings.redis_url)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
     def stop(**_: object) -> None:
