@@ -74,7 +74,8 @@ class Service:
         counts = document["request_counts"]
         assert document["state"] == "completed", document
         assert (counts["completed"], counts["failed"]) == (counts["total"], 0), document
-        assert self.get(f"/v1/jobs/{job}/audit")["violations"] == []
+        violations = self.get(f"/v1/jobs/{job}/audit")["violations"]
+        assert violations == [], violations
 
 
 class RunningStack(Service):

@@ -206,7 +206,7 @@ async def test_an_interruption_with_a_cause_explains_its_load(database: Database
     device = Device(database)
     await device.flip("a-judge", "first")
     await Device(database).drain(Lane.JUDGE, ScriptedExecutor())  # retrieves only: it holds no lease
-    await execute(database, "UPDATE queue SET not_before = now() + interval '1 day' WHERE call_id % 2 = 0")
+    await execute(database, "UPDATE queue SET not_before = now() + interval '5 minutes' WHERE call_id % 2 = 0")
     await device.drain(Lane.JUDGE, ScriptedExecutor())
     await device.close("guard_restart")
     await execute(database, "UPDATE queue SET not_before = NULL")

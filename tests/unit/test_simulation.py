@@ -302,8 +302,8 @@ def test_some_schedules_have_no_faults() -> None:
 
 def test_a_mix_holds_no_other_fault_points() -> None:
     """A mutant is hunted with those that matter."""
-    faults = {fault.point for seed in range(50) for fault in plan(seed, ("memory-kept", "ticks-late")).faults}
-    assert faults == {"memory-kept", "ticks-late"}
+    faults = {fault.point for seed in range(50) for fault in plan(seed, ("memory-lags", "ticks-late")).faults}
+    assert faults == {"memory-lags", "ticks-late"}
 
 
 @pytest.mark.parametrize("name", POINTS)
@@ -316,8 +316,8 @@ def test_a_fault_is_read_from_what_the_command_line_says(name: str) -> None:
 
 def test_a_fault_is_a_sentence_of_the_vocabulary() -> None:
     """The same words as the real processes' scenarios."""
-    fault = read("freeze-at-completion/JUDGE/2/20.0")
-    assert str(fault) == "at judge worker: receives a completion #2: freeze(judge worker, 20.0)"
+    fault = read("freeze-before-answer/JUDGE/2/20.0")
+    assert str(fault) == "at judge worker: before answer #2: freeze(judge worker, 20.0)"
     assert read("ticks-dropped//1/3").action == drop(Subject.TICKS, 3)
 
 
