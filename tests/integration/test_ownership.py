@@ -60,8 +60,11 @@ async def test_a_guard_that_died_leaves_the_device_free(settings: Settings, tmp_
         pass
 
 
-async def test_a_guard_whose_connection_is_cut_takes_the_device_again(settings: Settings, database: Database) -> None:
+async def test_a_guard_whose_connection_is_cut_takes_the_device_again(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A restart of the database costs nothing."""
+    monkeypatch.setitem(ownership.SESSION, "lock_timeout", "10s")  # a session that is cut takes a while to go
     async with ownership.of_database(settings) as lock:
         keeping = asyncio.create_task(lock.keep())
         await run_sql(database, CUT)
