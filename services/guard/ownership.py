@@ -90,7 +90,7 @@ class DatabaseLock:
                     await self._connection.execute("SELECT 1")
             except DeviceTaken:
                 return
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
                 _log.warning("the lock of %s cannot be looked at, trying again: %r", self._device, error)
             await asyncio.sleep(LOOK_S)
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from asyncpg import InternalClientError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -26,7 +27,8 @@ def passing(error: BaseException) -> bool:
     if isinstance(error, DBAPIError):
         state = str(getattr(error.orig, "sqlstate", None) or "")
         return error.connection_invalidated or isinstance(error.orig, OSError) or state.startswith(PASSING)
-    return isinstance(error, PoolTimeoutError)
+    # asyncpg says it so where a connection ends in the middle of a switch of its own state.
+    return isinstance(error, PoolTimeoutError | InternalClientError)
 
 
 async def again(
