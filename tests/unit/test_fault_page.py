@@ -102,6 +102,12 @@ def test_every_fault_belongs_to_a_family() -> None:
     assert [id_ for id_ in FAULTS if f"| **{id_}** |" not in page] == []
 
 
+def test_every_fault_has_a_promise_and_was_seen_and_few_in_virtual_time_alone() -> None:
+    """Of all 72."""
+    assert len(FAULTS) == 72
+    assert report.missing(FAULTS, sights.read()) == []
+
+
 def test_the_committed_page_is_what_rendering_gives() -> None:
     """`make faults` writes both; nobody edits the page."""
     assert report.PAGE.read_text(encoding="utf-8") == report.render(FAULTS, sights.read())
