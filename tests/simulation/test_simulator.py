@@ -154,7 +154,7 @@ def test_without_faults_nothing_happens(simulation: Runner) -> None:
 def test_a_mutant_is_found_where_the_real_runtime_is_clean(simulation: Runner) -> None:
     """The same schedules, with and without verification of the memory."""
     mutant = MUTANTS["a flip without verification"]
-    seeds = [plan(seed, mutant.points) for seed in range(3)]
-    assert [simulation.play(each).violations for each in seeds] == [[], [], []]
+    seeds = [plan(seed, mutant.points) for seed in range(20)]
     with mutated(mutant.mutations):
-        assert any(simulation.play(each).violations for each in seeds)
+        found = next(each for each in seeds if simulation.play(each).violations)
+    assert simulation.play(found).violations == []
