@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from services.guard import ownership
@@ -60,16 +61,33 @@ async def test_a_guard_that_died_leaves_the_device_free(settings: Settings, tmp_
         pass
 
 
-async def test_a_guard_whose_connection_is_cut_takes_the_device_again(
-    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_guard_whose_connection_is_cut_takes_the_device_again(settings: Settings, database: Database) -> None:
     """A restart of the database costs nothing."""
-    monkeypatch.setitem(ownership.SESSION, "lock_timeout", "10s")  # a session that is cut takes a while to go
     async with ownership.of_database(settings) as lock:
         keeping = asyncio.create_task(lock.keep())
         await run_sql(database, CUT)
         async with asyncio.timeout(30):
             while not await scalar(database, HELD):  # noqa: ASYNC110 - a lock tells nobody that it is taken
+                await asyncio.sleep(0.01)
+        assert not keeping.done()
+        keeping.cancel()
+
+
+async def test_a_connection_that_ends_while_it_is_asked_does_not_end_the_watch(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library then speaks of its own state, in an error that is none of the database's."""
+    asked: list[str] = []
+
+    async def execute(_: asyncpg.Connection, query: str) -> None:
+        asked.append(query)
+        raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", execute)
+    async with ownership.of_database(settings) as lock:
+        keeping = asyncio.create_task(lock.keep())
+        async with asyncio.timeout(30):
+            while len(asked) < 3 and not keeping.done():  # noqa: ASYNC110 - nobody tells that it was asked
                 await asyncio.sleep(0.01)
         assert not keeping.done()
         keeping.cancel()
