@@ -12,35 +12,14 @@ import subprocess
 import sys
 import time
 from statistics import median
-from typing import NamedTuple
 
-import msgspec
-from sqlalchemy import text
-
+from bench.orders import Prompt, samples_of
 from bench.running import Stack, seconds_of, stack
 from services.guard.drivers.process import ProcessDriver
-from shared.contracts.calls import Decoding
-from shared.runtime.binding import Request, seed_of
-from shared.runtime.library import LibraryCache
-from shared.runtime.prompting import references, rendered
 from shared.settings import REPOSITORY, Settings
-from shared.storage.database import Database
 
 PARAMS = {"gate": {"tau": 1.0}}
 """The judge scores every candidate."""
-CALLS = text("""
-    SELECT DISTINCT c.id, c.key, c.role, c.request FROM jobs j JOIN samples s ON s.job_id = j.id
-    JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
-    WHERE j.public_id = :job AND c.role IN ('judge', 'generate') ORDER BY c.id""")
-_REQUEST = msgspec.json.Decoder(Request)
-
-
-class Prompt(NamedTuple):
-    """What the guard sent."""
-
-    text: str
-    decoding: Decoding
-    seed: int
 
 
 def main() -> None:
@@ -82,17 +61,8 @@ def system(running: Stack, number: int) -> tuple[float, str]:
 
 async def prompts_of(database_url: str, job: str) -> dict[str, list[Prompt]]:
     """By role, every prompt that the job sent, as it was sent."""
-    database, library = Database(database_url, pinned=False), LibraryCache()
-    async with database.statement() as connection:
-        rows = (await connection.execute(CALLS, {"job": job})).all()
-        requests = [(row, _REQUEST.decode(row.request)) for row in rows]
-        await library.ensure(connection, {ref.doc for _, request in requests for ref in references(request)})
-    await database.close()
-    prompts: dict[str, list[Prompt]] = {"judge": [], "generate": []}
-    for row, request in requests:
-        if request.decoding is not None:
-            prompts[row.role].append(Prompt(rendered(request, library), request.decoding, seed_of(row.key)))
-    return prompts
+    samples = await samples_of(database_url, job)
+    return {role: [prompt for sample in samples for prompt in sample.get(role, ())] for role in ("judge", "generate")}
 
 
 async def floor(prompts: dict[str, list[Prompt]]) -> float:

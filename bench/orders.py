@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import text
 
-from bench.floor import Prompt
 from services.guard.app import driver
 from services.guard.drivers.ports import Server
+from shared.contracts.calls import Decoding
 from shared.runtime.binding import Request, seed_of
 from shared.runtime.library import LibraryCache
 from shared.runtime.prompting import references, rendered
@@ -26,6 +26,15 @@ CALLS = text("""
     FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
     WHERE j.public_id = :job AND c.role IN ('judge', 'generate') ORDER BY c.id, s.kind = 'prepare', s.ordinal""")
 _REQUEST = msgspec.json.Decoder(Request)
+
+
+class Prompt(NamedTuple):
+    """What the guard sent."""
+
+    text: str
+    decoding: Decoding
+    seed: int
+
 
 Sample = dict[str, list[Prompt]]
 """Of one sample, the prompts by role."""
