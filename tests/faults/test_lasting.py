@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.conftest import CLAIM_TTL_S
@@ -22,6 +23,8 @@ from tests.running import REPOSITORY, Document, RunningStack, ended
 ON_DEVICE = """
     SELECT m.name, r.state FROM residencies r JOIN models m ON m.id = ANY(r.models) ORDER BY r.epoch DESC LIMIT 1"""
 CRASHES = 4
+TOO_LATE = (b"stale_result", b"not granted", b"broke off")
+"""What a worker says whose replies come too late, whose epoch is over, or whose connection to the guard is."""
 
 
 @contextmanager
@@ -41,26 +44,28 @@ def another_judge(stack: RunningStack, folder: Path) -> Iterator[None]:
 
 @pytest.mark.fault("P6")
 def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(trial: Trial, tmp_path: Path) -> None:
-    """It hands in replies under a claim that has lapsed: they are discarded, and each call counts once."""
+    """Replies that it hands in under a lapsed claim are discarded, the guard refuses what it still asks for."""
     trial.seen.produced(
-        "SIGSTOP of the judge worker at 30 % of the judge's calls; SIGCONT when its claims have lapsed, another worker "
-        "has done its work, and the generator is resident"
+        "SIGSTOP of the judge worker at 30 % of the judge's calls, with calls in hand; SIGCONT when its claims have "
+        "lapsed, another worker has done its work, and the generator is resident"
     )
     log = trial.stack.data_dir / "logs" / "judge.log"
+    job = trial.stack.submit("P6", **JOB)
+    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    stopped = frozen_with_calls(trial)
     with another_judge(trial.stack, tmp_path):
-        job = trial.stack.submit("P6", **JOB)
-        trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
-        stopped = trial.processes.signal(Subject.JUDGE, signal.SIGSTOP)
         try:
             until("the device has flipped on", lambda: resident(trial.stack) == ("world-generator", "open"))
             assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
             said = log.stat().st_size
         finally:
             resume(stopped)
-        until("it hands in what it held", lambda: b"stale_result" in log.read_bytes()[said:])
+        until("it is told that it is late", lambda: any(word in log.read_bytes()[said:] for word in TOO_LATE))
         report = trial.ends_whole(job)
     assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT
-    trial.seen.note("the late replies are discarded (`stale_result`): the token of their claim is gone")
+    trial.seen.note(
+        "late replies are discarded (`stale_result`), late questions refused (`not granted`): claim and epoch are gone"
+    )
 
 
 @pytest.mark.fault("T4")
@@ -127,6 +132,16 @@ def resident(stack: RunningStack) -> tuple[str, str]:
     with Session(stack) as session:
         found = session.rows(ON_DEVICE)
         return (found[0][0], found[0][1]) if found else ("", "")
+
+
+def frozen_with_calls(trial: Trial) -> list[psutil.Process]:
+    """The one judge worker there is, stopped while it has calls in hand: between two chunks it is let go on."""
+    while True:
+        stopped = trial.processes.signal(Subject.JUDGE, signal.SIGSTOP)
+        if held_by_judge(trial.stack):
+            return stopped
+        resume(stopped)
+        time.sleep(0.01)
 
 
 def held_by_judge(stack: RunningStack) -> int:
