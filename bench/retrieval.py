@@ -78,7 +78,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="a BEIR folder with corpus.jsonl, queries.jsonl, qrels/test.tsv")
-    parser.add_argument("--embeddings", type=Path, default=settings.load().embeddings)
+    parser.add_argument("--embeddings", type=Path, default=settings.load().retrieval.embeddings.path)
     arguments = parser.parse_args()
     questions, judged = asked(arguments.folder)
     runs: dict[str, Run] = {}

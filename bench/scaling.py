@@ -79,7 +79,7 @@ def scaled(judge: dict[str, Any], workers: int) -> Iterator[Stack]:
         environment = {
             "MATHRAG_MODELS": json.dumps({"j": judge, "g": FAST}),
             "MATHRAG_ROLES": '{"judge": "j", "generate": "g"}',
-            "MATHRAG_EMBEDDINGS": str(small_embeddings(Path(folder))),
+            "MATHRAG_RETRIEVAL__EMBEDDINGS__PATH": str(small_embeddings(Path(folder))),
             "MATHRAG_WORKERS__JUDGES": str(workers),
         }
         with stack(**environment) as running:

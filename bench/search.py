@@ -83,7 +83,7 @@ def raw(lines: Sequence[bytes]) -> Search:
     texts = [indexed_text(document.problem, document.text) for document in documents]
     scorer = bm25s.BM25(method=METHOD, k1=K1, b=B)
     scorer.index([tokens.tokenise(text) for text in texts], show_progress=False)
-    embedder = StaticEmbedder(Settings().embeddings)
+    embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     index = faiss.IndexFlatIP(embedder.dimension)
     index.add(embedder.embed(texts))
 

@@ -63,7 +63,7 @@ def throughput_stack(chunk: int, judges: int) -> Iterator[Stack]:
         environment = {
             "MATHRAG_MODELS": json.dumps(models),
             "MATHRAG_ROLES": '{"judge": "j", "generate": "g"}',
-            "MATHRAG_EMBEDDINGS": str(embeddings),
+            "MATHRAG_RETRIEVAL__EMBEDDINGS__PATH": str(embeddings),
             "MATHRAG_WORKERS__CHUNK": str(chunk),
             "MATHRAG_WORKERS__JUDGES": str(judges),
             # A model that answers at once leaves no time to commit in: more chunks are in flight than real ones want.

@@ -2,10 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -15,11 +14,9 @@ from pydantic_settings import (
 )
 
 from shared.errors import Unavailable
+from shared.retrieval import Retrieval, Secret, Url
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" if value else "")]
-"""A string that nothing prints: neither `repr` nor a dump of the settings shows it."""
 
 
 class Model(BaseModel):
@@ -38,7 +35,7 @@ class Model(BaseModel):
     """TGI and vLLM: name on the Hugging Face hub, where there is no `path`."""
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of the hub's repository; without it the model is not pinned, and replies are reused inside a job only."""
-    url: str | None = None
+    url: Url | None = None
     """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default on this machine."""
     tag: str | None = None
     """`ollama`: the model as it was pulled; by default the name under `models`."""
@@ -58,14 +55,6 @@ class Model(BaseModel):
     """Longest answer to one prompt; what takes longer is broken off and tried again."""
     device: str | None = None
     """Id of the device that it runs on; by default the stages are kept apart where there are several."""
-
-    @field_validator("url")
-    @classmethod
-    def _plain(cls, url: str | None) -> str | None:
-        # It stands in rows, spans and messages.
-        if url is not None and (urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc):
-            raise ValueError("must be http:// or https:// without a password; name a key by `api_key_env`")
-        return url
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -222,7 +211,7 @@ class Settings(BaseSettings):
     models: dict[str, Model] = Field(default_factory=_shipped)
     roles: dict[Literal["judge", "generate"], str] = {"judge": "world-judge", "generate": "world-generator"}
     """The model that answers a role when a job does not name one."""
-    embeddings: Path = REPOSITORY / "models" / "static-embeddings"
+    retrieval: Retrieval = Retrieval()
     device: Device = Device()
     devices: tuple[Device, ...] = ()
     """Further devices, each with a guard of its own."""

@@ -1,4 +1,4 @@
-"""`python -m services.judge`: the worker of the judge lane: retrieve, judge, grade."""
+"""`python -m services.judge`: the worker of the judge lane: retrieve, rerank, judge, write, grade."""
 
 from collections.abc import Mapping
 
@@ -15,9 +15,11 @@ from shared.settings import load
 async def executors(tools: Tools) -> Mapping[str, Executor]:
     """One executor a role."""
     limits = tools.settings.workers
+    prompting = Prompting(tools.database, tools.guards)
     return {
         "retrieve": Retrieving(tools.database, tools.settings.retriever_url, tools.settings.service_key),
-        "judge": Prompting(tools.database, tools.guards),
+        "judge": prompting,
+        "write": prompting,
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
     }
 

@@ -74,7 +74,9 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        embedder = await to_thread.run_sync(StaticEmbedder, settings.embeddings)
+        folder = settings.retrieval.embeddings.path
+        assert folder is not None  # noqa: S101 - the settings say so
+        embedder = await to_thread.run_sync(StaticEmbedder, folder)
         database = Database(settings.database_url, pinned=False)
         app.state.retriever = State(settings, database, [Faiss(embedder), Bm25()])
         yield

@@ -27,6 +27,7 @@ VALUES: Mapping[str, type[Reply]] = {
     "retrieve": Retrieved,
     "rerank": Scored,
     "judge": Rated,
+    "write": Generated,
     "generate": Generated,
     "grade": Graded,
 }

@@ -1,4 +1,4 @@
-"""The five calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
+"""The six calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
 
 A call as yielded names *roles* ("judge", "dense"); the runtime binds it to the job's pinned models and templates
 and hashes the result, so a pipeline never knows which model answers.
@@ -18,7 +18,7 @@ class Lane(StrEnum):
     """Who claims a call."""
 
     JUDGE = "judge"
-    """The judge worker: retrieve, rerank, judge, grade."""
+    """The judge worker: retrieve, rerank, judge, write, grade."""
     GENERATE = "generate"
     """The generator worker."""
 
@@ -42,8 +42,12 @@ class Retrieve(msgspec.Struct, frozen=True, kw_only=True, tag="retrieve"):
 
     question: str
     index: str
-    """"dense" or "sparse": the role that the job pins to an index build."""
+    """"dense", "sparse" or "fallback": the role that the job pins to an index build."""
     k: int
+    skip: int = 0
+    """So many of the best hits are left out: the next page of the same search. Ranks go on counting."""
+    hypothetical: tuple[str, ...] = ()
+    """Texts whose vectors are averaged with the question's (HyDE); dense indexes only. They are never hits."""
 
 
 class Rerank(msgspec.Struct, frozen=True, kw_only=True, tag="rerank"):
@@ -62,12 +66,29 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     question: str | None = None
 
 
+class Write(msgspec.Struct, frozen=True, kw_only=True, tag="write"):
+    """Have the *judge* model write what helps retrieval: a rewritten query, sub-queries, a hypothetical document."""
+
+    template: str
+    decoding: Decoding
+    slots: dict[str, str]
+    """Values of the template's slots."""
+    documents: tuple[str, ...] = ()
+    """Document hashes for the slot `documents`, in prompt order."""
+    draw: int = 0
+    """Tells apart texts that are sampled from the same prompt."""
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """Write an answer (or any text) from a template; `context` holds document hashes in prompt order."""
+    """Write an answer from a template; `context` holds document hashes in prompt order."""
 
     template: str
     question: str
     context: tuple[str, ...] = ()
+    passage: str = ""
+    """A text that stands in the prompt in the documents' place: what compression or refinement left of them."""
+    logprobs: int = 0
+    """So many alternatives of each token, with their log-probabilities, are wanted in the reply."""
 
 
 class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
@@ -77,7 +98,7 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
     gold: str
 
 
-Call = Retrieve | Rerank | Judge | Generate | Grade
+Call = Retrieve | Rerank | Judge | Write | Generate | Grade
 
 
 class FailureKind(StrEnum):
@@ -90,6 +111,8 @@ class FailureKind(StrEnum):
     POISONED = "poisoned"
     """Lapsed three times: whoever ran it died."""
     GRADER_TIMEOUT = "grader_timeout"
+    NOT_CONFIGURED = "not_configured"
+    """The operator has set up nothing that could answer: the pipeline goes on without."""
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     BACKEND_ERROR = "backend_error"
@@ -142,11 +165,23 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True, tag="rated"):
         return (self.rating - 1) / 4
 
 
+class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One token that a model wrote."""
+
+    text: str
+    logprob: float
+    """Natural logarithm of its probability."""
+    top: dict[str, float] = {}
+    """Log-probabilities of the likeliest tokens in its place."""
+
+
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated"):
-    """Reply to `Generate`. `truncated`: the token limit ended the text; the text is kept all the same."""
+    """Reply to `Write` and `Generate`. `truncated`: the token limit ended the text, which is kept all the same."""
 
     text: str
     truncated: bool = False
+    tokens: tuple[Token, ...] = ()
+    """Only where log-probabilities were asked for and the server gives them."""
 
 
 class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import Decoding, Graded, Yielded
+from shared.contracts.calls import Graded, Yielded
 from shared.contracts.documents import Document
+from shared.contracts.params import Params
 
 Library = Mapping[str, Document]
 """Documents by hash: those that the sample's replies mention, loaded by the runtime before a replay."""
@@ -58,37 +59,6 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True):
     unparsed: int
 
 
-class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibration of the gate. tau: the MathRAG-Gate paper, section 3.3."""
-
-    tau: float = 0.45
-    items: int = 50
-    top: int = 5
-    max_documents: int = 200
-    min_pairs: int = 30
-    on_unusable: str = "fail"
-    """"fail" or "rules": what to do when more than half of the judge's replies have no rating."""
-
-
-class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
-
-    candidates: int = 10
-    """Documents kept after fusion."""
-    context_size: int = 1
-    """Documents in the prompt; 1 fits the shipped models, the paper uses 5."""
-    rrf_k: int = 60
-    rrf_weight: float = 0.1
-    quality_weight: float = 0.9
-    gate: GateParams = GateParams()
-    generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
-    judge: Decoding = Decoding(temperature=0.1, max_tokens=10)
-    anchors: dict[str, str] = {}
-    """Replaces slots of the judge's rubric, such as `negative` and `positive`."""
-    seed: int = 0
-    """Chooses the calibration items; never sent to a model."""
-
-
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One candidate document's way through retrieval, scoring and reranking; ranks count from 1."""
 
@@ -105,8 +75,27 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     features: dict[str, float] | None = None
     """Rule features, where rules scored the document."""
     failure: str | None = None
+    relevance: float | None = None
+    """Probability, or a rating in [0, 1], that it helps with the question; None where nobody was asked."""
+    paths: dict[str, int] | None = None
+    """Rank in every list that held it, where there are more than the two above."""
     score: float | None = None
     """What the final order was made by."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a method did for this sample, in the order in which it was done."""
+
+    stage: str
+    """Such as "rewrite", "crag", "critic", "compress"."""
+    action: str
+    """What was done, in the method's own word: "correct", "continue", "refuse" ..."""
+    round: int = 0
+    """From 1 in loops."""
+    detail: dict[str, str | float | bool | list[str] | None] = {}
+    """The figures and texts that it was decided by."""
+    fallback: str | None = None
+    """Why the plain way was taken instead: a failure's kind. Counted in reports."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +106,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """Near-duplicates of the question that retrieval dropped."""
     unscored: bool = False
     """Scoring was asked for and no candidate has a quality."""
+    decisions: tuple[Decision, ...] = ()
 
 
 class Extraction(StrEnum):
@@ -134,6 +124,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     extraction: Extraction
     truncated: bool = False
     context: tuple[str, ...] = ()
+    refusal: str | None = None
+    """Why the question was not answered although nothing failed: no document was relevant enough."""
     trace: Trace = Trace()
     verdict: Graded | None = None
     """Filled in by the runtime, which grades every pipeline's answer alike."""

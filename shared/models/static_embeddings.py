@@ -30,7 +30,7 @@ class StaticEmbedder:
         if missing:
             raise Unavailable(
                 f"The embeddings in {str(folder)!r} lack {', '.join(missing)}",
-                hint="Point `embeddings` at the artefact, or make it with `python -m services.retriever.distil`",
+                hint="Set `retrieval.embeddings.path`, or make them with `python -m services.retriever.distil`",
             )
         self.signature = _signature(folder)
         self._vectors = _table(folder / "model.safetensors")

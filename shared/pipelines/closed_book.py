@@ -1,7 +1,8 @@
 """closed-book: the generator alone, the baseline that retrieval has to beat."""
 
 from shared.contracts.calls import Generate, require
-from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import answered
 

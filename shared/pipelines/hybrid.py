@@ -1,7 +1,8 @@
 """hybrid: dense and sparse lists fused by reciprocal rank (the MathRAG-Gate paper, section 3.1)."""
 
 from shared.contracts.calls import Generate, require
-from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import Found, answered, context, fused_trace, searches
 

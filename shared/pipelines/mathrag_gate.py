@@ -8,7 +8,8 @@ from itertools import islice
 from typing import Any
 
 from shared.contracts.calls import Failure, Generate, Judge, Rated, Yielded, require
-from shared.contracts.samples import GateDecision, Item, Library, Params, PrepareSteps, Sample, Steps, Strategy
+from shared.contracts.params import Params
+from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines.registry import pipeline
 from shared.rag.gate import decide_gate
 from shared.rag.provenance import Found, Scoring, answered, context, scored_trace, searches

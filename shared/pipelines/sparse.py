@@ -1,7 +1,8 @@
 """sparse: the best documents by BM25, as they come (the MathRAG-Gate paper, section 3.1)."""
 
 from shared.contracts.calls import Generate, require
-from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import answered, context, search, single_trace
 

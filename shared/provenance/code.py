@@ -18,7 +18,7 @@ INDEXES = text("""
     SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
         i.params
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
-DECIDING = {"models", "roles", "embeddings", "device", "workers", "patience_s"}
+DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
 """Settings that decide what is computed and how. Named one by one: a secret of tomorrow is not among them."""
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shared.contracts.calls import SampleFailed
-from shared.contracts.samples import GateDecision, GateParams, Strategy
+from shared.contracts.params import GateParams
+from shared.contracts.samples import GateDecision, Strategy
 
 FEWEST_FOR_RHO = 4
 """Fisher's z has standard error 1 / sqrt(n - 3): below four pairs there is no interval, and rho says nothing."""

@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple
 
 from shared.contracts.calls import Generated, Retrieve, Retrieved
 from shared.contracts.documents import Hit
-from shared.contracts.samples import Candidate, Outcome, Params, Trace
+from shared.contracts.params import Params
+from shared.contracts.samples import Candidate, Outcome, Trace
 from shared.rag.answers import extract
 from shared.rag.fusion import rrf
 from shared.rag.rerank import Reranked

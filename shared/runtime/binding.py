@@ -11,8 +11,8 @@ from typing import assert_never
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve
-from shared.contracts.samples import Params
+from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve, Write
+from shared.contracts.params import Params
 from shared.rag.prompts import template
 
 
@@ -36,6 +36,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     values: dict[str, SlotValue | None] = {}
     decoding: Decoding | None = None
     k: int = 0
+    skip: int = 0
+    hypothetical: tuple[str, ...] = ()
+    logprobs: int = 0
     draw: int = 0
     nonce: str = ""
 
@@ -58,7 +61,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """What a job's calls are bound with."""
 
     pins: dict[str, Pin]
-    """By role: dense, sparse, judge, generate, grade."""
+    """By role: dense, sparse, fallback, rerank, judge, generate, grade."""
     params: Params
     nonce: str = ""
     """Set for `reuse: none`: nothing of another job is reused."""
@@ -75,10 +78,13 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     model_id: int
 
 
+MOST_DRAWS = 1000
+"""Texts that are sampled from one prompt of one sample; a repeat's draws begin after those of the one before."""
 LANES: Mapping[str, Lane] = {
     "retrieve": Lane.JUDGE,
     "rerank": Lane.JUDGE,
     "judge": Lane.JUDGE,
+    "write": Lane.JUDGE,
     "grade": Lane.JUDGE,
     "generate": Lane.GENERATE,
 }
@@ -108,7 +114,7 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
 def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
     match call:
         case Retrieve():
-            return call.index, Request(role="retrieve", model="", values={"question": call.question}, k=call.k)
+            return call.index, _retrieve(call)
         case Rerank():
             documents: SlotValue = [DocumentRef(hash_) for hash_ in call.documents]
             return "rerank", Request(
@@ -116,12 +122,21 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             )
         case Judge():
             return "judge", _judge(call, binding, repeat)
+        case Write():
+            return "judge", _write(call, binding, repeat)
         case Generate():
             return "generate", _generate(call, binding, repeat)
         case Grade():
             return "grade", Request(role="grade", model="", values={"answer": call.answer, "gold": call.gold})
         case _:
             assert_never(call)
+
+
+def _retrieve(call: Retrieve) -> Request:
+    return Request(
+        role="retrieve", model="", values={"question": call.question}, k=call.k, skip=call.skip,
+        hypothetical=call.hypothetical,
+    )  # fmt: skip
 
 
 def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
@@ -133,13 +148,22 @@ def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
     return _prompted("judge", rubric.id, values, binding.params.judge, repeat if binding.nonce else 0)
 
 
+def _write(call: Write, binding: Binding, repeat: int) -> Request:
+    values: dict[str, SlotValue | None] = dict(call.slots)
+    if call.documents:
+        values["documents"] = _references(call.documents)
+    draw = call.draw + (MOST_DRAWS * repeat if binding.nonce else 0)
+    return _prompted("write", call.template, values, call.decoding, draw)
+
+
 def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     decoding = binding.params.generate
     values: dict[str, SlotValue | None] = {"question": call.question}
-    if call.context:
-        values["context"] = _references(call.context)
+    if call.passage or call.context:
+        values["context"] = call.passage or _references(call.context)
     sampled = decoding.temperature > 0 or bool(binding.nonce)
-    return _prompted("generate", call.template, values, decoding, repeat if sampled else 0)
+    request = _prompted("generate", call.template, values, decoding, repeat if sampled else 0)
+    return msgspec.structs.replace(request, logprobs=call.logprobs)
 
 
 def _references(hashes: Sequence[str]) -> list[DocumentRef]:

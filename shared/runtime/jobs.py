@@ -6,7 +6,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.samples import GateDecision, Item, Library, Params, Sample
+from shared.contracts.params import Params
+from shared.contracts.samples import GateDecision, Item, Library, Sample
 from shared.pipelines import registry
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.replay import Replay, graded

@@ -56,6 +56,11 @@ GRADER = ModelIdentity(
 """The two graders as one model: a new version of either grades anew."""
 
 
+NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
+"""Stands for the reranker while none is configured: whatever it is asked has the failure `not_configured`."""
+RERANKER = text("SELECT id, hash FROM models WHERE name = 'reranker' AND served ORDER BY registered_at DESC LIMIT 1")
+
+
 async def register(
     connection: AsyncConnection, identity: ModelIdentity, architecture: Architecture | None = None
 ) -> int:
@@ -99,6 +104,14 @@ async def pin_grader(connection: AsyncConnection) -> Pin:
     """The graders' row; written once, since submits that write it would wait for each other."""
     found = (await connection.execute(BY_HASH, {"hash": GRADER.hash})).scalar()
     return Pin(model_id=found or await register(connection, GRADER), hash=GRADER.hash.hex())
+
+
+async def pin_reranker(connection: AsyncConnection) -> Pin:
+    """The reranker's newest row; the retriever registers what is configured when it starts."""
+    row = (await connection.execute(RERANKER)).first()
+    if row is None:
+        return Pin(model_id=await register(connection, NO_RERANKER), hash=NO_RERANKER.hash.hex())
+    return Pin(model_id=row.id, hash=row.hash.hex())
 
 
 async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> dict[str, Pin]:

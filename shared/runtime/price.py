@@ -25,6 +25,7 @@ from shared.contracts.calls import (
     Retrieve,
     Retrieved,
     Scored,
+    Write,
 )
 from shared.contracts.documents import Document, Hit
 from shared.contracts.samples import Item
@@ -124,7 +125,7 @@ def _made_up(call: Call) -> Reply:
             return Scored(scores=tuple(0.0 for _ in call.documents))
         case Judge():
             return Rated(rating=3, text="[[3]]")
-        case Generate():
+        case Write() | Generate():
             return Generated(text="")
         case Grade():
             return Graded(math_verify=None, strict=False)

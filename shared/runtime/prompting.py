@@ -27,7 +27,7 @@ class TemplateChanged(Exception):
 
 
 class Prompting:
-    """The executor of judge and generate calls; a chunk is of one model, so one guard answers it."""
+    """The executor of judge, write and generate calls; a chunk is of one model, so one guard answers it."""
 
     def __init__(self, database: Database, guards: Guards) -> None:
         self._database = database

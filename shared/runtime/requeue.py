@@ -10,7 +10,7 @@ import uuid
 import msgspec
 from sqlalchemy import text
 
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.errors import Conflict, NotFound
 from shared.runtime.submit import Submission
 from shared.storage.database import Database

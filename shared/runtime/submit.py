@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.calls import Judge
-from shared.contracts.samples import Item, Params
+from shared.contracts.params import Params
+from shared.contracts.samples import Item
 from shared.errors import Invalid, NotFound
 from shared.pipelines import registry
 from shared.pipelines.mathrag_gate import RUBRIC
@@ -161,12 +162,18 @@ async def _pins(
     unknown = submission.models.keys() - roles.keys()
     if unknown:
         raise Invalid(f"`models`: no role {min(unknown)!r}; the roles are {', '.join(sorted(roles))}")
-    pins = {"grade": await models.pin_grader(connection)}
+    pins = {"grade": await models.pin_grader(connection), "rerank": await models.pin_reranker(connection)}
     for role, name in {**roles, **submission.models}.items():
         pins[role] = await models.pin(connection, role, name)
     if corpus is not None and submission.corpus is not None:
         pins |= await models.pin_indexes(connection, corpus, submission.corpus)
-    return pins
+    return pins | await _fallback(connection, submission.params.crag.fallback)
+
+
+async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
+    """The words' index of the corpus that is searched where the first one fails."""
+    found = await _corpus(connection, corpus or None)
+    return {} if found is None else {"fallback": (await models.pin_indexes(connection, found, corpus))["sparse"]}
 
 
 def _probe(submission: Submission, pins: dict[str, Pin]) -> JobSpec:

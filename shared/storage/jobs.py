@@ -10,7 +10,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.samples import GateDecision, Params
+from shared.contracts.params import Params
+from shared.contracts.samples import GateDecision
 from shared.errors import Conflict, NotFound
 from shared.storage import pace, pages
 from shared.storage.database import Database
@@ -48,7 +49,7 @@ STAGES = text("""
     GROUP BY c.role""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
-ROLES = ("retrieve", "rerank", "judge", "generate", "grade")
+ROLES = ("retrieve", "rerank", "judge", "write", "generate", "grade")
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 SHORTEST_PREFIX = 4
 _HEX = re.compile(r"[0-9a-f]{4,32}")

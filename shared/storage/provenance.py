@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Reply
 from shared.contracts.documents import Document
-from shared.contracts.samples import Outcome, Params
+from shared.contracts.params import Params
+from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.runtime.binding import Request, seed_of
 from shared.storage import jobs

@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, require
 from shared.contracts.documents import Document, Hit
-from shared.contracts.samples import Extraction, Library, Outcome, Params, Pipeline, Prepare, Sample, Steps
+from shared.contracts.params import Params
+from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
 from shared.runtime import models

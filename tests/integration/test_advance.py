@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Retrieve, require
-from shared.contracts.samples import Extraction, Library, Outcome, Params, Sample, Steps
+from shared.contracts.params import Params
+from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
 from shared.runtime import advance as advancing
 from shared.runtime.advance import Advancer
 from shared.runtime.claims import Claim

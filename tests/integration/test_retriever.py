@@ -22,6 +22,7 @@ from services.retriever.sparse import Bm25
 from shared.contracts import canonical
 from shared.contracts.documents import Document
 from shared.errors import Conflict
+from shared.retrieval import Embeddings, Retrieval
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 
@@ -53,7 +54,9 @@ async def corpus(database: Database) -> int:
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> Settings:
     """Indexes go to an empty folder."""
-    return Settings(database_url=database_url, data_dir=tmp_path, embeddings=EMBEDDINGS)
+    return Settings(
+        database_url=database_url, data_dir=tmp_path, retrieval=Retrieval(embeddings=Embeddings(path=EMBEDDINGS))
+    )
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from services.orchestrator import measures, picture
 from services.orchestrator.measures import load_seconds
 from services.orchestrator.scheduler import Scheduler
 from shared.contracts.calls import Generate, Judge, Lane
-from shared.contracts.samples import Library, Params, Sample, Steps
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Sample, Steps
 from shared.lease import residencies
 from shared.lease.policy import Held, Picture
 from shared.queue import Ticker

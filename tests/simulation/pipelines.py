@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from shared.contracts.calls import Generate, Judge, Rated, Retrieve, require
 from shared.contracts.documents import Document
-from shared.contracts.samples import GateDecision, Item, Library, Params, PrepareSteps, Sample, Steps, Strategy
+from shared.contracts.params import Params
+from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines import registry
 from shared.rag.provenance import answered
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.calls import Decoding
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.errors import Conflict
 from shared.runtime.cancel import cancel
 from shared.runtime.pausing import pause, resume

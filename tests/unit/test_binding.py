@@ -10,7 +10,7 @@ import pytest
 
 from shared.contracts import canonical
 from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.rag import prompts
 from shared.runtime import binding as binding_
 from shared.runtime.binding import Binding, Bound, DocumentRef, Pin, Request, bind, seed_of, template_reference

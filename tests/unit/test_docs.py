@@ -14,9 +14,10 @@ from pydantic import BaseModel
 
 from services.orchestrator.app import build
 from services.orchestrator.cli.main import app
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.pipelines import registry
 from shared.rag.prompts import template
+from shared.retrieval import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
 from shared.settings import REPOSITORY, Access, Device, Limits, Model, Settings, Telemetry, Workers
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
@@ -48,7 +49,9 @@ def settings_keys() -> Iterator[tuple[str, object]]:
     """(key as it is documented, its default)."""
     groups: tuple[tuple[str, type[BaseModel]], ...] = (
         ("", Settings), ("device.", Device), ("workers.", Workers), ("access.", Access), ("limits.", Limits),
-        ("telemetry.", Telemetry), ("", Model),
+        ("telemetry.", Telemetry), ("", Model), ("retrieval.", Retrieval), ("retrieval.embeddings.", Embeddings),
+        ("retrieval.dense.", Dense), ("retrieval.sparse.", Sparse), ("retrieval.reranker.", Reranker),
+        ("retrieval.elasticsearch.", Elasticsearch),
     )  # fmt: skip
     for prefix, group in groups:
         for name, field in group.model_fields.items():

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.samples import GateDecision, GateParams, Strategy
+from shared.contracts.params import GateParams
+from shared.contracts.samples import GateDecision, Strategy
 from shared.rag.gate import JudgeUnusable, decide_gate
 
 RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])

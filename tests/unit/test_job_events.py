@@ -11,7 +11,7 @@ import pytest
 from services.orchestrator.api import watches as watches_module
 from services.orchestrator.api.events import Seen, news, parsed
 from services.orchestrator.api.watches import Watches
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.errors import BadRequest
 from shared.storage.events import Change, Picture
 from shared.storage.jobs import Gate, Job, StageCount, counts

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from services.orchestrator.planning.needs import Needs, dry, of_new
 from shared.contracts.calls import Lane
-from shared.contracts.samples import GateDecision, GateParams, Params, Strategy
+from shared.contracts.params import GateParams, Params
+from shared.contracts.samples import GateDecision, Strategy
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
 

@@ -23,17 +23,8 @@ from shared.contracts.calls import (
     Retrieved,
 )
 from shared.contracts.documents import Document, Hit
-from shared.contracts.samples import (
-    Extraction,
-    GateDecision,
-    GateParams,
-    Item,
-    Outcome,
-    Params,
-    Sample,
-    Strategy,
-    Trace,
-)
+from shared.contracts.params import GateParams, Params
+from shared.contracts.samples import Extraction, GateDecision, Item, Outcome, Sample, Strategy, Trace
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
 from shared.rag.gate import JudgeUnusable

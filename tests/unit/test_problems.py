@@ -9,7 +9,7 @@ import pytest
 
 from services.orchestrator.api.submissions import params_of
 from services.orchestrator.app import build
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.settings import Limits, Settings
 

@@ -7,7 +7,7 @@ import pytest
 
 from shared.contracts import canonical
 from shared.contracts.calls import Generate, Generated, Judge
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
 from shared.runtime.progress import Answer, Progress, answer

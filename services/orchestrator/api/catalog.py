@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
-from shared.contracts.samples import Item, Params
+from shared.contracts.params import Params
+from shared.contracts.samples import Item
 from shared.pipelines import registry
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
@@ -91,7 +92,7 @@ def _pipeline(registered: registry.Registered) -> PipelineView:
 @cache
 def _roles(pipeline: str) -> list[str]:
     """Of the calls of a dry run: no pipeline says it of itself."""
-    pins = dict.fromkeys(("dense", "sparse", "judge", "generate", "grade"), ANY)
+    pins = dict.fromkeys(("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade"), ANY)
     job = JobSpec(
         id=0, pipeline=pipeline, rank=0, dataset_id=0, params=Params(), prepared=None,
         binding=Binding(pins=pins, params=Params()),

@@ -13,7 +13,8 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.said import PROBLEM
 from shared.contracts.calls import MAX_QUESTION, Retrieved
-from shared.contracts.samples import Candidate, Params, Trace
+from shared.contracts.params import Params
+from shared.contracts.samples import Candidate, Trace
 from shared.errors import NotFound, Unavailable
 from shared.rag.provenance import Found, fused_trace, single_trace
 from shared.storage import documents

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from services.orchestrator.api.numbers import WHOLE
 from shared.contracts import canonical
 from shared.contracts.calls import Decoding
-from shared.contracts.samples import GateParams, Params
+from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.runtime.amending import Change
 from shared.runtime.submit import Submission
@@ -142,8 +142,11 @@ def _refused(message: str) -> Invalid:
 
 
 def _fields(path: str) -> tuple[str, ...]:
-    types = {"params.gate": GateParams, "params.generate": Decoding, "params.judge": Decoding}
-    return types.get(path, Params).__struct_fields__
+    """Of the group of parameters at a path such as `params.gate`."""
+    group: Any = Params()
+    for name in path.split(".")[1:]:
+        group = getattr(group, name)
+    return tuple(group.__struct_fields__)
 
 
 def _broken(params: Params) -> Iterator[tuple[str, Any, str]]:
@@ -162,9 +165,14 @@ def _broken(params: Params) -> Iterator[tuple[str, Any, str]]:
     yield from _outside("gate.min_pairs", gate.min_pairs, 2, 100_000)
     if gate.on_unusable not in ("fail", "rules"):
         yield "gate.on_unusable", gate.on_unusable, '"fail" or "rules"'
-    for role, decoding in (("generate", params.generate), ("judge", params.judge)):
+    for role, decoding in _decodings(params):
         yield from _outside(f"{role}.temperature", decoding.temperature, 0, 100)
         yield from _outside(f"{role}.max_tokens", decoding.max_tokens, 1, 1_000_000)
+
+
+def _decodings(params: Params) -> Iterator[tuple[str, Decoding]]:
+    yield from (("generate", params.generate), ("judge", params.judge), ("enhance.decoding", params.enhance.decoding))
+    yield from (("critic.decoding", params.critic.decoding), ("hyde.decoding", params.hyde.decoding))
 
 
 def _outside(path: str, value: float, low: int, high: int) -> Iterator[tuple[str, Any, str]]:

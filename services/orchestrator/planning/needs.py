@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.planning.demands import Wanted
 from shared.contracts.calls import Lane
 from shared.contracts.documents import Document
-from shared.contracts.samples import Item, Params
+from shared.contracts.params import Params
+from shared.contracts.samples import Item
 from shared.pipelines import registry
 from shared.runtime.binding import Bound
 from shared.runtime.jobs import JobSpec

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.orchestrator.api.numbers import WHOLE
 from shared.contracts.calls import Lane
-from shared.contracts.samples import Params
+from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Retrieval, Room, Seconds

@@ -11,7 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
-from shared.contracts.samples import GateDecision, Params
+from shared.contracts.params import Params
+from shared.contracts.samples import GateDecision
 from shared.runtime.binding import Pin
 from shared.storage import jobs, samples
 from shared.storage.database import Database

@@ -28,7 +28,7 @@ LOADS = text(f"""{MINE}
     SELECT DISTINCT r.epoch, c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
     JOIN attempts a ON a.call_id = c.id AND a.accepted JOIN residencies r ON r.epoch = a.epoch
     WHERE mine.made ORDER BY 1, 2""")  # noqa: S608
-MODEL_ROLES = ("judge", "rerank", "generate")
+MODEL_ROLES = ("judge", "rerank", "write", "generate")
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,153 @@
+"""Every parameter of a job, by method; the defaults are the documented ones, with their source.
+
+A parameter that does not concern a pipeline is ignored by it.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from shared.contracts.calls import Decoding
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+Few = Annotated[int, msgspec.Meta(ge=1, le=20)]
+
+
+class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How lists are fused. Equal weights and `rrf` are plain reciprocal rank fusion (Cormack et al. 2009)."""
+
+    method: Literal["rrf", "weighted"] = "rrf"
+    """`weighted`: the weighted sum of normalised scores."""
+    normaliser: Literal["min-max", "z-score", "sigmoid", "rank"] = "min-max"
+    dense: Weight = 0.5
+    sparse: Weight = 0.5
+    by_intent: bool = False
+    """Whether the weights follow the question's intent; `enhanced` only."""
+
+
+class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Query enhancement (seed document 001): each part is optional, and has its fallback."""
+
+    synonyms: bool = True
+    correct: bool = True
+    rewrite: bool = True
+    decompose: bool = True
+    hyde: bool = False
+    subqueries: Few = 3
+    """At most so many."""
+    terms: dict[str, tuple[str, ...]] = {}
+    """Entries beside those of the shipped dictionary: a term and its synonyms."""
+    decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
+
+
+class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reranking by a cross-encoder, and what follows from its probabilities (seed documents 001 and 003)."""
+
+    enabled: bool = True
+    threshold: Share = 0.4
+    """Documents below it are dropped (001: 0.4)."""
+    refuse: bool = False
+    """Whether a question is refused when nothing reaches the threshold; else the best documents stay."""
+    floor: Share = 0.0
+    """Relevance below which a document is not rated for quality in `mathrag-gate`; 0: all are, nobody is asked."""
+
+
+class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Context compression (seed document 001)."""
+
+    enabled: bool = True
+    ratio: Share = 0.7
+    """Share of the sentences' length that stays."""
+    tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
+    """Most tokens of the context, as they are estimated."""
+
+
+class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Corrective retrieval (Yan et al. 2024; seed document 001)."""
+
+    evaluator: Literal["reranker", "judge", "similarity"] = "judge"
+    upper: float | None = None
+    """A score from here on is correct; by default the evaluator's own."""
+    lower: float | None = None
+    """A score below it is incorrect."""
+    diversity: Share = 0.5
+    """An ambiguous list less diverse than this is refined (001)."""
+    rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
+    """Most refinement rounds (001)."""
+    strips: Literal["selection", "fixed", "excerption"] = "selection"
+    top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """Strips that stay; 0: 3 of whole passages, else 6."""
+    order: Literal["original", "score"] = "original"
+    fallback: str = ""
+    """Name of the corpus that is searched when the first one fails; without one the question goes on without."""
+
+
+class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The critic loop (seed document 004)."""
+
+    generate: Share = 0.6
+    rewrite: Share = 0.3
+    attempts: Few = 3
+    min_documents: Few = 2
+    k: Few = 3
+    decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
+    """Of the rewriter."""
+
+
+class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hypothetical documents (Gao et al. 2023)."""
+
+    documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
+    decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
+
+
+class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reflection tokens (Asai et al. 2024)."""
+
+    threshold: Share = 0.2
+    """Retrieve when the probability of [Retrieval] is above it."""
+    relevance: Weight = 1.0
+    support: Weight = 1.0
+    utility: Weight = 0.5
+    sequence: bool = False
+    """Whether the mean probability of the text counts, too."""
+
+
+class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calibration of the gate. tau: the MathRAG-Gate paper, section 3.3."""
+
+    tau: float = 0.45
+    items: int = 50
+    top: int = 5
+    max_documents: int = 200
+    min_pairs: int = 30
+    on_unusable: str = "fail"
+    """"fail" or "rules": what to do when more than half of the judge's replies have no rating."""
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
+
+    candidates: int = 10
+    """Documents kept after fusion."""
+    context_size: int = 1
+    """Documents in the prompt; 1 fits the shipped models, the paper uses 5."""
+    rrf_k: int = 60
+    fusion: FusionParams = FusionParams()
+    enhance: EnhanceParams = EnhanceParams()
+    rerank: RerankParams = RerankParams()
+    compress: CompressParams = CompressParams()
+    crag: CragParams = CragParams()
+    critic: CriticParams = CriticParams()
+    hyde: HydeParams = HydeParams()
+    self_rag: SelfRagParams = SelfRagParams()
+    rrf_weight: float = 0.1
+    quality_weight: float = 0.9
+    gate: GateParams = GateParams()
+    generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
+    judge: Decoding = Decoding(temperature=0.1, max_tokens=10)
+    anchors: dict[str, str] = {}
+    """Replaces slots of the judge's rubric, such as `negative` and `positive`."""
+    seed: int = 0
+    """Chooses the calibration items; never sent to a model."""

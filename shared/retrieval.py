@@ -1,0 +1,156 @@
+"""Settings of retrieval: which back end holds which index, what makes vectors, what reranks. Part of `Settings`."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+
+MODELS = Path(__file__).resolve().parent.parent / "models"
+
+Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" if value else "")]
+"""A string that nothing prints: neither `repr` nor a dump of the settings shows it."""
+
+
+def plain(url: str | None) -> str | None:
+    """A URL that may stand in rows, spans and messages.
+
+    Raises:
+        ValueError: it is no HTTP URL, or holds a password.
+    """
+    if url is not None and (urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc):
+        raise ValueError("must be http:// or https:// without a password; name a key by `api_key_env`")
+    return url
+
+
+Url = Annotated[str, AfterValidator(plain)]
+
+
+class Embeddings(BaseModel):
+    """What makes vectors of texts. Another one makes other indexes: the old ones are refused, not misread."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["static", "openai", "ollama", "gguf", "sentence-transformers"] = "static"
+    """`static`: the shipped table of token vectors; `openai`: any server with `/v1/embeddings`; `gguf`: a file, served
+    by llama.cpp inside the retriever; `sentence-transformers`: needs the extra `rerank`."""
+    path: Path | None = MODELS / "static-embeddings"
+    """`static`: folder; `gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
+    url: Url | None = None
+    """`openai`, `ollama`: base URL of the server."""
+    model: str = ""
+    """Its name there."""
+    revision: str = ""
+    """What tells one version of a remote model from the next, where the server does not say it."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key."""
+    query_prefix: str = ""
+    """Instruction before every question, such as bge's; documents have their own."""
+    document_prefix: str = ""
+    batch: int = Field(default=64, gt=0, le=4096)
+    """Texts in one request."""
+    cache: int = Field(default=10_000, ge=0)
+    """Vectors of questions that are kept."""
+    timeout_s: float = Field(default=30.0, gt=0)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.kind in ("openai", "ollama") and not (self.url and self.model):
+            raise ValueError(f"`embeddings`: kind `{self.kind}` needs `url` and `model`")
+        if self.kind in ("static", "gguf") and self.path is None:
+            raise ValueError(f"`embeddings`: kind `{self.kind}` needs a `path`")
+        return self
+
+
+class Dense(BaseModel):
+    """Where vectors are searched."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    backend: Literal["flat", "hnsw", "ivf", "elasticsearch"] = "flat"
+    """`flat`: exact; `hnsw`, `ivf`: approximate, by FAISS; `elasticsearch`: kNN on `dense_vector`."""
+    neighbours: int = Field(default=32, ge=2, le=256)
+    """`hnsw`, `elasticsearch`: links of a node (M)."""
+    build: int = Field(default=200, ge=8, le=4096)
+    """`hnsw`, `elasticsearch`: candidates while building (efConstruction)."""
+    search: int = Field(default=128, ge=1, le=10_000)
+    """`hnsw`, `elasticsearch`: candidates while searching (efSearch, num_candidates)."""
+    lists: int = Field(default=0, ge=0)
+    """`ivf`: number of lists; 0: the square root of the number of documents, times four."""
+    probes: int = Field(default=16, ge=1)
+    """`ivf`: lists that are searched."""
+    gpu: Literal["auto", "never"] = "never"
+    """`auto`: on the GPU where FAISS sees one and `gpu_mib` suffices. That memory is taken from the device's budget."""
+    gpu_mib: int = Field(default=512, gt=0)
+
+
+class Sparse(BaseModel):
+    """Where words are searched."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    backend: Literal["bm25s", "elasticsearch"] = "bm25s"
+    k1: float = Field(default=1.2, ge=0, le=10)
+    b: float = Field(default=0.75, ge=0, le=1)
+    chinese: Literal["auto", "jieba", "bigrams"] = "auto"
+    """How runs of Chinese are cut; `auto`: by jieba where it is installed (extra `zh`)."""
+
+
+class Elasticsearch(BaseModel):
+    """The server of the back ends of that name."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    url: Secret = ""
+    """Also read from ELASTICSEARCH_URL."""
+    api_key: Secret = ""
+    prefix: str = Field(default="mathrag", pattern="^[a-z][a-z0-9-]{0,40}$")
+    """Of every index and alias that is made there."""
+    timeout_s: float = Field(default=30.0, gt=0)
+    retries: int = Field(default=3, ge=0, le=10)
+
+
+class Reranker(BaseModel):
+    """The cross-encoder that scores (question, document) pairs."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    kind: Literal["none", "endpoint", "gguf", "sentence-transformers"] = "none"
+    """`endpoint`: a rerank server; `gguf`: a file, served by llama.cpp inside the retriever; `sentence-transformers`:
+    needs the extra `rerank`."""
+    protocol: Literal["jina", "tei"] = "jina"
+    """`jina`: `/v1/rerank` of llama.cpp and vLLM; `tei`: `/rerank` of text-embeddings-inference."""
+    url: Url | None = None
+    model: str = ""
+    path: Path | None = None
+    revision: str = ""
+    api_key_env: str | None = None
+    activation: Literal["sigmoid", "none"] = "sigmoid"
+    """What makes a probability of the score as it comes: `none` where the server has done it already."""
+    batch: int = Field(default=32, gt=0, le=1024)
+    """Pairs in one request."""
+    timeout_s: float = Field(default=30.0, gt=0)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.kind == "endpoint" and not self.url:
+            raise ValueError("`reranker`: kind `endpoint` needs a `url`")
+        if self.kind == "gguf" and self.path is None:
+            raise ValueError("`reranker`: kind `gguf` needs a `path`")
+        if self.kind == "sentence-transformers" and not (self.model or self.path):
+            raise ValueError("`reranker`: kind `sentence-transformers` needs a `path` or a `model`")
+        return self
+
+
+class Retrieval(BaseModel):
+    """How documents are found."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    embeddings: Embeddings = Embeddings()
+    dense: Dense = Dense()
+    sparse: Sparse = Sparse()
+    reranker: Reranker = Reranker()
+    elasticsearch: Elasticsearch = Elasticsearch()
+    timeout_s: float = Field(default=30.0, gt=0)
+    """Longest wait for one search, after which it is tried again, and at last the stage's fallback is taken."""
