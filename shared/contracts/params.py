@@ -99,6 +99,7 @@ class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hypothetical documents (Gao et al. 2023)."""
 
     documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
+    style: Literal["solution", "passage"] = "solution"
     decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
 
 

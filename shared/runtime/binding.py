@@ -141,7 +141,8 @@ def _retrieve(call: Retrieve) -> Request:
 
 def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
     rubric = template(call.rubric)
-    values: dict[str, SlotValue | None] = {**rubric.defaults, **binding.params.anchors}
+    anchors = binding.params.anchors if rubric.optional else {}
+    values: dict[str, SlotValue | None] = {**rubric.defaults, **anchors}
     values["document"] = DocumentRef(call.document)
     if call.question is not None:
         values["question"] = call.question
