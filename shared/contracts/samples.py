@@ -115,6 +115,8 @@ class Extraction(StrEnum):
     OK = "ok"
     MISSING = "missing"
     UNBALANCED = "unbalanced"
+    REFUSED = "refused"
+    """Nothing was generated, on purpose: see `Outcome.refusal`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
