@@ -85,11 +85,11 @@ def raw(lines: Sequence[bytes]) -> Search:
     scorer.index([tokens.tokenise(text) for text in texts], show_progress=False)
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     index = faiss.IndexFlatIP(embedder.dimension)
-    index.add(embedder.embed(texts))
+    index.add(embedder.embed_documents(texts))
 
     def search(questions: Sequence[str]) -> object:
         asked = [tokens.tokenise(question) for question in questions]
-        return scorer.retrieve(asked, k=K, show_progress=False), index.search(embedder.embed(questions), K)
+        return scorer.retrieve(asked, k=K, show_progress=False), index.search(embedder.embed_queries(questions), K)
 
     return search
 

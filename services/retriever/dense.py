@@ -34,9 +34,12 @@ class FaissIndex:
 
     def search(self, questions: Sequence[str], k: int) -> list[list[Match]]:
         """Per question the `k` nearest documents, or all if there are fewer."""
-        if not questions:
+        return self.search_vectors(self._embedder.embed_queries(questions), k)
+
+    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
+        """The same for vectors [n, dimension] of length 1."""
+        if not len(vectors):
             return []
-        vectors = self._embedder.embed(questions)
         _, near = self._index.search(vectors, min(k + MARGIN, len(self.documents)))
         return [self._matches(vector, found, k) for vector, found in zip(vectors, near, strict=True)]
 
@@ -75,7 +78,7 @@ class Faiss:
         parts: list[NDArray[np.float32]] = []
         for batch in batches:
             documents += [document for document, _ in batch]
-            parts.append(self._embedder.embed([text for _, text in batch]))
+            parts.append(self._embedder.embed_documents([text for _, text in batch]))
         order = hashes.ascending(documents)
         index = faiss.IndexFlatIP(self._embedder.dimension)
         index.add(np.concatenate(parts)[order])

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Match(NamedTuple):
@@ -35,12 +38,16 @@ class Index(Protocol):
         """Write everything that `load` needs into the empty folder `folder`."""
 
 
+@runtime_checkable
 class DenseIndex(Index, Protocol):
     """Nearest vectors; every document has a score."""
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
+
+    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
+        """`search` for vectors [n, dimension] of length 1 instead of questions."""
 
 
 class SparseIndex(Index, Protocol):

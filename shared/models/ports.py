@@ -18,5 +18,12 @@ class Embedder(Protocol):
     def signature(self) -> str:
         """Hex digest of everything that determines a vector: an index built with another one is another index."""
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors [len(texts), dimension] of length 1; the zero vector for a text without a known token."""
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors [len(texts), dimension] of length 1; the zero vector for a text without a known token.
+
+        Raises:
+            Unavailable: the server behind it gives none, or gives what cannot be used.
+        """
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The same for the other side: some models set a question apart from what answers it."""

@@ -44,7 +44,11 @@ class StaticEmbedder:
         """Length of a vector."""
         return int(self._vectors.shape[1])
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """As documents: token vectors know no sides."""
+        return self.embed_documents(texts)
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors [len(texts), dimension], L2-normalised; a text's vector does not depend on its neighbours.
 
         A text without a known token has the zero vector, which is equally far from everything.

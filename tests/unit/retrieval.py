@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.retriever.ports import Backend, Index, Match
+from services.retriever.ports import Backend, DenseIndex, Index, Match
 from services.retriever.tokens import tokenise
 
 TEXTS = [
@@ -29,7 +29,11 @@ class HashedWords:
     dimension = 64
     signature = "hashed-words"
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Both sides are alike."""
+        return self.embed_documents(texts)
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """The normalised sum of the words' directions."""
         return np.stack([self._vector(text) for text in texts]) if texts else np.zeros((0, 64), np.float32)
 
@@ -103,6 +107,12 @@ class Conformance:
     def test_more_matches_than_documents(self) -> None:
         """k is a limit, not a promise."""
         assert all(len(matches) <= len(DOCUMENTS) for matches in self.built().search(QUESTIONS, 1000))
+
+    def test_vectors_find_what_their_questions_find(self) -> None:
+        """The service embeds once and searches by vector."""
+        index = self.built()
+        if isinstance(index, DenseIndex):
+            assert index.search_vectors(HashedWords().embed_queries(QUESTIONS), 4) == index.search(QUESTIONS, 4)
 
     def test_one_document(self) -> None:
         """The smallest index."""

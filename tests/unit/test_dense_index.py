@@ -17,7 +17,9 @@ class TestFaiss(Conformance):
 def test_scores_are_the_inner_products() -> None:
     """All of them, exactly sorted, as plain matrices give them."""
     embedder = HashedWords()
-    expected = embedder.embed(QUESTIONS).astype(np.float64) @ embedder.embed(TEXTS).astype(np.float64).T
+    expected = (
+        embedder.embed_queries(QUESTIONS).astype(np.float64) @ embedder.embed_documents(TEXTS).astype(np.float64).T
+    )
     position = {document: at for at, (document, _) in enumerate(DOCUMENTS)}
     for row, matches in zip(expected, Faiss(embedder).build([DOCUMENTS]).search(QUESTIONS, 6), strict=True):
         assert len(matches) == 6

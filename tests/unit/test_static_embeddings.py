@@ -40,7 +40,7 @@ def copy(tmp_path: Path) -> Path:
 
 def test_vectors_have_length_one(embedder: Embedder) -> None:
     """float32, one row per text."""
-    vectors = embedder.embed(TEXTS)
+    vectors = embedder.embed_documents(TEXTS)
     assert vectors.shape == (len(TEXTS), embedder.dimension)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -49,29 +49,29 @@ def test_vectors_have_length_one(embedder: Embedder) -> None:
 @pytest.mark.parametrize("text", ["", " \n", "\u2603\u2603"])
 def test_a_text_without_known_tokens_is_zero(embedder: Embedder, text: str) -> None:
     """Not NaN."""
-    assert not embedder.embed([text]).any()
+    assert not embedder.embed_documents([text]).any()
 
 
 def test_no_texts_no_vectors(embedder: Embedder) -> None:
     """But the dimension is kept."""
-    assert embedder.embed([]).shape == (0, embedder.dimension)
+    assert embedder.embed_documents([]).shape == (0, embedder.dimension)
 
 
 def test_a_vector_does_not_depend_on_its_neighbours(embedder: Embedder) -> None:
     """Bit for bit, across internal batches too."""
-    alone = np.concatenate([embedder.embed([text]) for text in TEXTS])
-    assert np.array_equal(embedder.embed(TEXTS * 100), np.tile(alone, (100, 1)))
+    alone = np.concatenate([embedder.embed_documents([text]) for text in TEXTS])
+    assert np.array_equal(embedder.embed_documents(TEXTS * 100), np.tile(alone, (100, 1)))
 
 
 def test_meaning_is_nearer_than_noise(embedder: Embedder) -> None:
     """Other words for the same thing."""
-    asked, same, other = embedder.embed(["how large is a disc", "the area of a circle", "a recipe for bread"])
+    asked, same, other = embedder.embed_documents(["how large is a disc", "the area of a circle", "a recipe for bread"])
     assert asked @ same > asked @ other
 
 
 def test_a_long_text_is_cut(embedder: Embedder) -> None:
     """At 512 tokens, without an error."""
-    long, longer = embedder.embed(["circle " * 512 + "prime", "circle " * 512 + "bread " * 1000])
+    long, longer = embedder.embed_documents(["circle " * 512 + "prime", "circle " * 512 + "bread " * 1000])
     assert np.array_equal(long, longer)
 
 
@@ -79,7 +79,7 @@ def test_agrees_with_model2vec(embedder: Embedder) -> None:
     """The artefact is in that library's format, and its own code computes the same vectors."""
     model2vec = pytest.importorskip("model2vec")
     expected = model2vec.StaticModel.from_pretrained(str(ARTEFACT)).encode(TEXTS)
-    np.testing.assert_allclose(embedder.embed(TEXTS), expected, atol=1e-6)
+    np.testing.assert_allclose(embedder.embed_documents(TEXTS), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", FILES)
