@@ -1,0 +1,24 @@
+"""hyde: the best documents by the mean vector of the question and of hypothetical documents (Gao et al. 2023)."""
+
+import msgspec
+
+from shared.contracts.calls import Generate, require
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Sample, Steps
+from shared.pipelines.registry import pipeline
+from shared.rag.hyde import drafts, hypotheses
+from shared.rag.provenance import answered, context, search, single_trace
+
+
+@pipeline("hyde")
+def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
+    """Have the judge model write what could be found, search with it, then generate; with 0 documents it is `dense`."""
+    written = drafts(sample.question, params.hyde)
+    made_up = hypotheses((yield written) if written else ())
+    plain = search(sample.question, "dense", params)
+    found = require((yield msgspec.structs.replace(plain, hypothetical=made_up.texts)))
+    decisions = (made_up.decision(),) if written else ()
+    trace = msgspec.structs.replace(single_trace(found, "dense", params), decisions=decisions)
+    chosen = context(trace, params)
+    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    return answered(generated, chosen, trace)

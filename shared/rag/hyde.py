@@ -1,0 +1,55 @@
+"""Hypothetical documents (HyDE, Gao et al. 2023): a made-up answer lies nearer to real ones than the question does.
+
+They are searched with and thrown away: what a model made up is never context.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shared.contracts.calls import Failure, FailureKind, Generated, Write
+from shared.contracts.params import HydeParams
+from shared.contracts.samples import Decision
+
+END = "\n\n\n"
+"""Where the authors' code stops; here the text is cut instead, which leaves the same."""
+
+
+class Hypotheses(NamedTuple):
+    """What came of the writing."""
+
+    texts: tuple[str, ...]
+    """In the order in which they were drawn."""
+    failures: tuple[FailureKind, ...]
+    """Of those that were not written."""
+
+    def decision(self) -> Decision:
+        """How many there are; where there is none, the question's own vector is searched with."""
+        failed = [kind.value for kind in self.failures]
+        return Decision(
+            stage="hyde",
+            action="mean" if self.texts else "plain",
+            detail={"texts": len(self.texts), "failed": failed},
+            fallback=None if self.texts else next(iter(failed), None),
+        )
+
+
+def drafts(question: str, params: HydeParams) -> list[Write]:
+    """The calls that write the hypothetical documents: samples of one prompt."""
+    template = f"hyde-{params.style}"
+    return [
+        Write(template=template, decoding=params.decoding, slots={"question": question}, draw=draw)
+        for draw in range(params.documents)
+    ]
+
+
+def hypotheses(replies: Sequence[Generated | Failure]) -> Hypotheses:
+    """The texts of those replies that hold one; a text that the token limit ended is as good as another."""
+    texts, failures = [], []
+    for reply in replies:
+        if isinstance(reply, Failure):
+            failures.append(reply.kind)
+        elif text := reply.text.strip().partition(END)[0].strip():
+            texts.append(text)
+        else:
+            failures.append(FailureKind.REFUSED)
+    return Hypotheses(tuple(texts), tuple(failures))
