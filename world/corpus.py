@@ -27,6 +27,8 @@ from world.problems import (
 #: always there, and always outnumbered.
 BASE_KINDS: tuple[Kind, ...] = ("full", "steps", "rule", "wrong", "wrong", "answer", "answer")
 EXTRA_KINDS: tuple[Kind, ...] = ("steps", "wrong", "answer")
+#: The documents worth finding, as they let the generator answer: the rule with its steps, the rule, steps alone.
+GOLD: Mapping[Kind, int] = {"full": 3, "rule": 2, "steps": 1}
 MOST_ITEMS = 100 - len(BASE_KINDS) - 2  # per operator: what documents leave of the operands
 
 Row = Mapping[str, object]
@@ -89,17 +91,32 @@ def _about(rng: Random, operator: Operator, items: int) -> Corpus:
 def document_row(index: int, item: Document) -> Row:
     """A line of ``corpus.jsonl``."""
     meta = {"kind": item.kind, "operator": item.operator.name}
-    return {"id": f"doc-{index:04}", "problem": item.problem, "text": item.text, "meta": meta}
+    return {"id": document_id(index), "problem": item.problem, "text": item.text, "meta": meta}
 
 
-def item_row(index: int, item: Item) -> Row:
-    """A line of ``dataset.jsonl``."""
+def document_id(index: int) -> str:
+    """How line ``index`` of ``corpus.jsonl`` is called."""
+    return f"doc-{index:04}"
+
+
+def gold_documents(documents: Iterable[Document]) -> dict[str, dict[str, int]]:
+    """By operator name, its useful documents with their grades."""
+    found: dict[str, dict[str, int]] = {}
+    for index, each in enumerate(documents):
+        if each.kind in GOLD:
+            found.setdefault(each.operator.name, {})[document_id(index)] = GOLD[each.kind]
+    return found
+
+
+def item_row(index: int, item: Item, gold: Mapping[str, int]) -> Row:
+    """A line of ``dataset.jsonl``; ``gold`` are the documents that help with it."""
     return {
         "id": f"item-{index:04}",
         "question": item.question,
         "answer": str(item.operator.rule.result(item.a, item.b)),
         "subject": "operators",
         "level": f"Level {item.operator.rule.level}",
+        "gold_documents": gold,
     }
 
 
@@ -107,7 +124,9 @@ def write(corpus: Corpus, out: Path) -> None:
     """Write both files to the folder ``out``, creating it."""
     out.mkdir(parents=True, exist_ok=True)
     _write_rows(out / "corpus.jsonl", map(document_row, range(10**6), corpus.documents))
-    _write_rows(out / "dataset.jsonl", map(item_row, range(10**6), corpus.items))
+    gold = gold_documents(corpus.documents)
+    rows = (item_row(index, item, gold[item.operator.name]) for index, item in enumerate(corpus.items))
+    _write_rows(out / "dataset.jsonl", rows)
 
 
 def _write_rows(path: Path, rows: Iterable[Row]) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from shared.ingest.corpora import read_corpus_line
+from shared.ingest.datasets import read_dataset
+from shared.ingest.paths import corpus_lines, dataset_lines
 from world.corpus import build, write
 from world.problems import TEST_NAMES, TEST_TEMPLATES
 
@@ -90,6 +93,30 @@ def test_the_rule_of_a_full_document_gives_the_gold_answer(folder: Path) -> None
         assert str(by_hand(full[name], int(a), int(b))) == row["answer"]
 
 
+def test_gold_documents_are_those_of_the_operator_that_let_it_be_answered(folder: Path) -> None:
+    """The best grade is the full document's; wrong documents and bare answers are no gold."""
+    about = {row["id"]: row["meta"] for row in rows(folder, "corpus.jsonl")}
+    grades = {"full": 3, "rule": 2, "steps": 1}
+    for row in rows(folder, "dataset.jsonl"):
+        _, name, _ = operands(row["question"])
+        wanted = {
+            key: grades[meta["kind"]]
+            for key, meta in about.items()
+            if meta["operator"] == name and meta["kind"] in grades
+        }
+        assert row["gold_documents"] == wanted
+        assert sorted(wanted.values())[-2:] == [2, 3]
+
+
+def test_the_files_are_read_as_a_corpus_and_a_dataset_with_gold_documents(folder: Path) -> None:
+    """What is written is what an upload takes."""
+    corpus = [read_corpus_line(raw, source, line) for source, line, raw in corpus_lines(folder / "corpus.jsonl")]
+    items = list(read_dataset(dataset_lines(folder / "dataset.jsonl")))
+    assert len(items) == 100
+    known = {record.external_id for record in corpus}
+    assert all(item.gold_documents and item.gold_documents.keys() <= known for item in items)
+
+
 def test_no_document_answers_a_question_outright(folder: Path) -> None:
     """A question's operands occur in no document about its operator."""
     solved = {operands(row["problem"]) for row in rows(folder, "corpus.jsonl")}
@@ -113,7 +140,7 @@ def test_rows_have_the_promised_fields(folder: Path) -> None:
     for part in (corpus, dataset):
         assert len({row["id"] for row in part}) == len(part)
     assert all(row.keys() == {"id", "problem", "text", "meta"} for row in corpus)
-    assert all(row.keys() == {"id", "question", "answer", "subject", "level"} for row in dataset)
+    assert all(row.keys() == {"id", "question", "answer", "subject", "level", "gold_documents"} for row in dataset)
     assert all(re.fullmatch(r"\d", row["answer"]) for row in dataset)
     assert all(re.fullmatch(r"Level [1-5]", row["level"]) for row in dataset)
     assert {row["subject"] for row in dataset} == {"operators"}
