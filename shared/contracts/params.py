@@ -25,6 +25,11 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     by_intent: bool = False
     """Whether the weights follow the question's intent; `enhanced` only."""
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where neither list would count."""
+        if not self.dense and not self.sparse:
+            raise ValueError("`fusion.dense` and `fusion.sparse` are both 0: one list has to count")
+
 
 class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Query enhancement (seed document 001): each part is optional, and has its fallback."""

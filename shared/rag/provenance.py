@@ -8,7 +8,7 @@ from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Outcome, Trace
 from shared.rag.answers import extract
-from shared.rag.fusion import rrf
+from shared.rag.fusion import Ranked, fuse
 from shared.rag.rerank import Reranked
 
 Index = Literal["dense", "sparse"]
@@ -34,9 +34,9 @@ class Found(NamedTuple):
         return tuple(dict.fromkeys(self.dense.duplicates + self.sparse.duplicates))
 
     def fused(self, params: Params) -> list[tuple[str, float]]:
-        """The `params.candidates` best documents and their RRF scores, best first."""
-        lists = [[hit.document for hit in found.hits] for found in self]
-        return rrf(lists, k=params.rrf_k)[: params.candidates]
+        """The `params.candidates` best documents and their fused scores, best first."""
+        weights = (params.fusion.dense, params.fusion.sparse)
+        return fuse([ranked(found) for found in self], weights, params.fusion, params.rrf_k)[: params.candidates]
 
 
 def searches(question: str, params: Params) -> tuple[Retrieve, Retrieve]:
@@ -49,6 +49,11 @@ def search(question: str, index: Index, params: Params) -> Retrieve:
     return Retrieve(question=question, index=index, k=params.candidates)
 
 
+def ranked(found: Retrieved) -> Ranked:
+    """Documents and their scores in list order, as fusion takes them."""
+    return [(hit.document, hit.score) for hit in found.hits]
+
+
 def single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
     """The trace of one index's list, taken as it is."""
     kept = list(_by_document(found).values())[: params.candidates]
@@ -57,7 +62,7 @@ def single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
 
 
 def fused_trace(found: Found, params: Params) -> Trace:
-    """The trace of both lists in fused order; a candidate's score is its RRF score."""
+    """The trace of both lists in fused order; a candidate's score is its fused score."""
     entries = [
         Reranked(document=document, rank=rank, fused=fused, quality=None, score=fused)
         for rank, (document, fused) in enumerate(found.fused(params), start=1)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from shared.rag.normalise import min_max
+
 
 class Reranked(NamedTuple):
     """One candidate in its final place."""
@@ -31,22 +33,12 @@ def rerank(
     Ties are broken by hash.
     """
     scored = []
-    for (document, rrf), relevance in zip(fused, normalised([score for _, score in fused]), strict=True):
+    for (document, rrf), relevance in zip(fused, min_max([score for _, score in fused]).found, strict=True):
         known = quality.get(document)
         score = None if known is None else rrf_weight * relevance + quality_weight * known
         scored.append(Reranked(document=document, rank=0, fused=rrf, quality=known, score=score))
     scored.sort(key=_place)
     return [entry._replace(rank=rank) for rank, entry in enumerate(scored, start=1)]
-
-
-def normalised(scores: Sequence[float]) -> list[float]:
-    """Min-max to [0, 1]; a constant list becomes all 1, for nothing in it is worse than anything else."""
-    if not scores:
-        return []
-    low, high = min(scores), max(scores)
-    if low == high:
-        return [1.0] * len(scores)
-    return [(score - low) / (high - low) for score in scores]
 
 
 def _place(entry: Reranked) -> tuple[bool, float, str]:

@@ -1,13 +1,22 @@
-"""Reciprocal rank fusion."""
+"""Fusion by reciprocal ranks and by normalised scores; ranx, another implementation, agrees."""
 
+import math
+from collections.abc import Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.rag.fusion import best_ranks, rrf
+from shared.contracts.params import FusionParams
+from shared.rag.fusion import Ranked, best_ranks, fuse, rrf, weighted_sum
+from shared.rag.normalise import NORMALISERS, sigmoid, z_score
+from tests.unit import fusion_oracle
 
+DENSE = [("a", 0.9), ("b", 0.6), ("c", 0.5)]
+SPARSE = [("c", 30.0), ("d", 20.0)]
+ORACLE = fusion_oracle.recorded()
 LISTS = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=10), max_size=4)
 
 
@@ -82,3 +91,177 @@ def test_scores_follow_the_formula(lists: list[list[str]]) -> None:
     for document, score in rrf(lists):
         expected = sum(1 / (60 + ranked.index(document) + 1) for ranked in lists if document in ranked)
         assert score == pytest.approx(expected, rel=1e-12)
+
+
+def test_equal_weights_are_plain_fusion_to_the_last_bit() -> None:
+    """Scores of jobs that ran before there were weights are recomputed as they were, by default and with others."""
+    lists = [["d1", "d2"], ["d2", "d1"], ["d3"]]
+    assert rrf(lists, weights=[0.1, 0.1, 0.1]) == rrf(lists, weights=[7, 7, 7]) == rrf(lists)
+    default = FusionParams()
+    assert fuse([DENSE, SPARSE], (default.dense, default.sparse), default, 60) == rrf([["a", "b", "c"], ["c", "d"]])
+
+
+def test_the_heaviest_list_counts_fully_and_others_in_proportion() -> None:
+    """Document 001 weighs vectors 0.7 and words 0.3: a word is worth 3/7 of a vector."""
+    fused = dict(rrf([["a"], ["b"]], weights=[0.7, 0.3]))
+    assert fused == {"a": 1 / 61, "b": pytest.approx(3 / 7 / 61)}
+
+
+@pytest.mark.parametrize("method", ["rrf", "weighted"])
+def test_a_list_without_weight_is_as_if_it_were_not_there(method: Any) -> None:
+    """Its documents do not come in with a score of 0, either."""
+    params = FusionParams(method=method)
+    assert fuse([DENSE, SPARSE], (1, 0), params, 60) == fuse([DENSE], (1,), params, 60)
+
+
+def test_the_weighted_sum_of_normalised_scores() -> None:
+    """0.7 * dense + 0.3 * sparse, both min-max normalised: 003's formula, with 0 for what a list misses."""
+    assert weighted_sum([DENSE, SPARSE], [0.7, 0.3]) == [
+        ("a", pytest.approx(0.7)),
+        ("c", pytest.approx(0.3)),
+        ("b", pytest.approx(0.175)),
+        ("d", pytest.approx(0)),
+    ]
+
+
+def test_a_document_that_words_missed_gets_no_half() -> None:
+    """003 gives it the score 0, whose sigmoid is 0.5, as much as a document in the middle of the list."""
+    fused = dict(weighted_sum([[("a", 3.0), ("b", 2.0), ("c", 1.0)], [("d", 5.0)]], [1, 1], sigmoid))
+    missing = sigmoid([5.0]).missing
+    assert fused["b"] == pytest.approx(0.5 + missing)
+    assert missing < 0.5
+
+
+def test_a_missing_document_is_not_average() -> None:
+    """With z-scores 0 is the mean: d, found by words alone, must not pass c, which vectors found, though last."""
+    fused = dict(weighted_sum([DENSE, [("c", 1.0), ("d", 1.0)]], [1, 1], z_score))
+    assert fused["c"] == fused["d"]
+
+
+def test_an_empty_list_changes_nothing() -> None:
+    """A search without hits has nothing to compare."""
+    for normaliser in NORMALISERS.values():
+        assert weighted_sum([DENSE, []], [1, 1], normaliser) == weighted_sum([DENSE], [1], normaliser)
+
+
+def test_a_repeated_document_has_its_first_score() -> None:
+    """The second place neither adds nor widens the list."""
+    assert weighted_sum([[("a", 2.0), ("b", 1.0), ("a", 0.0)]], [1]) == [("a", 1), ("b", 0)]
+
+
+def test_equal_sums_are_in_order_of_their_hashes() -> None:
+    """Whatever the order of the lists."""
+    assert [document for document, _ in weighted_sum([[("b", 2.0), ("a", 1.0)], [("a", 5.0), ("b", 3.0)]], [1, 1])] == [
+        "a",
+        "b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ([1.0], "2 lists need as many weights, not 1"),
+        ([1.0, -1.0], "a weight must not be negative, not -1.0"),
+        ([0.0, 0.0], "at least one list needs a weight above 0"),
+        ([1.0, math.nan], "`weight` must be a finite number, not nan"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(weights: list[float], said: str) -> None:
+    """By both methods, in words."""
+    for method in ("rrf", "weighted"):
+        with pytest.raises(ValueError, match=said):
+            fuse([DENSE, SPARSE], weights, FusionParams(method=method), 60)  # type: ignore[arg-type]
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    """A NaN would come out at any place, depending on the order of the lists."""
+    with pytest.raises(ValueError, match="`score` must be a finite number, not nan"):
+        weighted_sum([[("a", math.nan)]], [1])
+
+
+SCORED = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-20, 20).map(float), max_size=8), max_size=4)
+
+
+@settings(deadline=None)
+@given(SCORED, st.sampled_from(sorted(NORMALISERS)), st.randoms(use_true_random=False))
+def test_a_weighted_sum_does_not_depend_on_the_order_of_the_lists(
+    scored: list[dict[str, float]], name: Any, random: Random
+) -> None:
+    """The same documents, scores and order, and every document once."""
+    lists = [(_sorted(scores), 1.0 + place) for place, scores in enumerate(scored)]
+    fused = weighted_sum([ranked for ranked, _ in lists], [weight for _, weight in lists], NORMALISERS[name])
+    random.shuffle(lists)
+    assert fused == weighted_sum([ranked for ranked, _ in lists], [weight for _, weight in lists], NORMALISERS[name])
+    assert sorted(document for document, _ in fused) == sorted(set().union(*scored))
+
+
+@settings(deadline=None)
+@given(SCORED, st.sampled_from(["min-max", "rank"]), st.sampled_from("abcdefgh"))
+def test_a_better_score_never_lowers_a_document(scored: list[dict[str, float]], name: Any, document: str) -> None:
+    """Raised to the top of every list that holds it, it is at least where it was (one z-score may move all others)."""
+    best = [{**scores, document: 100.0} if document in scores else scores for scores in scored]
+    before, after = (
+        [
+            found
+            for found, _ in weighted_sum([_sorted(scores) for scores in lists], [1.0] * len(lists), NORMALISERS[name])
+        ]
+        for lists in (scored, best)
+    )
+    if document in before:
+        assert after.index(document) <= before.index(document)
+
+
+def _sorted(scores: Mapping[str, float]) -> Ranked:
+    return sorted(scores.items(), key=lambda entry: (-entry[1], entry[0]))
+
+
+def _other_on_purpose(case: Mapping[str, Any], name: str) -> bool:
+    """Where we differ from ranx.
+
+    It gives every document of a constant list 0, and a missing document 0, which is the mean of z-scores; its ranks
+    tell apart documents with equal scores.
+    """
+    documents = set().union(*case["lists"])
+    constant = any(len(set(scores.values())) == 1 for scores in case["lists"])
+    missing = any(documents - set(scores) for scores in case["lists"])
+    tied = any(len(set(scores.values())) < len(scores) for scores in case["lists"])
+    return constant or (name == "z-score" and missing) or (name == "rank" and tied)
+
+
+@pytest.mark.parametrize("case", ORACLE["cases"], ids=lambda case: case["shape"])
+def test_ranx_fuses_ranks_alike(case: Mapping[str, Any]) -> None:
+    """Whatever the scores: only places count. Both break ties inside a list by the order that it came in."""
+    assert dict(rrf([list(scores) for scores in case["lists"]])) == pytest.approx(case["said"]["rrf"], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", fusion_oracle.NORMS)
+@pytest.mark.parametrize("case", ORACLE["cases"], ids=lambda case: case["shape"])
+def test_ranx_normalises_and_sums_alike(case: Mapping[str, Any], name: Any) -> None:
+    """To twelve digits, where we do not differ on purpose; and there we do differ."""
+    ours = [dict(zip(scores, NORMALISERS[name](list(scores.values())).found, strict=True)) for scores in case["lists"]]
+    fused = dict(weighted_sum([_sorted(scores) for scores in case["lists"]], case["weights"], NORMALISERS[name]))
+    said = case["said"][name]
+    if _other_on_purpose(case, name):
+        assert fused != pytest.approx(said["sum"], rel=1e-9)
+    else:
+        assert ours == [pytest.approx(scores, rel=1e-9, abs=1e-12) for scores in said["lists"]]
+        assert fused == pytest.approx(said["sum"], rel=1e-9, abs=1e-12)
+
+
+def test_the_recorded_cases_are_those_of_the_generator() -> None:
+    """Nobody has written a reply by hand beside another list, and each shape is there."""
+    assert [
+        {key: case[key] for key in ("shape", "lists", "weights")} for case in ORACLE["cases"]
+    ] == fusion_oracle.cases()
+    assert {case["shape"] for case in ORACLE["cases"]} == set(fusion_oracle.SHAPES)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ranx_says_today_what_was_recorded() -> None:
+    """Where it is installed; elsewhere its recorded replies stand for it."""
+    pytest.importorskip("ranx", reason="ranx is not installed: its recorded replies are compared alone")
+    for case in ORACLE["cases"][: len(fusion_oracle.SHAPES)]:
+        said = fusion_oracle.asked(case)
+        assert said["rrf"] == pytest.approx(case["said"]["rrf"])
+        for name in fusion_oracle.NORMS:
+            assert said[name]["sum"] == pytest.approx(case["said"][name]["sum"])

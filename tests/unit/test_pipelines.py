@@ -192,6 +192,23 @@ def test_hybrid_fuses_both_lists() -> None:
     assert not outcome.trace.unscored
 
 
+@pytest.mark.parametrize("name", ["hybrid", "mathrag-gate"])
+def test_fusion_follows_the_jobs_parameters(name: str) -> None:
+    """Words alone count; then scores by 0.7 and 0.3, where A's best score beats C's, which is the last of the dense."""
+    words = run(name, params=msgspec.convert({"fusion": {"dense": 0}}, Params), strategy=Strategy.RULES)[0]
+    assert {entry.document for entry in words.trace.candidates} == {C, D}
+    fusion = {"method": "weighted", "dense": 0.7, "sparse": 0.3}
+    weighted = run(name, params=msgspec.convert({"fusion": fusion}, Params), strategy=Strategy.RULES)[0]
+    fused = {entry.document: entry.fused for entry in weighted.trace.candidates}
+    assert fused == pytest.approx({A: 0.7, B: 0.35, C: 0.3, D: 0.0})
+
+
+def test_lists_of_no_weight_at_all_are_refused() -> None:
+    """Where the parameters are read, in words."""
+    with pytest.raises(msgspec.ValidationError, match=r"`fusion\.dense` and `fusion\.sparse` are both 0"):
+        msgspec.convert({"fusion": {"dense": 0, "sparse": 0}}, Params)
+
+
 def test_all_retrieving_pipelines_ask_alike() -> None:
     """Equal calls have equal keys: jobs of different pipelines share every search."""
     params = Params(candidates=7)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.rag.rerank import normalised, rerank
+from shared.rag.rerank import rerank
 
 FUSED = [("a", 0.04), ("b", 0.03), ("c", 0.02)]
 SHARES = st.floats(0, 1)
@@ -71,23 +71,13 @@ def test_weights_can_be_turned_around() -> None:
 
 def test_constant_rrf_becomes_one_for_all() -> None:
     """A single candidate, or equal ones, are not called irrelevant."""
-    assert normalised([0.3, 0.3]) == [1.0, 1.0]
+    assert rerank([("a", 0.3), ("b", 0.3)], {"a": 0.0, "b": 0.0})[1].score == pytest.approx(0.1)
     assert rerank([("a", 0.3)], {"a": 1.0})[0].score == pytest.approx(1.0)
 
 
 def test_nothing_to_rank_is_fine() -> None:
     """An empty candidate list stays empty."""
     assert rerank([], {}) == []
-    assert normalised([]) == []
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_normalised_scores_lie_between_0_and_1_with_the_best_at_1(scores: list[float]) -> None:
-    """Min-max keeps the order and the range."""
-    result = normalised(scores)
-    assert all(0 <= value <= 1 for value in result)
-    assert max(result) == 1 == result[scores.index(max(scores))]
 
 
 @settings(deadline=None)
