@@ -11,10 +11,11 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
+# json and not jsonb: a text that a job may have as a parameter may hold what jsonb cannot.
 UP = """
 CREATE TABLE configurations (
-    version integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    document jsonb NOT NULL,
+    version integer PRIMARY KEY,
+    document json NOT NULL,
     changed_by text NOT NULL,
     changed_at timestamptz NOT NULL DEFAULT now()
 );

@@ -18,6 +18,7 @@ from services.orchestrator.access.scopes import authorised
 from services.orchestrator.api import (
     catalog,
     chat,
+    configuration,
     corpora,
     datasets,
     events,
@@ -100,7 +101,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, datasets, jobs, events, provenance, search, chat, plans, experiments, gpus, catalog, health, reference,
+        corpora, datasets, jobs, events, provenance, search, chat, plans, experiments, gpus, catalog, configuration,
+        health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

@@ -19,7 +19,7 @@ class Scope(StrEnum):
     SUBMIT = "submit"
     """Upload, submit, ask, and change or end jobs."""
     OPERATE = "operate"
-    """Devices; and all of the above."""
+    """Devices, the configuration; and all of the above."""
 
 
 class Issued(NamedTuple):

@@ -22,8 +22,13 @@ DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
 """Settings that decide what is computed and how. Named one by one: a secret of tomorrow is not among them."""
 
 
-async def accepting(connection: AsyncConnection, settings: Settings, corpus: int | None) -> dict[str, Any]:
-    """What is kept in `jobs.code`: nothing of it changes after the job was accepted."""
+async def accepting(
+    connection: AsyncConnection, settings: Settings, corpus: int | None, defaults: int | None = None
+) -> dict[str, Any]:
+    """What is kept in `jobs.code`: nothing of it changes after the job was accepted.
+
+    `defaults` is the version of the configuration that its parameters were filled in from.
+    """
     commit, dirty = await asyncio.to_thread(checkout)
     indexes = (await connection.execute(INDEXES, {"corpus": corpus})).mappings()
     return {
@@ -33,6 +38,7 @@ async def accepting(connection: AsyncConnection, settings: Settings, corpus: int
         "image": settings.image_digest or None,
         "schema": (await connection.execute(SCHEMA)).scalar(),
         "configuration": configuration_hash(settings),
+        "defaults": defaults,
         "indexes": {row["kind"]: {name: row[name] for name in row if name != "kind"} for row in indexes},
     }
 

@@ -49,6 +49,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     reuse: str = "all"
     """"all" replies of other jobs, or "none"."""
     params: Params = Params()
+    configuration: int | None = None
+    """Version of the configuration that filled in what was not named; None: nothing had to be."""
     models: Mapping[str, str] = {}
     """Model names by role; the operator's defaults fill the rest."""
     rank: int = 100
@@ -120,7 +122,7 @@ async def _insert(connection: AsyncConnection, settings: Settings, submission: S
         "total": items * submission.repeats,
         "metadata": canonical.encode(submission.metadata).decode(),
         "online": submission.online,
-        "code": canonical.encode(await accepting(connection, settings, corpus)).decode(),
+        "code": canonical.encode(await accepting(connection, settings, corpus, submission.configuration)).decode(),
         "requeued_from": submission.requeued_from,
     }
     row = (await connection.execute(INSERT, values)).one()

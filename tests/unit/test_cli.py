@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from services.orchestrator.cli import client, failures, following
-from services.orchestrator.cli.jobs import parameters
+from services.orchestrator.cli.parameters import parameters
 from services.orchestrator.stack import state
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 

@@ -12,7 +12,7 @@ from services.orchestrator.cli.config import schema
 from services.orchestrator.cli.configuration import OTHERS, misspelt, variables
 from services.orchestrator.cli.failures import Exit
 from shared.settings import REPOSITORY, Settings
-from tests.unit.commands import mathrag
+from tests.unit.commands import Server, mathrag, refuses, says
 
 EXAMPLE = REPOSITORY / "mathrag.example.yaml"
 
@@ -157,3 +157,58 @@ def test_an_unknown_device_is_found(tmp_path: Path) -> None:
     ended = mathrag("config", "validate", written(tmp_path, text))
     assert ended.exit_code == Exit.INVALID
     assert "`models.m.device`: no device 'gone'; there are cpu:0" in ended.stdout, ended.stdout
+
+
+CHANGED = {
+    "version": 2, "params": {"crag": {"upper": 0.8}, "enhance": {"terms": {"gcd": ["largest"]}}},
+    "changed_by": "alice", "changed_at": "2026-11-21T08:00:00Z",
+}  # fmt: skip
+
+
+def test_what_is_changed_while_all_runs_is_one_patch(server: Server) -> None:
+    """Names as a job's `--set` takes them; a null goes along."""
+    requests = server(says(CHANGED))
+    ended = mathrag("config", "set", "crag.upper=0.8", 'enhance.terms={"gcd": ["largest"]}', "seed=null")
+    (request,) = requests
+    assert (request.method, request.url.path, request.headers["if-match"]) == ("PATCH", "/v1/configuration", "*")
+    assert msgspec.json.decode(request.content) == {"params": {**CHANGED["params"], "seed": None}}  # type: ignore[dict-item]
+    assert "version 2" in ended.stdout
+
+
+def test_a_change_can_be_shown_and_must_be_one(server: Server) -> None:
+    """As a request; and what is no NAME=VALUE is not sent."""
+    requests = server(says(CHANGED))
+    shown = msgspec.json.decode(mathrag("config", "set", "seed=1", "--dry-run").stdout)
+    assert (shown["method"], shown["body"]) == ("PATCH", {"params": {"seed": 1}})
+    assert mathrag("config", "set", "seed").exit_code == Exit.USAGE
+    assert mathrag("config", "set").exit_code == Exit.USAGE
+    assert not requests
+
+
+def test_a_refused_change_exits_like_a_refused_job(server: Server) -> None:
+    """With the field."""
+    server(refuses(422, "invalid", "`params.seed`: expected `int`, got `str`"))
+    ended = mathrag("config", "set", "seed=x")
+    assert (ended.exit_code, "`params.seed`" in ended.stderr) == (Exit.INVALID, True)
+
+
+def test_versions_are_listed_with_what_they_hold(server: Server) -> None:
+    """By names that `set` takes; before the first change it says how to make one."""
+    server(says({"data": [CHANGED], "next_cursor": None}))
+    line = mathrag("config", "history").stdout.splitlines()[1]
+    assert line.split() == ["2", CHANGED["changed_at"], "alice", "crag.upper=0.8", 'enhance.terms.gcd=["largest"]']
+    assert msgspec.json.decode(mathrag("config", "history", "--json").stdout) == [CHANGED]
+    server(says({"data": [], "next_cursor": None}))
+    assert "config set" in mathrag("config", "history").stdout
+
+
+def test_show_tells_settings_and_configuration(server: Server) -> None:
+    """Both, as YAML and as JSON; without a server it says why it does not know the one."""
+    server(says(CHANGED))
+    assert yaml.safe_load(mathrag("config", "show").stdout)["configuration"]["version"] == 2
+    assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] == CHANGED
+    server(refuses(401, "unauthorized", "an API key is needed"))
+    shown = mathrag("config", "show").stdout
+    assert yaml.safe_load(shown)["port"] == 8080
+    assert "# configuration: an API key is needed" in shown
+    assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] is None

@@ -12,13 +12,20 @@ from services.orchestrator.app import build
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.settings import Limits, Settings
+from shared.storage import configurations
+from shared.storage.configurations import SHIPPED, Configuration
 
 JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
 
 
 @pytest.fixture
-async def api(anyio_backend: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """The application without anything behind it: requests must fail before they need it."""
+async def api(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
+    """The application without anything behind it but a configuration that nobody has changed."""
+
+    async def holding(_database: object) -> Configuration:
+        return SHIPPED
+
+    monkeypatch.setattr(configurations, "holding", holding)
     app = build(Settings())
     app.state.resources = SimpleNamespace(settings=Settings(), database=None)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

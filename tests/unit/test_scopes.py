@@ -64,13 +64,14 @@ def test_only_healthz_is_open() -> None:
 
 
 def test_whatever_changes_something_asks_for_more_than_read() -> None:
-    """A search and a plan change nothing; devices are the operator's."""
+    """A search and a plan change nothing; devices and the configuration are the operator's."""
     changing = {route: scope for route, scope in SCOPES.items() if route[0] != "GET"}
     assert [route for route, scope in changing.items() if scope is READ] == [
         ("POST", "/v1/search"),
         ("POST", "/v1/plan"),
     ]
     assert {path for (_, path), scope in changing.items() if scope is OPERATE} == {
+        "/v1/configuration",
         "/v1/gpus/{device}/drain",
         "/v1/gpus/{device}/release",
     }

@@ -21,7 +21,8 @@ from shared.runtime import online
 from shared.runtime.jobs import Jobs
 from shared.runtime.price import Price, price
 from shared.runtime.submit import Submission, submit
-from shared.storage import documents, jobs, provenance
+from shared.storage import configurations, documents, jobs, provenance
+from shared.storage.configurations import Configuration
 
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
@@ -61,14 +62,14 @@ class ChatRequest(BaseModel):
     pipeline: str | None = None
     """`hybrid` where there is a corpus, else `closed-book`."""
     params: dict[str, Any] = {}
-    """As a job's."""
+    """As a job's, `{"compress": {"tokens": 4000}}` for instance."""
     models: dict[str, str] = {}
     """Model names by role, as a job's."""
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 30.0
     """Longest wait for the answer; after it the job goes on, and can be polled."""
 
-    def submission(self) -> Submission:
-        """The job that answers it.
+    def submission(self, holding: Configuration) -> Submission:
+        """The job that answers it; parameters that are not named are as `holding` has them.
 
         Raises:
             Invalid: a parameter cannot be used; the message names it.
@@ -78,7 +79,8 @@ class ChatRequest(BaseModel):
             dataset=online.dataset_name(self.question),
             corpus=self.corpus,
             pipeline=self.pipeline or ("hybrid" if self.corpus else "closed-book"),
-            params=params_of(self.params),
+            params=params_of(self.params, holding.params),
+            configuration=holding.version,
             models=self.models,
             rank=online.RANK,
             online=True,
@@ -130,7 +132,8 @@ async def chat(request: ChatRequest, held: Held) -> Response:
     no work, at most `device.online_patience_s`; then that is unloaded for it, and loaded again afterwards:
     `price.loads_back`. The same question again costs nothing.
     """
-    resident, submission = await _resident(held), request.submission()
+    resident = await _resident(held)
+    submission = request.submission(await configurations.holding(held.database))
     await online.provide(held.database, request.question)
     job = await submit(held.database, held.settings, submission)
     stated = await _price(held, job, resident, request.question)

@@ -1,7 +1,7 @@
 """Entity tags: what a client has seen, so that it neither reads it twice nor changes what it has not seen.
 
-A job's tag is `"<version>-<digest>"`. The digest is of all that is shown, so a reader is told of progress; whoever
-changes the job is held to the version alone, which progress does not touch. A list's tag is its digest.
+The tag of a job, or of the configuration, is `"<version>-<digest>"`. The digest is of all that is shown, so a reader is
+told of progress; whoever changes it is held to the version alone, which progress does not touch. A list has its digest.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ def _known(if_none_match: Annotated[str | None, Header(description="Tags that yo
 
 
 def _versions(
-    if_match: Annotated[str | None, Header(description="Tag of the job as you saw it; another version: 412.")] = None,
+    if_match: Annotated[str | None, Header(description="Tag of it as you saw it; another version: 412.")] = None,
 ) -> frozenset[int] | None:
     known = None if if_match is None else parsed(if_match, "If-Match")
     return None if known is None or known.anything else versions_of(known)
@@ -54,11 +54,13 @@ def _required(
     if_match: Annotated[str | None, Header()] = None,
 ) -> frozenset[int] | None:
     if if_match is None:
-        raise PreconditionRequired("`If-Match`: is needed here", hint="send the ETag of the job as you saw it, or *")
+        raise PreconditionRequired("`If-Match`: is needed here", hint="send the ETag of it as you saw it, or *")
     return versions
 
 
 NOTHING = Known(frozenset())
+UNCHANGED: dict[int | str, Any] = {304: {"description": "You have it: its tag is in `If-None-Match`."}}
+"""The further `responses` of an operation that looks at `Seen`."""
 
 Seen = Annotated[Known, Depends(_known)]
 Versions = Annotated[frozenset[int] | None, Depends(_versions)]
@@ -67,12 +69,12 @@ RequiredVersions = Annotated[frozenset[int] | None, Depends(_required)]
 
 
 def versions_of(known: Known) -> frozenset[int]:
-    """Versions that strong tags of jobs name; a weak or foreign tag matches none."""
+    """Versions that strong tags name; a weak or foreign tag matches none."""
     return frozenset(int(found[1]) for tag in known.tags if (found := _VERSION.fullmatch(tag)))
 
 
 def tag(body: bytes, version: int | None = None) -> str:
-    """The strong tag of `body`, of a job at `version`."""
+    """The strong tag of `body`, of a job or configuration at `version`."""
     digest = hashlib.sha256(body).hexdigest()[:16]
     return f'"{digest}"' if version is None else f'"{version}-{digest}"'
 

@@ -1,7 +1,7 @@
 """`/v1/jobs`: submit, look, change, pause, cancel, requeue, and read what came out."""
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Header, Path, Query, Response
@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from services.orchestrator import reports
 from services.orchestrator.api import examples, formats
-from services.orchestrator.api.etags import RequiredVersions, Seen, Versions, tagged
+from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, tagged
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, Resources, json
@@ -22,7 +22,7 @@ from shared.runtime.pausing import pause as pause_job
 from shared.runtime.pausing import resume as resume_job
 from shared.runtime.requeue import again
 from shared.runtime.submit import Submission, submit_once
-from shared.storage import jobs, pages, provenance, samples
+from shared.storage import configurations, jobs, pages, provenance, samples
 from shared.storage.idempotency import Keyed
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -33,7 +33,6 @@ REPLAYED = "Idempotency-Replayed"
 PAGE = {"data": [examples.SAMPLE], "next_cursor": None}
 JOB = answers(JobView, examples.JOB)
 ACCEPTED = answers(JobView, examples.JOB, status=202)
-UNCHANGED: dict[int | str, Any] = {304: {"description": "You have it: its tag is in `If-None-Match`."}}
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +49,7 @@ async def submit(request: JobRequest, held: Held, key: IdempotencyKey) -> Respon
     The same `Idempotency-Key` with the same body answers with the same job, at least for 24 hours; with another body
     422, and while the first request is still being answered 409.
     """
-    submission = request.submission()
+    submission = request.submission(await configurations.holding(held.database))
     return await _submitted(held, submission, keyed(key, "POST /v1/jobs", request.model_dump()))
 
 

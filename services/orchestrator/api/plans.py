@@ -29,7 +29,7 @@ from shared.lease.options import Option
 from shared.lease.plan import plan
 from shared.runtime.jobs import Jobs
 from shared.runtime.submit import draft
-from shared.storage import devices, jobs
+from shared.storage import configurations, devices, jobs
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 
@@ -130,7 +130,8 @@ async def what_if(request: PlanRequest, held: Held) -> Response:
             on_gpu = whatif.on_gpu(there[0].device)
             wanting = whatif.demanded(request.models, assumptions, on_gpu=on_gpu)
             return json(await _planned(connection, wanting, there, None, retrieval))
-        spec, samples = await draft(connection, held.settings, request.job.submission())
+        submission = request.job.submission(await configurations.newest(connection))
+        spec, samples = await draft(connection, held.settings, submission)
         wanted = needs.of_new(spec, samples)
         wanting = await _demands(connection, held, wanted, assumptions)
         if request.devices:

@@ -1,7 +1,9 @@
 """What is asked of jobs, decoded strictly: a misspelt parameter is refused and not ignored."""
 
+import math
 import re
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,6 +17,7 @@ from shared.errors import Invalid
 from shared.runtime.amending import Change
 from shared.runtime.submit import Submission
 from shared.storage import pages
+from shared.storage.configurations import SHIPPED, Configuration, Tree, merged
 from shared.storage.jobs import Filters
 from shared.storage.names import PATTERN, checked
 
@@ -53,7 +56,7 @@ class JobRequest(BaseModel):
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
     params: dict[str, Any] = {}
-    """Nested, such as {"gate": {"tau": 0.3}}; what is left out has its default."""
+    """Nested, such as {"gate": {"tau": 0.3}}; what is left out is as `GET /v1/configuration` says, else the default."""
     models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
     rank: Rank = 100
@@ -61,14 +64,14 @@ class JobRequest(BaseModel):
     metadata: Metadata = {}
     """What you want to find again; nothing here reads it."""
 
-    def submission(self) -> Submission:
-        """The same, checked.
+    def submission(self, holding: Configuration = SHIPPED) -> Submission:
+        """The same, checked; parameters that it does not name are as `holding` has them.
 
         Raises:
             Invalid: a field cannot be used; the message names it.
         """
-        fields = self.model_dump(exclude={"params"})
-        return Submission(params=params_of(self.params), **{**fields, "name": checked(self.name)})
+        fields = self.model_dump(exclude={"params"}) | {"name": checked(self.name)}
+        return Submission(params=params_of(self.params, holding.params), configuration=holding.version, **fields)
 
 
 class JobChange(BaseModel):
@@ -112,14 +115,14 @@ class JobFilters(BaseModel):
         return Filters(**self.model_dump(exclude={"limit", "cursor"}))
 
 
-def params_of(values: dict[str, Any]) -> Params:
-    """`values` over the defaults.
+def params_of(values: Tree, configured: Tree = MappingProxyType({})) -> Params:
+    """`values` over what is `configured`, over the defaults.
 
     Raises:
         Invalid: an unknown parameter, a value of another type, or one out of range; the message names it.
     """
     try:
-        params = msgspec.convert(values, Params)
+        params = msgspec.convert(merged(configured, values), Params)
         canonical.encode(params)
     except msgspec.ValidationError as error:
         raise _refused(str(error)) from error
@@ -163,6 +166,9 @@ def _broken(params: Params) -> Iterator[tuple[str, Any, str]]:
     yield from _outside("gate.top", gate.top, 1, MOST_CANDIDATES)
     yield from _outside("gate.max_documents", gate.max_documents, 1, 100_000)
     yield from _outside("gate.min_pairs", gate.min_pairs, 2, 100_000)
+    for name, bound in (("upper", params.crag.upper), ("lower", params.crag.lower)):
+        if bound is not None and not math.isfinite(bound):
+            yield f"crag.{name}", bound, "a finite number"
     if gate.on_unusable not in ("fail", "rules"):
         yield "gate.on_unusable", gate.on_unusable, '"fail" or "rules"'
     for role, decoding in _decodings(params):

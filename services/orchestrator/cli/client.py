@@ -80,6 +80,10 @@ class Client:
             return self._json("POST", path, headers=headers)
         return self._json("POST", path, content=msgspec.json.encode(body), headers={**JSON, **(headers or {})})
 
+    def patch(self, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+        """Send a change as JSON."""
+        return self._json("PATCH", path, content=msgspec.json.encode(body), headers={**JSON, **headers})
+
     def upload(self, path: str, lines: Iterable[bytes], **query: str) -> Any:
         """Stream JSON lines."""
         return self._json("POST", path, params=query, content=lines, headers=NDJSON, timeout=INDEXED_S)

@@ -4,15 +4,15 @@ import uuid
 from itertools import islice
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from services.orchestrator.cli import exports, progress
 from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
-from services.orchestrator.cli.failures import Exit, Failed, reported
+from services.orchestrator.cli.failures import Exit, reported
 from services.orchestrator.cli.following import ENDED
 from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table
+from services.orchestrator.cli.parameters import pair, parameters
 from services.orchestrator.cli.references import Job
 from services.orchestrator.cli.reports import print_report
 
@@ -200,37 +200,3 @@ def _row(found: Any) -> tuple[object, ...]:
     counts = found["request_counts"]
     state = (found["id"][:8], found["name"], found["pipeline"], found["dataset"], found["state"])
     return *state, counts["completed"], counts["failed"], counts["total"]
-
-
-def parameters(settings: list[str]) -> dict[str, Any]:
-    """`["gate.tau=0.3"]` as {"gate": {"tau": 0.3}}; a value that is no JSON is text."""
-    tree: dict[str, Any] = {}
-    for setting in settings:
-        key, value = pair(setting, "--set")
-        *parents, leaf = key.split(".")
-        branch = tree
-        for parent in parents:
-            branch = branch.setdefault(parent, {})
-            if not isinstance(branch, dict):
-                raise Failed("usage", f"--set {setting}: `{parent}` has a value already")
-        branch[leaf] = _value(value)
-    return tree
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
-
-
-def pair(text: str, option: str) -> tuple[str, str]:
-    """`key=value`, taken apart.
-
-    Raises:
-        Failed: it is not of this form.
-    """
-    key, separator, value = text.partition("=")
-    if not separator or not all(key.split(".")):
-        raise Failed("usage", f"{option} {text}: write it as key=value")
-    return key, value

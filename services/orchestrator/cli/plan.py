@@ -6,8 +6,9 @@ import typer
 
 from services.orchestrator.cli.client import Client, segment
 from services.orchestrator.cli.failures import Exit, Failed, reported
-from services.orchestrator.cli.jobs import Model, Set, pair, parameters
+from services.orchestrator.cli.jobs import Model, Set
 from services.orchestrator.cli.output import AsJson, print_json, table
+from services.orchestrator.cli.parameters import pair, parameters
 
 HEAD = ("", "DEVICE", "MODELS", "MIB", "BUDGET", "LOAD S", "CALLS S")
 OTHERS = ("WAY", "LOADS", "FLIPS", "SECONDS", "REFUSED")

@@ -1,0 +1,67 @@
+"""`/v1/configuration`: the parameters that jobs, searches and chats get which do not name them."""
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict
+
+from services.orchestrator.access.identity import Actor
+from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, tagged
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, Limit, json
+from services.orchestrator.api.submissions import params_of
+from shared.storage import configurations, pages
+from shared.storage.configurations import Configuration
+
+router = APIRouter(prefix="/v1/configuration", tags=["configuration"])
+
+EXAMPLE: dict[str, Any] = {
+    "params": {"crag": {"upper": 0.8}, "enhance": {"terms": {"gcd": ["greatest common divisor"]}}}
+}
+VIEW: dict[str, Any] = {
+    **EXAMPLE, "version": 3, "changed_by": "alice", "changed_at": "2026-11-21T08:00:00Z",
+}  # fmt: skip
+CONFIGURATION = answers(Configuration, VIEW)
+
+
+class ConfigurationChange(BaseModel):
+    """What shall be different from the next request on; what is left out stays, a null takes a parameter away."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
+
+    params: dict[str, Any]
+    """Nested, as a job's."""
+
+
+@router.get("", summary="Get the configuration", responses=CONFIGURATION | UNCHANGED)
+async def get(held: Held, seen: Seen) -> Response:
+    """What holds now; version 0 before the first change. 304 while nothing has changed."""
+    found = await configurations.holding(held.database)
+    return tagged(found, version=found.version, seen=seen)
+
+
+@router.patch("", summary="Change the configuration", responses=CONFIGURATION)
+async def change(request: ConfigurationChange, held: Held, actor: Actor, versions: RequiredVersions) -> Response:
+    """From the next request on, at every process of the API; jobs that were accepted keep their parameters.
+
+    A change that no job could have as its parameters is refused whole, with the field. `If-Match` is needed: with
+    another version 412, without it 428. Every version is kept, with who made it.
+    """
+    async with held.database.transaction() as connection:
+        found = await configurations.newest(connection)
+        configurations.expect(found, versions)
+        params = configurations.pruned(configurations.merged(found.params, request.params))
+        params_of(params)
+        await configurations.follow(connection, actor, found, params)
+        changed = await configurations.newest(connection)
+    return tagged(changed, version=changed.version)
+
+
+@router.get(
+    "/history",
+    summary="List configurations",
+    responses=answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
+)
+async def history(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Every version, newest first."""
+    return json(await configurations.listed(held.database, limit, cursor))

@@ -1,0 +1,181 @@
+"""The configuration is changed while everything runs: validated, written down, and never for jobs that are accepted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from shared.audit import check
+from shared.contracts.params import Params
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/configuration"
+DEFAULTS = "SELECT code -> 'defaults' FROM jobs ORDER BY id"
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The API over a furnished database."""
+    await scene.furnish(database, 2)
+    async with serving(database, redis_url) as api:
+        yield api
+
+
+async def patch(api: Api, params: dict[str, Any], if_match: str = "*") -> httpx2.Response:
+    """Ask for a change."""
+    return await api.http.patch(PATH, json={"params": params}, headers={"If-Match": if_match})
+
+
+async def changed(api: Api, **params: Any) -> Any:
+    """A change that is made."""
+    reply = await patch(api, params)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def test_before_the_first_change_nothing_is_configured(api: Api) -> None:
+    """Version 0, which can be followed like any other."""
+    reply = await api.http.get(PATH)
+    assert reply.json() == {"version": 0, "params": {}, "changed_by": None, "changed_at": None}
+    assert (await patch(api, {"seed": 1}, reply.headers["etag"])).json()["version"] == 1
+
+
+async def test_the_next_job_gets_what_it_does_not_name(api: Api, database: Database) -> None:
+    """What it names is its own; and it says which version filled in the rest."""
+    await api.job()
+    await changed(api, gate={"tau": 0.3, "top": 3}, candidates=7)
+    job = await api.job(params={"gate": {"tau": 0.9}})
+    assert (job["params"]["candidates"], job["params"]["gate"]["top"], job["params"]["gate"]["tau"]) == (7, 3, 0.9)
+    assert await scene.rows(database, DEFAULTS) == [(0,), (1,)]
+
+
+async def test_a_running_job_is_unaffected(api: Api, database: Database) -> None:
+    """Its parameters, its calls and its audit are those of its acceptance; so are those of the same request again."""
+    body = {
+        "name": "n",
+        "dataset": "items",
+        "corpus": "docs",
+        "pipeline": "mathrag-gate",
+        "params": {"gate": {"tau": 1}},
+    }
+    headers = {"Idempotency-Key": "once"}
+    job = (await api.http.post("/v1/jobs", json=body, headers=headers)).json()
+    await scene.advance(database)
+    calls = await scene.rows(database, "SELECT key FROM calls ORDER BY key")
+    await changed(api, candidates=3, gate={"top": 1}, generate={"max_tokens": 9})
+    again = (await api.http.post("/v1/jobs", json=body, headers=headers)).json()
+    assert (again["id"], again["params"]) == (job["id"], job["params"])
+    await scene.advance(database)
+    assert await scene.rows(database, "SELECT key FROM calls ORDER BY key") == calls
+    await finished(database)
+    ended = await api.get(f"/v1/jobs/{job['id']}")
+    assert (ended["state"], ended["params"]) == ("completed", job["params"])
+    assert await check(database, job["id"]) == []
+    requeued = (await api.http.post(f"/v1/jobs/{job['id']}/requeue")).json()
+    assert requeued["params"] == job["params"]
+
+
+async def test_chats_and_plans_get_it_too(api: Api, database: Database) -> None:
+    """From the next request on."""
+    question = {"question": "What?", "corpus": "docs", "pipeline": "mathrag-gate", "wait_s": 0}
+    before = (await api.http.post("/v1/chat", json=question)).json()["price"]["calls"]["judge"]
+    await changed(api, candidates=1)
+    assert (await api.http.post("/v1/chat", json=question)).json()["price"]["calls"]["judge"] < before
+    assert [each.candidates for each in await _params(database)] == [Params().candidates, 1]
+    job = {"name": "n", "dataset": "items", "corpus": "docs", "pipeline": "dense", "params": {"context_size": 2}}
+    reply = await api.http.post("/v1/plan", json={"job": job})
+    assert (reply.status_code, reply.json()["field"]) == (422, "params.context_size")
+
+
+async def _params(database: Database) -> list[Params]:
+    rows = await scene.rows(database, "SELECT params FROM jobs ORDER BY id")
+    return [msgspec.json.decode(params, type=Params) for (params,) in rows]  # type: ignore[arg-type]
+
+
+async def test_a_change_lies_on_top_of_what_is_there(api: Api) -> None:
+    """Term by term in the dictionary; a null takes away."""
+    await changed(api, enhance={"terms": {"gcd": ["greatest common divisor"]}}, crag={"upper": 0.8, "lower": 0.2})
+    found = await changed(api, enhance={"terms": {"公约数": ["gcd"]}}, crag={"upper": None})
+    terms = {"gcd": ["greatest common divisor"], "公约数": ["gcd"]}
+    assert found["params"] == {"enhance": {"terms": terms}, "crag": {"lower": 0.2}}
+    assert (await api.get(PATH))["params"] == found["params"]
+    assert (await changed(api, enhance=None, crag=None))["params"] == {}
+
+
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"gate": {"tua": 0.3}}, "params.gate.tua"),
+        ({"seed": 3, "crag": {"rounds": 99}}, "params.crag.rounds"),
+        ({"fusion": {"method": "sum"}}, "params.fusion.method"),
+        ({"candidates": 2, "context_size": 3}, "params.context_size"),
+        ({"gate": {"tau": "x"}}, "params.gate.tau"),
+        ({"enhance": {"terms": {"a": "b"}}}, "params.enhance.terms[...]"),
+    ],
+)
+async def test_a_bad_change_is_refused_whole(api: Api, database: Database, params: dict[str, Any], field: str) -> None:
+    """As a job with these parameters would be, by the field's name; nothing of it is kept."""
+    reply = await patch(api, params)
+    assert (reply.status_code, reply.json()["field"]) == (422, field)
+    assert await scene.rows(database, "SELECT * FROM configurations") == []
+    assert await scene.rows(database, "SELECT * FROM operations") == []
+
+
+async def test_any_text_that_a_job_may_have_can_be_configured(api: Api, database: Database) -> None:
+    """Also one that PostgreSQL's jsonb refuses."""
+    await changed(api, anchors={"positive": "a\0b 𝔽"})
+    assert (await api.job("mathrag-gate"))["params"]["anchors"] == {"positive": "a\0b 𝔽"}
+    half = b'{"params": {"anchors": {"positive": "\\ud800"}}}'
+    headers = {"If-Match": "*", "content-type": "application/json"}
+    assert (await api.http.patch(PATH, content=half, headers=headers)).status_code in (400, 422)
+
+
+async def test_every_change_is_a_row_with_who_and_when(api: Api, database: Database) -> None:
+    """And a note in the journal of operations; what was there stays to be read."""
+    for tau in (0.1, 0.2, 0.3):
+        await changed(api, gate={"tau": tau})
+    first = await api.get(f"{PATH}/history", limit=2)
+    second = await api.get(f"{PATH}/history", limit=2, cursor=first["next_cursor"])
+    found = [*first["data"], *second["data"]]
+    assert [(each["version"], each["params"]["gate"]["tau"]) for each in found] == [(3, 0.3), (2, 0.2), (1, 0.1)]
+    assert {each["changed_by"] for each in found} == {"local"}
+    assert found[0]["changed_at"] > found[1]["changed_at"] > found[2]["changed_at"]
+    assert second["next_cursor"] is None
+    journal = await scene.rows(database, "SELECT actor, action, target FROM operations ORDER BY id")
+    assert journal == [("local", "configuration change", f"version {version}") for version in (1, 2, 3)]
+    for statement in ("UPDATE configurations SET changed_by = 'x'", "DELETE FROM configurations"):
+        with pytest.raises(Exception, match="permission denied"):
+            await scene.run_sql(database, statement)
+
+
+async def test_who_has_seen_an_older_version_changes_nothing(api: Api) -> None:
+    """412; without If-Match 428; and a reader of the newest one is told 304."""
+    tag = (await api.http.get(PATH)).headers["etag"]
+    await changed(api, seed=1)
+    refused = await patch(api, {"seed": 2}, tag)
+    assert (refused.status_code, "version 1" in refused.json()["detail"]) == (412, True)
+    assert (await api.http.patch(PATH, json={"params": {}})).status_code == 428
+    newest = (await api.http.get(PATH)).headers["etag"]
+    assert (await api.http.get(PATH, headers={"If-None-Match": newest})).status_code == 304
+    assert (await patch(api, {"seed": 2}, newest)).status_code == 200
+
+
+async def test_of_two_writers_at_once_one_is_told_so(api: Api, database: Database, redis_url: str) -> None:
+    """Also at another process, and whatever version they will do with: no change is lost in silence."""
+    async with scene.processes(database, 1) as (other,):
+        held = scene.HeldDatabase(other)
+        async with serving(held, redis_url) as slow:
+            first = asyncio.create_task(patch(slow, {"seed": 1}))
+            await held.reached.wait()
+            second = asyncio.create_task(patch(api, {"candidates": 5}))
+            await scene.somebody_waits(database)
+            held.go.set()
+            assert ((await first).status_code, (await second).status_code) == (200, 412)
+    assert (await api.get(PATH))["params"] == {"seed": 1}
