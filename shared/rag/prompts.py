@@ -89,6 +89,11 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
     return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
 
 
+def shown(documents: Sequence[Document]) -> str:
+    """Documents as a prompt shows a list of them: each followed by an empty line."""
+    return "".join(f"{_document(document)}\n\n" for document in documents)
+
+
 def _check(template: Template, values: Mapping[str, Value]) -> None:
     undeclared = sorted(values.keys() - set(template.slots))
     if undeclared:
@@ -104,7 +109,7 @@ def _as_text(value: Value) -> str:
         return value
     if isinstance(value, Document):
         return _document(value)
-    return "".join(f"{_document(document)}\n\n" for document in value)
+    return shown(value)
 
 
 def _document(document: Document) -> str:
