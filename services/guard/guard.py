@@ -172,7 +172,7 @@ async def _traced(resident: Resident, call: ModelCall) -> dict[str, Any]:
 async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
     try:
         async with asyncio.timeout(resident.call_timeout_s):
-            reply: ChatReply = await resident.server.complete(call.prompt, call.decoding, call.seed)
+            reply: ChatReply = await resident.server.complete(call.prompt, call.decoding, call.seed, call.logprobs)
     except TimeoutError:
         return {"failure": FailureKind.TIMEOUT, "detail": f"no answer within {resident.call_timeout_s} s"}
     except ChatFailed as failed:
@@ -183,6 +183,7 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
         return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}
     return {
         "text": reply.text,
+        "tokens": reply.tokens,
         "finish_reason": reply.finish_reason,
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,

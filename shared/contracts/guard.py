@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding, FailureKind, Token
 
 
 class End(StrEnum):
@@ -19,7 +19,7 @@ class End(StrEnum):
     """The guard aborted it to free the device: not charged."""
 
 
-class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One prompt for one model."""
 
     id: int
@@ -27,6 +27,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     decoding: Decoding
     seed: int
+    logprobs: int = 0
+    """So many alternatives of each token are wanted with their log-probabilities."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int
     """Calls that ran at once on this model server when this one started, itself included."""
     text: str = ""
+    tokens: tuple[Token, ...] = ()
     finish_reason: str = ""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.calls import FailureKind, Token
 from shared.telemetry.redaction import redacted
 
 
@@ -11,6 +11,8 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     finish_reason: str
+    tokens: tuple[Token, ...] = ()
+    """Where log-probabilities were asked for and the server gives them."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_ms: float | None = None

@@ -13,6 +13,7 @@ import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed, ChatReply
+from shared.models.logprobs import tokens
 from shared.telemetry import traces
 
 DEFAULT_URL = "http://127.0.0.1:11434"
@@ -107,6 +108,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     prompt_eval_duration: int | None = None
     eval_count: int | None = None
     eval_duration: int | None = None
+    logprobs: Any = None
 
 
 async def behind(url: str) -> str | None:
@@ -195,8 +197,8 @@ class Ollama:
         """Ask for a model to be unloaded: an answer says only that it will be, once it is idle."""
         await self._ask(self._body(tag, keep_alive=0), timeout_s=LOOK_S)
 
-    async def chat(self, tag: str, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
-        """Answer one user message.
+    async def chat(self, tag: str, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+        """Answer one user message; with so many alternatives of each token, from version 0.12.11 on.
 
         Raises:
             Reloaded: the model was not there any more.
@@ -205,6 +207,8 @@ class Ollama:
         """
         body = self._body(tag, keep_alive=-1, prompt=prompt)
         body["options"] |= {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
+        if logprobs:
+            body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
             response = await self._client.post("/api/chat", json=body)
         except httpx2.TimeoutException as error:
@@ -247,6 +251,7 @@ class Ollama:
         return ChatReply(
             text=answer.message.content,
             finish_reason=answer.done_reason,
+            tokens=tokens(answer.logprobs),
             prompt_tokens=answer.prompt_eval_count,
             completion_tokens=answer.eval_count,
             prompt_ms=_milliseconds(answer.prompt_eval_duration),

@@ -15,6 +15,7 @@ from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
 
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed, ChatReply
+from shared.models.logprobs import tokens
 from shared.telemetry import traces
 
 _declared: set[str] = set()
@@ -61,8 +62,8 @@ class OpenAICompatible:
         self._model = model
         self._key = api_key
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
-        """Answer one user message.
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+        """Answer one user message; with so many alternatives of each token, where the server gives them.
 
         Raises:
             PromptCut: the server has answered a part of the message.
@@ -75,6 +76,8 @@ class OpenAICompatible:
                 temperature=decoding.temperature,
                 max_tokens=decoding.max_tokens,
                 seed=seed,
+                logprobs=True if logprobs else None,
+                top_logprobs=logprobs or None,
             )
         except InferenceTimeoutError as error:
             raise ChatFailed(FailureKind.TIMEOUT, str(error)) from error
@@ -100,6 +103,7 @@ def _reply(reply: Any) -> ChatReply:
     return ChatReply(
         text=choice.message.content or "",
         finish_reason=choice.finish_reason or "",
+        tokens=tokens(getattr(choice.logprobs, "content", None)),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
         prompt_ms=_milliseconds(reply, "prompt_ms"),

@@ -76,6 +76,7 @@ class Prompting:
             prompt=rendered(request, self._library),
             decoding=request.decoding,
             seed=seed_of(call.key),
+            logprobs=request.logprobs,
         )
 
 
@@ -101,7 +102,7 @@ def read_reply(role: str, completion: Completion) -> Reply:
         return parse_rating(completion.text, truncated=truncated)
     if not completion.text.strip():
         return Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
-    return Generated(text=completion.text.replace("\0", "�"), truncated=truncated)
+    return Generated(text=completion.text.replace("\0", "�"), truncated=truncated, tokens=completion.tokens)
 
 
 def _refused(call: Claimed, detail: str) -> Answered:

@@ -46,9 +46,13 @@ def as_json(value: object, status: int = 200) -> Reply:
     return Reply(status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json"})
 
 
-def answer(text: str, finish_reason: str = "stop", usage: dict[str, int] | None = None) -> Reply:
+def answer(
+    text: str, finish_reason: str = "stop", usage: dict[str, int] | None = None, logprobs: object = None
+) -> Reply:
     """A chat completion."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    choice |= {"logprobs": {"content": logprobs}} if logprobs is not None else {}
     body: dict[str, object] = {"object": "chat.completion", "id": "1", "created": 1, "model": "m", "choices": [choice]}
     return as_json(body | ({"usage": usage} if usage else {}))
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.doubles.answers import by_rule
+from tests.doubles.answers import by_rule, by_word
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json
 from tests.doubles.misbehaviour import CONTENT, PATH, TRANSPORT, Misbehaviour
 
@@ -90,7 +90,9 @@ class ModelServer(ChatServer):
         tokens = len(prompt.split())
         if tokens + body["max_tokens"] > self.context:
             return self.overflow(tokens)
-        reply = answer(by_rule(prompt), "stop", {"prompt_tokens": tokens, "completion_tokens": 5})
+        text = by_rule(prompt)
+        logprobs = by_word(text, body["top_logprobs"]) if body.get("logprobs") else None
+        reply = answer(text, "stop", {"prompt_tokens": tokens, "completion_tokens": 5}, logprobs)
         if warming:
             return reply
         self.prompts += 1
@@ -99,7 +101,7 @@ class ModelServer(ChatServer):
             self.crash("torch.OutOfMemoryError: CUDA out of memory.")
             return as_json({"error": "CUDA out of memory"}, 500)
         if how := self.wrong.first(ANSWERS):
-            reply = ANSWERS[how](by_rule(prompt))
+            reply = ANSWERS[how](text)
         return self.wrong.spoilt(reply)
 
 

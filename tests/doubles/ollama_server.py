@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.doubles.answers import by_rule
+from tests.doubles.answers import by_rule, by_word
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import CONTENT, MODELS, PATH, TRANSPORT, Misbehaviour
@@ -237,6 +237,8 @@ class Ollama:
             "done_reason": "stop", "load_duration": waited, "prompt_eval_count": len(prompt.split()),
             "prompt_eval_duration": 3_000_000, "eval_count": 5, "eval_duration": 2_500_000,
         }  # fmt: skip
+        if body.get("logprobs"):
+            found["logprobs"] = by_word(found["message"]["content"], body["top_logprobs"])
         return as_json(found | instead) if warming else self._spoilt(found | instead, body["model"])
 
     def _spoilt(self, found: dict[str, Any], tag: str) -> Reply:

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from services.guard.drivers.ports import DriverError
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding, FailureKind, Token
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
 from shared.runtime.models import ModelIdentity
@@ -19,6 +19,8 @@ class PuppetServer:
         self.immortal = False
         """A stop does not end it."""
         self.started: list[str] = []
+        self.alternatives: dict[str, int] = {}
+        """Of each token, that every prompt asked for."""
         self.aborted: list[str] = []
         self.finished: list[str] = []
         self.running: dict[str, asyncio.Future[ChatReply]] = {}
@@ -34,9 +36,10 @@ class PuppetServer:
         """Until it dies or is stopped."""
         return not self._gone.is_set()
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Whatever the test decides, when it decides."""
         self.started.append(prompt)
+        self.alternatives[prompt] = logprobs
         self.running[prompt] = asyncio.get_running_loop().create_future()
         self.most = max(self.most, len(self.running))
         self._changed.set()
@@ -59,9 +62,10 @@ class PuppetServer:
     def answer(self, *prompts: str) -> None:
         """Answer these prompts, or all that run."""
         for prompt in prompts or tuple(self.running):
+            text = f"re: {prompt}"
             reply = ChatReply(
-                text=f"re: {prompt}", finish_reason="stop", prompt_tokens=3, completion_tokens=2, prompt_ms=1.5,
-                completion_ms=0.5,
+                text=text, finish_reason="stop", prompt_tokens=3, completion_tokens=2, prompt_ms=1.5, completion_ms=0.5,
+                tokens=(Token(text=text, logprob=-0.5),) if self.alternatives[prompt] else (),
             )  # fmt: skip
             self.running[prompt].set_result(reply)
 

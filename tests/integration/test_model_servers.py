@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -83,6 +84,20 @@ async def test_it_answers_with_text_reason_and_tokens(server: LlamaServer) -> No
     assert reply.prompt_tokens > 3
     assert reply.prompt_ms is not None
     assert reply.completion_ms is not None
+
+
+async def test_it_gives_the_log_probabilities_of_a_greedy_answer(server: LlamaServer) -> None:
+    """The tokens make up the text; each is the likeliest of its alternatives, which are as many as were asked for."""
+    prompt = "What is 1 plus 2?"
+    reply = await server.complete(prompt, GREEDY, 1, 5)
+    plain = await server.complete(prompt, GREEDY, 1)
+    assert (reply.text, plain.tokens) == (plain.text, ())
+    assert "".join(token.text for token in reply.tokens) == reply.text
+    assert len(reply.tokens) >= 1
+    for token in reply.tokens:
+        assert len(token.top) <= 5
+        assert token.logprob == token.top[token.text] == max(token.top.values()) <= 0
+        assert 0 < sum(math.exp(logprob) for logprob in token.top.values()) <= 1 + 1e-6
 
 
 async def test_a_greedy_answer_is_the_same_again_and_among_others(server: LlamaServer) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding, FailureKind, Token
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
 from shared.runtime.models import ModelIdentity
@@ -141,7 +141,7 @@ class ModelServer:
         """Whether the process is gone."""
         return not self.alive
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Take a while, then answer by rule."""
         await self._guard.passes("sends a call")
         self._world.begins(self.name)
@@ -157,7 +157,13 @@ class ModelServer:
         await self._guard.gate()
         number = zlib.crc32(f"{prompt}{seed if decoding.temperature else 0}".encode())
         text = f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"So \\boxed{{{number % 10}}}."
-        return ChatReply(text=text, finish_reason="stop", prompt_tokens=len(prompt.split()), completion_tokens=1)
+        return ChatReply(
+            text=text,
+            finish_reason="stop",
+            tokens=(Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else (),
+            prompt_tokens=len(prompt.split()),
+            completion_tokens=1,
+        )
 
     async def _work(self, seconds: float) -> None:
         if self._world.machine.hangs:

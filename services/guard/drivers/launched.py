@@ -183,9 +183,9 @@ class LaunchedServer:
         """The program's return code."""
         return self._tree.exit_status
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
-        return await self._chat.complete(prompt, decoding, seed)
+        return await self._chat.complete(prompt, decoding, seed, logprobs)
 
     async def exited(self) -> None:
         """Return when the program is gone."""

@@ -218,10 +218,10 @@ class OllamaServer:
         """Whether its runner or the server is gone; one that lives where it must not, or was loaded anew, is not."""
         return self._died
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt; one that had the model loaded again ends the residency."""
         try:
-            return await self._api.chat(self._wanted.tag, prompt, decoding, seed)
+            return await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
         except Reloaded as reloaded:
             self._lose(Astray(reloaded.detail))
             raise

@@ -31,8 +31,8 @@ class Server(Protocol):
         """How its process ended; negative for a signal, None while it runs or where there is none."""
         ...
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
-        """Answer one prompt.
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+        """Answer one prompt; with so many alternatives of each token, where the server gives them.
 
         Raises:
             ChatFailed: with a typed kind.

@@ -114,9 +114,9 @@ class LlamaServer:
         """The child's return code."""
         return self._process.returncode
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
-        return await self._chat.complete(prompt, decoding, seed)
+        return await self._chat.complete(prompt, decoding, seed, logprobs)
 
     async def exited(self) -> None:
         """Return when the child is gone."""

@@ -85,9 +85,9 @@ class RemoteServer:
     def __init__(self, chat: OpenAICompatible) -> None:
         self._chat = chat
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
-        return await self._chat.complete(prompt, decoding, seed)
+        return await self._chat.complete(prompt, decoding, seed, logprobs)
 
     async def exited(self) -> None:
         """Never: its process is not ours."""

@@ -1,13 +1,13 @@
 """A model that costs nothing, for tests and benchmarks: it crosses every real hop and answers by rule.
 
 It rates a document by its length and answers a question with a number made from the prompt; both depend on nothing but
-the prompt, so two runs agree.
+the prompt, so two runs agree. Of what it says it is certain: all of it is one token of probability 1.
 """
 
 import asyncio
 import zlib
 
-from shared.contracts.calls import Decoding
+from shared.contracts.calls import Decoding, Token
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.runtime.models import ModelIdentity
@@ -61,11 +61,17 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.alive = True
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """A rating where the prompt asks for one, a boxed number elsewhere."""
         number = zlib.crc32(f"{prompt}{seed if decoding.temperature else 0}".encode())
         text = f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
-        return ChatReply(text=text, finish_reason="stop", prompt_tokens=len(prompt.split()), completion_tokens=1)
+        return ChatReply(
+            text=text,
+            finish_reason="stop",
+            tokens=(Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else (),
+            prompt_tokens=len(prompt.split()),
+            completion_tokens=1,
+        )
 
     async def exited(self) -> None:
         """Never by itself."""

@@ -117,9 +117,9 @@ class AwakeServer:
         """The program's return code."""
         return self._server.exit_status
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
-        return await self._server.complete(prompt, decoding, seed)
+        return await self._server.complete(prompt, decoding, seed, logprobs)
 
     async def exited(self) -> None:
         """Return when the program is gone."""
