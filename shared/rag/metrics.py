@@ -1,0 +1,91 @@
+"""How good a ranked list is, by relevance judgements: trec_eval's measures, through `ir-measures`, query by query."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from shared.errors import Invalid
+
+Judged = Mapping[str, Mapping[str, int]]
+"""Query -> {relevant document: grade}; grades are at least 1, what is not named is not relevant."""
+Run = Mapping[str, Sequence[str]]
+"""Query -> documents, best first, each once."""
+
+_NAME = re.compile(r"(nDCG|Recall|Precision|F1)@([1-9]\d{0,3})|(MAP|MRR)(?:@([1-9]\d{0,3}))?")
+_MEASURES = {"nDCG": "nDCG", "Recall": "R", "Precision": "P", "MAP": "AP", "MRR": "RR"}
+_PARTS = ("Precision", "Recall")
+"""What F1 is made of."""
+
+
+def cutoff(name: str) -> int | None:
+    """So many documents of a list `name` looks at; None: all of them.
+
+    Raises:
+        Invalid: there is no such measure.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        hint = "write nDCG@10, Recall@100, Precision@10, F1@10, MAP, MAP@100, MRR or MRR@10"
+        raise Invalid(f"there is no measure {name!r}", hint=hint)
+    depth = found[2] or found[4]
+    return int(depth) if depth else None
+
+
+def per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Query -> {name: value in [0, 1]} for every query of `judged`, in its order.
+
+    A query that `run` does not answer counts 0. A query without a relevant document has no recall: leave it out of
+    `judged`. nDCG has linear gains and log2 discounts, precision divides by the cutoff also where fewer were found, and
+    F1 is each query's harmonic mean of the two at the cutoff (not ir-measures' SetF, which knows none).
+
+    Raises:
+        Invalid: there is no such measure.
+    """
+    plain = _without_f1(names)
+    measures = {name: _measure(name) for name in plain}
+    values: dict[str, dict[str, float]] = {query: {} for query in judged}
+    for query, measure, value in _calculated(judged, run, tuple(measures.values())):
+        values[query][measure] = value
+    return {query: {name: _value(name, found, measures) for name in names} for query, found in values.items()}
+
+
+def _without_f1(names: Sequence[str]) -> list[str]:
+    """What must be measured for `names`, each once."""
+    needed: dict[str, None] = {}
+    for name in names:
+        family, _, depth = name.partition("@")
+        needed |= dict.fromkeys([f"{part}@{depth}" for part in _PARTS] if family == "F1" else [name])
+    return list(needed)
+
+
+def _value(name: str, found: Mapping[str, float], measures: Mapping[str, str]) -> float:
+    family, _, depth = name.partition("@")
+    if family != "F1":
+        return found[measures[name]]
+    precision, recall = (found[measures[f"{part}@{depth}"]] for part in _PARTS)
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _measure(name: str) -> str:
+    """What ir-measures calls it."""
+    cutoff(name)
+    family, at, depth = name.partition("@")
+    return f"{_MEASURES[family]}{at}{depth}"
+
+
+def _calculated(judged: Judged, run: Run, measures: tuple[str, ...]) -> list[tuple[str, str, float]]:
+    import ir_measures
+
+    # trec_eval sorts by score and breaks ties by its own rule: falling whole numbers leave it none to break.
+    scored = {query: dict(zip(found, range(len(found), 0, -1), strict=True)) for query, found in run.items()}
+    parsed = {_parsed(measure): measure for measure in measures}
+    found = ir_measures.iter_calc(list(parsed), judged, scored)
+    return [(each.query_id, parsed[each.measure], float(each.value)) for each in found]
+
+
+@cache
+def _parsed(measure: str) -> Any:
+    from ir_measures import parse_measure  # a tenth of a second, and most processes never need it
+
+    return parse_measure(measure)

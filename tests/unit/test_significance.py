@@ -1,0 +1,96 @@
+"""Means and differences with their certainty, checked against scipy and by hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from shared.rag.significance import Difference, holm, mean, paired, together
+
+LEFT = np.random.default_rng(0).beta(4, 4, 80).tolist()
+RIGHT = (np.asarray(LEFT) - np.random.default_rng(1).normal(0.025, 0.08, 80)).clip(0, 1).tolist()
+
+
+def compared(left: list[float], right: list[float]) -> Difference:
+    """A test that exists."""
+    found = paired(left, right)
+    assert found is not None
+    return found
+
+
+def test_a_difference_is_scipys_paired_t_test() -> None:
+    """Value, interval and p."""
+    found, theirs = compared(LEFT, RIGHT), stats.ttest_rel(LEFT, RIGHT)
+    bounds = theirs.confidence_interval(0.95)
+    assert (found.p, found.low, found.high) == pytest.approx((theirs.pvalue, bounds.low, bounds.high))
+    assert found.value == pytest.approx(np.mean(LEFT) - np.mean(RIGHT))
+    assert found.effect == pytest.approx(theirs.statistic / np.sqrt(80))
+
+
+def test_randomisation_finds_the_same() -> None:
+    """The test without any distribution, which t stands for (Smucker et al. 2007)."""
+    differences = np.asarray(LEFT) - RIGHT
+    theirs = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=0)
+    assert compared(LEFT, RIGHT).p == pytest.approx(theirs.pvalue, abs=0.01)
+
+
+def test_the_sides_may_be_exchanged() -> None:
+    """With the sign."""
+    one, other = compared(LEFT, RIGHT), compared(RIGHT, LEFT)
+    assert (one.value, one.low, one.p) == pytest.approx((-other.value, -other.high, other.p))
+
+
+def test_equal_systems_do_not_differ() -> None:
+    """No spread, no effect, and nothing divided by zero."""
+    found = compared(LEFT, LEFT)
+    assert (found.value, found.low, found.high, found.p, found.effect, found.separable) == (0, 0, 0, 1, None, False)
+
+
+def test_a_difference_without_any_spread_is_certain() -> None:
+    """Every question says the same."""
+    found = compared([0.5, 0.75, 1.0], [0.0, 0.25, 0.5])
+    assert (found.value, found.p, found.separable) == (0.5, 0, True)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_fewer_than_two_questions_are_no_test(n: int) -> None:
+    """They have no spread."""
+    assert paired([1.0] * n, [0.0] * n) is None
+
+
+def test_other_questions_are_refused() -> None:
+    """A pair has two sides."""
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        paired([1.0, 0.5], [1.0])
+
+
+def test_a_mean_has_students_interval_inside_0_and_1() -> None:
+    """As scipy gives it, cut where no measure lies."""
+    low, high = stats.t.interval(0.95, 79, np.mean(LEFT), stats.sem(LEFT))
+    found = mean(LEFT)
+    assert (found.value, found.low, found.high, found.n) == pytest.approx((np.mean(LEFT), low, high, 80))
+    assert (mean([0.0, 1.0]).low, mean([0.0, 1.0]).high) == (0, 1)
+
+
+def test_a_mean_of_one_value_has_no_interval() -> None:
+    """And of none no value."""
+    assert (mean([0.5]).value, mean([0.5]).low) == (0.5, None)
+    assert (mean([]).value, mean([]).n) == (None, 0)
+
+
+def test_holms_correction() -> None:
+    """The smallest counts for all, the next for all but one; never below the one before, never above 1."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1, 1]
+    assert holm([]) == []
+
+
+def test_what_is_separable_alone_may_not_be_among_others() -> None:
+    """Twenty tests find one by chance; what could not be tested stays out."""
+    alone = compared(LEFT, RIGHT)
+    assert alone.p < 0.05
+    assert alone.separable
+    many = together([alone, None, *([compared(LEFT, LEFT)] * 50)])
+    assert many[1] is None
+    assert many[0] is not None
+    assert many[0].adjusted == pytest.approx(min(1, 51 * alone.p))
+    assert not many[0].separable
