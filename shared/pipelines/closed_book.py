@@ -1,14 +1,14 @@
 """closed-book: the generator alone, the baseline that retrieval has to beat."""
 
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.provenance import answered
+from shared.rag.provenance import answered, generation
 
 
 @pipeline("closed-book")
 def closed_book(sample: Sample, _params: Params, _library: Library) -> Steps:
     """Generate without documents."""
-    generated = require((yield Generate(template="cot", question=sample.question)))
+    generated = require((yield generation(sample.question)))
     return answered(generated)

@@ -1,10 +1,10 @@
 """hybrid: dense and sparse lists fused by reciprocal rank (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.provenance import Found, answered, context, fused_trace, searches
+from shared.rag.provenance import Found, answered, context, fused_trace, generation, searches
 
 
 @pipeline("hybrid")
@@ -14,5 +14,5 @@ def hybrid(sample: Sample, params: Params, _library: Library) -> Steps:
     found = Found(require(dense), require(sparse))
     trace = fused_trace(found, params)
     chosen = context(trace, params)
-    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    generated = require((yield generation(sample.question, chosen)))
     return answered(generated, chosen, trace)

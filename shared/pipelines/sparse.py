@@ -1,10 +1,10 @@
 """sparse: the best documents by BM25, as they come (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.provenance import answered, context, search, single_trace
+from shared.rag.provenance import answered, context, generation, search, single_trace
 
 
 @pipeline("sparse")
@@ -13,5 +13,5 @@ def sparse(sample: Sample, params: Params, _library: Library) -> Steps:
     found = require((yield search(sample.question, "sparse", params)))
     trace = single_trace(found, "sparse", params)
     chosen = context(trace, params)
-    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    generated = require((yield generation(sample.question, chosen)))
     return answered(generated, chosen, trace)

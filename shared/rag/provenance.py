@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from shared.contracts.calls import Generated, Retrieve, Retrieved
+from shared.contracts.calls import Generate, Generated, Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Outcome, Trace
 from shared.rag.answers import extract
 from shared.rag.fusion import Ranked, fuse
+from shared.rag.language import localised
 from shared.rag.rerank import Reranked
 
 Index = Literal["dense", "sparse"]
@@ -79,6 +80,11 @@ def scored_trace(entries: Sequence[Reranked], found: Found, scorings: Mapping[st
 def context(trace: Trace, params: Params) -> tuple[str, ...]:
     """The best `params.context_size` documents of a trace, best first."""
     return tuple(candidate.document for candidate in trace.candidates[: params.context_size])
+
+
+def generation(question: str, context: tuple[str, ...] = (), passage: str = "") -> Generate:
+    """The generator's call, in the question's language; `passage` stands in the documents' place."""
+    return Generate(template=localised("cot", question), question=question, context=context, passage=passage)
 
 
 def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:

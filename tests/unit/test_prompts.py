@@ -85,7 +85,7 @@ def test_values_are_never_expanded_again(text: str) -> None:
 
 def test_an_unknown_template_lists_the_known_ones() -> None:
     """The error helps."""
-    with pytest.raises(TemplateError, match="no template 'cott'; there are: cot, decompose, "):
+    with pytest.raises(TemplateError, match="no template 'cott'; there are: cot, cot-zh, decompose, "):
         template("cott")
 
 
