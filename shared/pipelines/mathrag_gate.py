@@ -7,12 +7,13 @@ from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Any
 
-from shared.contracts.calls import Failure, Generate, Judge, Rated, Yielded, require
+from shared.contracts.calls import Failure, Judge, Rated, Rerank, Yielded, require
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines.registry import pipeline
 from shared.rag.gate import decide_gate
-from shared.rag.provenance import Found, Scoring, answered, context, scored_trace, searches
+from shared.rag.provenance import Found, Scoring, answered, context, generation, scored_trace, searches
+from shared.rag.relevance import Floored, above_floor, floored_trace
 from shared.rag.rerank import rerank
 from shared.rag.rule_rqp import document_score
 
@@ -43,17 +44,18 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
 
 @pipeline("mathrag-gate", prepare=calibrate)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
-    """Retrieve from both indexes, fuse, score, rerank, then generate."""
+    """Retrieve from both indexes, fuse, score what is relevant, rerank, then generate."""
     gate = _decision(sample)
     dense, sparse = yield searches(sample.question, params)
     found = Found(require(dense), require(sparse))
     fused = found.fused(params)
-    scorings = yield from _score([document for document, _ in fused], gate.strategy, library)
+    floored = yield from _floored(sample.question, [document for document, _ in fused], params)
+    scorings = yield from _score(floored.rated, gate.strategy, library)
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
-    trace = scored_trace(order, found, scorings)
+    trace = floored_trace(scored_trace(order, found, scorings), floored)
     chosen = context(trace, params)
-    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    generated = require((yield generation(sample.question, chosen)))
     return answered(generated, chosen, trace)
 
 
@@ -73,6 +75,14 @@ def _calibration_documents(items: Sequence[Item], params: Params) -> Generator[Y
         best = Found(require(dense), require(sparse)).fused(params)[: params.gate.top]
         distinct.update((document, None) for document, _ in best)
     return list(islice(distinct, params.gate.max_documents))
+
+
+def _floored(question: str, documents: Sequence[str], params: Params) -> Generator[Yielded, Any, Floored]:
+    """What is relevant enough to be rated: an unrelated document does not win by being well reasoned."""
+    if not documents or not params.rerank.floor:
+        return Floored(tuple(documents), {}, ())
+    reply = yield Rerank(question=question, documents=tuple(documents))
+    return above_floor(documents, reply, params.rerank.floor)
 
 
 def _score(

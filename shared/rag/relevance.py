@@ -36,8 +36,8 @@ class Floored(NamedTuple):
     rated: tuple[str, ...]
     """Documents to be rated, in their order."""
     relevance: dict[str, float]
-    """Probabilities by document; empty where nobody could score them."""
-    decision: Decision
+    """Probabilities by document; empty where nobody could score them, or was asked."""
+    decisions: tuple[Decision, ...]
 
 
 def by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Params) -> Ranking:
@@ -86,12 +86,12 @@ def above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float)
     """
     if isinstance(reply, Failure):
         decision = Decision(stage="floor", action="none", fallback=reply.kind.value)
-        return Floored(tuple(documents), {}, decision)
+        return Floored(tuple(documents), {}, (decision,))
     relevance = dict(zip(documents, reply.scores, strict=True))
     rated = tuple(document for document in relevance if relevance[document] >= floor)
     below = float(len(relevance) - len(rated))
     detail: dict[str, str | float | bool | list[str] | None] = {"floor": floor, "below": below}
-    return Floored(rated, relevance, Decision(stage="floor", action="floor", detail=detail))
+    return Floored(rated, relevance, (Decision(stage="floor", action="floor", detail=detail),))
 
 
 def ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
@@ -105,6 +105,25 @@ def ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
         for rank, document in enumerate(ranking.order, start=1)
     )
     return msgspec.structs.replace(trace, candidates=tuple(candidates), decisions=trace.decisions + ranking.decisions)
+
+
+def floored_trace(trace: Trace, floored: Floored) -> Trace:
+    """The trace with its candidates' probabilities, and those below the floor behind all others, in fused order.
+
+    It is unscored only if something was to be rated.
+    """
+    rated = frozenset(floored.rated)
+    behind = sorted(trace.candidates, key=lambda candidate: candidate.document not in rated)
+    candidates = tuple(
+        msgspec.structs.replace(candidate, rank=rank, relevance=floored.relevance.get(candidate.document))
+        for rank, candidate in enumerate(behind, start=1)
+    )
+    return msgspec.structs.replace(
+        trace,
+        candidates=candidates,
+        unscored=trace.unscored and bool(rated),
+        decisions=trace.decisions + floored.decisions,
+    )
 
 
 def refused(reason: str, trace: Trace) -> Outcome:

@@ -88,14 +88,14 @@ def test_the_floor_is_in_itself_enough() -> None:
     """What is below is not rated; the order stays."""
     found = above_floor("abc", Scored(scores=(0.5, 0.49, 0.9)), 0.5)
     assert (found.rated, found.relevance) == (("a", "c"), {"a": 0.5, "b": 0.49, "c": 0.9})
-    assert found.decision == Decision(stage="floor", action="floor", detail={"floor": 0.5, "below": 1.0})
+    assert found.decisions == (Decision(stage="floor", action="floor", detail={"floor": 0.5, "below": 1.0}),)
 
 
 def test_without_a_reranker_there_is_no_floor() -> None:
     """All are rated, as if none had been asked for, and the trace says why."""
     found = above_floor("abc", GONE, 0.5)
     assert (found.rated, found.relevance) == (tuple("abc"), {})
-    assert found.decision == Decision(stage="floor", action="none", fallback="not_configured")
+    assert found.decisions == (Decision(stage="floor", action="none", fallback="not_configured"),)
 
 
 def test_a_trace_takes_the_rankings_order() -> None:
