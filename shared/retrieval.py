@@ -80,8 +80,15 @@ class Dense(BaseModel):
     probes: int = Field(default=16, ge=1)
     """`ivf`: lists that are searched."""
     gpu: Literal["auto", "never"] = "never"
-    """`auto`: on the GPU where FAISS sees one and `gpu_mib` suffices. That memory is taken from the device's budget."""
+    """`auto`: `flat` is searched on the first GPU where FAISS sees one (extra `gpu`) and `gpu_mib` suffices."""
     gpu_mib: int = Field(default=512, gt=0)
+    """CUDA's context, scratch memory and vectors; models have so much less of that device's budget, used or not."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.gpu == "auto" and self.backend != "flat":
+            raise ValueError(f"`dense`: `gpu: auto` is for backend `flat`, not `{self.backend}`")
+        return self
 
 
 class Sparse(BaseModel):

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -106,6 +106,18 @@ class Device(BaseModel):
     """A question to `/v1/chat` waits so long for a model that is not resident before it is loaded for it."""
     guard_url: str = ""
     """Of its guard, where `mathrag up` does not start it; of the first device the setting `guard_url`."""
+    _vectors_mib: int = PrivateAttr(default=0)
+
+    @property
+    def models_mib(self) -> int:
+        """What models may take: the budget, less what vectors have of it (`retrieval.dense.gpu_mib`)."""
+        return self.budget_mib - self._vectors_mib
+
+    def shared(self, vectors_mib: int) -> "Device":
+        """The same device with so much of its budget set aside for vectors."""
+        copy = self.model_copy()
+        copy._vectors_mib = vectors_mib
+        return copy
 
     @property
     def measured(self) -> bool:
@@ -228,6 +240,20 @@ class Settings(BaseSettings):
     sweep_s: float = Field(default=5.0, gt=0)
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""
+
+    @model_validator(mode="after")
+    def _set_aside(self) -> Self:
+        """The first GPU is the one that FAISS uses; its memory is shared with the models from the start."""
+        if self.retrieval.dense.gpu == "never":
+            return self
+        devices = [self.device, *self.devices]
+        first = next((at for at, device in enumerate(devices) if not device.id.startswith("cpu")), None)
+        if first is not None:
+            devices[first] = devices[first].shared(self.retrieval.dense.gpu_mib)
+            if devices[first].models_mib <= 0:
+                raise ValueError("`retrieval.dense.gpu_mib` leaves no room for models in the device's `budget_mib`")
+        self.device, self.devices = devices[0], tuple(devices[1:])
+        return self
 
     @model_validator(mode="after")
     def _named(self) -> Self:

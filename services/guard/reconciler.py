@@ -196,9 +196,9 @@ class Reconciler:
         wanted = self._want()
         names = await self._names(wanted)
         needed = wanted.predicted_mib or sum(self._models[name].footprint_mib for name in names.values())
-        if needed > self._device.budget_mib:
+        if needed > self._device.models_mib:
             said = ", ".join(sorted(names.values()))
-            raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.budget_mib} MiB")
+            raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.models_mib} MiB")
         await self._verification.free(needed if names else None, self._reclaim)
         if self._alive():
             await self._unload()

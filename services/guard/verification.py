@@ -74,7 +74,7 @@ class Verification:
         """
         if self._before is None or (reading := await self._memory.read()) is None:
             return
-        budget, loaded = self._device.budget_mib, round(reading.used - self._before.used)
+        budget, loaded = self._device.models_mib, round(reading.used - self._before.used)
         self._neighbours = frozenset(process.pid for process in reading.processes)
         most = {"peak_mib": loaded, "strangers_mib": 0}
         fixed = {"before_mib": round(self._before.used), "loaded_mib": loaded, "budget_mib": budget}
@@ -100,8 +100,8 @@ class Verification:
         found = {"peak_mib": reading.used - self._before.used - strangers, "strangers_mib": strangers}
         most = {name: max(round(found[name]), before) for name, before in self._most.items()}
         if most != self._most:
-            if most["peak_mib"] > self._device.budget_mib:
-                _log.error("the models hold %d MiB, the budget is %d", most["peak_mib"], self._device.budget_mib)
+            if most["peak_mib"] > self._device.models_mib:
+                _log.error("the models hold %d MiB, the budget is %d", most["peak_mib"], self._device.models_mib)
             await self._record(most)
             self._most = most
 
@@ -122,7 +122,7 @@ class Verification:
 
     def _problem(self, reading: Reading, needed_mib: int) -> str | None:
         """Too little is free, or others hold what the budget promises to our models."""
-        reserve, budget = self._device.reserve_mib, self._device.budget_mib
+        reserve, budget = self._device.reserve_mib, self._device.models_mib
         known = memory.ours(reading.processes)
         strangers = [process for process in reading.processes if process not in known]
         missing = needed_mib + reserve - reading.free

@@ -110,7 +110,7 @@ class Scheduler:
     ) -> Target | None:
         if groups is None:
             fitting = self._device.residency == "together"
-            groups = together(picture.loads, self._device.budget_mib) if fitting else staged(picture.loads)
+            groups = together(picture.loads, self._device.models_mib) if fitting else staged(picture.loads)
         return decide(picture, held, groups=groups, rules=self._rules, drained=drained)
 
     async def _overlooked(self) -> bool:

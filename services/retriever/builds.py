@@ -132,7 +132,7 @@ async def _make(
     batches = _batches(database, corpus.id)
 
     def work() -> tuple[Path, bytes, int]:
-        index = backend.build(_blocking(batches))
+        index = backend.build(_blocking(batches), canonical.digest(made).hex())
         return *files.write(data_dir / FOLDER, made, index), len(index.documents)
 
     return await to_thread.run_sync(work)

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by inner product (FAISS IndexFlatIP) over an embedder."""
+"""Nearest neighbours by inner product (FAISS) over an embedder."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.retriever import hashes
-from services.retriever.ports import Batch, Match
+from services.retriever.layouts import Flat, Layout
+from services.retriever.ports import UNSIGNED, Batch, Embedded, Match
 from shared.models.ports import Embedder
 
 FILE = "vectors.faiss"
@@ -20,12 +21,11 @@ MARGIN = 16
 class FaissIndex:
     """A `DenseIndex`; scores are cosines, computed in double precision so that every batch gives the same ones."""
 
-    def __init__(self, index: Any, documents: list[str], embedder: Embedder) -> None:
+    def __init__(self, index: Any, documents: list[str], embedder: Embedder, layout: Layout) -> None:
         self._index = index
         self._embedder = embedder
+        self._near = layout.finder(index)
         self.documents = documents
-        self._vectors: NDArray[np.float32] = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
-        self._vectors = self._vectors.reshape(index.ntotal, index.d)
 
     @property
     def dimension(self) -> int:
@@ -33,19 +33,19 @@ class FaissIndex:
         return int(self._index.d)
 
     def search(self, questions: Sequence[str], k: int) -> list[list[Match]]:
-        """Per question the `k` nearest documents, or all if there are fewer."""
+        """Per question the `k` nearest documents, or as many as the layout finds."""
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
         """The same for vectors [n, dimension] of length 1."""
         if not len(vectors):
             return []
-        _, near = self._index.search(vectors, min(k + MARGIN, len(self.documents)))
+        near = self._near(vectors, min(k + MARGIN, len(self.documents)))
         return [self._matches(vector, found, k) for vector, found in zip(vectors, near, strict=True)]
 
     def _matches(self, vector: NDArray[np.float32], near: NDArray[np.int64], k: int) -> list[Match]:
-        found = np.sort(near)
-        scores = (self._vectors[found].astype(np.float64) * vector).sum(axis=1)
+        found = np.sort(near[near >= 0])
+        scores = (self._index.reconstruct_batch(found).astype(np.float64) * vector).sum(axis=1)
         best = np.argsort(-scores, kind="stable")[:k]
         return [Match(self.documents[found[at]], float(scores[at])) for at in best]
 
@@ -56,23 +56,21 @@ class FaissIndex:
         hashes.write(folder, self.documents)
 
 
-class Faiss:
-    """The `Backend` of dense indexes."""
+class Faiss(Embedded):
+    """The `Backend` of dense indexes that lie in this process."""
 
     kind = "dense"
 
-    def __init__(self, embedder: Embedder) -> None:
+    def __init__(self, embedder: Embedder, layout: Layout | None = None) -> None:
         self._embedder = embedder
+        self._layout = layout or Flat()
 
     def recipe(self) -> dict[str, Any]:
-        """Library and embedder."""
-        return {
-            "backend": "faiss IndexFlatIP",
-            "embedder": self._embedder.signature,
-            "dimension": self._embedder.dimension,
-        }
+        """Layout and embedder."""
+        embedder = {"embedder": self._embedder.signature, "dimension": self._embedder.dimension}
+        return {**self._layout.recipe(), **embedder}
 
-    def build(self, batches: Iterable[Batch]) -> FaissIndex:
+    def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> FaissIndex:  # noqa: ARG002 - files bear it
         """Embed and index all documents; vectors are kept in memory, 4 bytes a number."""
         documents: list[str] = []
         parts: list[NDArray[np.float32]] = []
@@ -80,10 +78,10 @@ class Faiss:
             documents += [document for document, _ in batch]
             parts.append(self._embedder.embed_documents([text for _, text in batch]))
         order = hashes.ascending(documents)
-        index = faiss.IndexFlatIP(self._embedder.dimension)
-        index.add(np.concatenate(parts)[order])
-        return FaissIndex(index, [documents[at] for at in order], self._embedder)
+        index = self._layout.lay(np.concatenate(parts)[order])
+        return FaissIndex(index, [documents[at] for at in order], self._embedder, self._layout)
 
     def load(self, folder: Path) -> FaissIndex:
         """The index that was saved in `folder`."""
-        return FaissIndex(faiss.read_index(str(folder / FILE)), hashes.read(folder), self._embedder)
+        index = faiss.read_index(str(folder / FILE))
+        return FaissIndex(index, hashes.read(folder), self._embedder, self._layout)

@@ -58,6 +58,9 @@ class SparseIndex(Index, Protocol):
         """Number of distinct terms."""
 
 
+UNSIGNED = "0" * 64
+"""Signature of an index that no row names."""
+
 I_co = TypeVar("I_co", bound=Index, covariant=True)
 
 
@@ -71,8 +74,12 @@ class Backend(Protocol[I_co]):
     def recipe(self) -> dict[str, Any]:
         """Everything but the documents that determines scores; JSON values only. Hashed into the signature."""
 
-    def build(self, batches: Iterable[Batch]) -> I_co:
+    def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> I_co:
         """Index all documents of `batches`, which are read once, in order.
+
+        Args:
+            batches: the documents.
+            signature: digest of the recipe, in hex; what a server calls the index by.
 
         Raises:
             Invalid: there is no document.
@@ -80,3 +87,23 @@ class Backend(Protocol[I_co]):
 
     def load(self, folder: Path) -> I_co:
         """The index that `save` wrote into `folder`."""
+
+    def check(self, folder: Path) -> None:
+        """Whether what the index needs outside of `folder` is there too.
+
+        Raises:
+            Unavailable: it is not.
+        """
+
+    def point(self, folder: Path, corpus: int) -> None:
+        """The corpus with this id now uses the index in `folder`."""
+
+
+class Embedded:
+    """Half of a `Backend` whose indexes lie in their folders, and nowhere else."""
+
+    def check(self, folder: Path) -> None:
+        """The files are all there is."""
+
+    def point(self, folder: Path, corpus: int) -> None:
+        """The row of the corpus says it."""

@@ -9,8 +9,9 @@ import bm25s.version
 import numpy as np
 from numpy.typing import NDArray
 
-from services.retriever import hashes, tokens
-from services.retriever.ports import Batch, Match
+from services.retriever import hashes
+from services.retriever.ports import UNSIGNED, Batch, Embedded, Match
+from services.retriever.words import PAIRS, Words
 
 K1 = 1.2
 B = 0.75
@@ -20,8 +21,9 @@ METHOD = "lucene"
 class Bm25Index:
     """A `SparseIndex` over bm25s; a repeated term of the question counts as often as it is repeated."""
 
-    def __init__(self, scorer: bm25s.BM25, documents: list[str]) -> None:
+    def __init__(self, scorer: bm25s.BM25, documents: list[str], words: Words) -> None:
         self._scorer = scorer
+        self._words = words
         self.documents = documents
 
     @property
@@ -34,7 +36,7 @@ class Bm25Index:
         return [self._matches(question, k) for question in questions]
 
     def _matches(self, question: str, k: int) -> list[Match]:
-        terms = self._scorer.get_tokens_ids(tokens.tokenise(question))
+        terms = self._scorer.get_tokens_ids(self._words.of(question))
         scores: NDArray[np.float32] = self._scorer.get_scores_from_ids(terms)
         chosen = best(scores, k)
         return [Match(self.documents[at], score) for at, score in zip(chosen, scores[chosen].tolist(), strict=True)]
@@ -45,22 +47,27 @@ class Bm25Index:
         hashes.write(folder, self.documents)
 
 
-class Bm25:
+class Bm25(Embedded):
     """The `Backend` of sparse indexes."""
 
     kind = "sparse"
+
+    def __init__(self, words: Words = PAIRS, *, k1: float = K1, b: float = B) -> None:
+        self._words = words
+        self._k1 = k1
+        self._b = b
 
     def recipe(self) -> dict[str, Any]:
         """Library, formula and tokenizer."""
         return {
             "backend": f"bm25s {bm25s.version.__version__}",
             "method": METHOD,
-            "k1": K1,
-            "b": B,
-            "tokens": tokens.VERSION,
+            "k1": self._k1,
+            "b": self._b,
+            **self._words.recipe(),
         }
 
-    def build(self, batches: Iterable[Batch]) -> Bm25Index:
+    def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:  # noqa: ARG002 - files bear it
         """Index all documents; of their texts only term numbers are kept."""
         vocabulary = {"": 0}
         documents: list[str] = []
@@ -68,17 +75,17 @@ class Bm25:
         for batch in batches:
             for document, text in batch:
                 documents.append(document)
-                terms.append([vocabulary.setdefault(term, len(vocabulary)) for term in tokens.tokenise(text)])
+                terms.append([vocabulary.setdefault(term, len(vocabulary)) for term in self._words.of(text)])
         order = hashes.ascending(documents)
         if not any(terms):
             terms = [[0]] * len(terms)  # the empty term: an average length of 0 cannot be divided by
-        scorer = bm25s.BM25(method=METHOD, k1=K1, b=B, backend="numpy", csc_backend="scipy")
+        scorer = bm25s.BM25(method=METHOD, k1=self._k1, b=self._b, backend="numpy", csc_backend="scipy")
         scorer.index(([terms[at] for at in order], vocabulary), show_progress=False)
-        return Bm25Index(scorer, [documents[at] for at in order])
+        return Bm25Index(scorer, [documents[at] for at in order], self._words)
 
     def load(self, folder: Path) -> Bm25Index:
         """The index that was saved in `folder`."""
-        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), hashes.read(folder))
+        return Bm25Index(bm25s.BM25.load(folder, show_progress=False), hashes.read(folder), self._words)
 
 
 def best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:

@@ -1,7 +1,9 @@
-r"""Words of a mathematical text, for BM25: `\frac`, `x^2`, numbers and words survive; CJK runs as uni- and bigrams."""
+r"""Words of a mathematical text, for BM25: `\frac`, `x^2`, numbers and words survive; CJK runs are cut (`chinese`)."""
 
 import re
 import unicodedata
+
+from services.retriever import chinese
 
 VERSION = 1
 """Part of every sparse index's signature: change it with anything below."""
@@ -22,18 +24,17 @@ _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,)(?=\d{3}(?!\d))|(?<=\d),\\!(?=\d{3}(
 _DROPPED = str.maketrans("", "", "{}")
 
 
-def tokenise(text: str) -> list[str]:
+def tokenise(text: str, cut: chinese.Cut = chinese.pairs) -> list[str]:
     r"""The tokens of `text` in order, lower-cased, NFKC; `40{,}000`, `40,000` and `40000` are one token.
 
-    A run of CJK characters yields every character and every pair of neighbours.
+    A run of CJK characters yields what `cut` makes of it; no token holds a blank.
     """
     normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).lower())
     tokens: list[str] = []
     for match in _TOKEN.finditer(normal):
         found = match.group()
         if _IS_CJK.match(found):
-            tokens += found
-            tokens += [found[at : at + 2] for at in range(len(found) - 1)]
+            tokens += cut(found)
         else:
             tokens += _parts(found)
     return tokens

@@ -38,7 +38,7 @@ def placement(
     )
     taken = {name: mib for name, mib in footprints.items() if leased(models[name])}
     for name in rest:
-        fitting = [device for device in devices if footprints[name] <= device.budget_mib] or devices
+        fitting = [device for device in devices if footprints[name] <= device.models_mib] or devices
         placed[name] = min(fitting, key=lambda device: _crowding(device, name, placed, taken, answering)).id
     return {name: placed[name] for name in models}
 
@@ -54,8 +54,8 @@ def _crowding(
     """How little a device suits a model: roles that it has already, and how much less room than others."""
     there = [each for each, where in placed.items() if where == device.id and each in taken]
     if name in answering:
-        return sum(each in answering for each in there), -device.budget_mib
-    return 0, sum(taken[each] for each in there) - device.budget_mib
+        return sum(each in answering for each in there), -device.models_mib
+    return 0, sum(taken[each] for each in there) - device.models_mib
 
 
 def narrowed(settings: Settings, device: str) -> Settings:
@@ -79,9 +79,9 @@ def problems(settings: Settings) -> Iterator[tuple[str, str]]:
         return
     devices = {device.id: device for device in settings.all_devices()}
     placed, footprints = _placed(settings)
-    largest = max(device.budget_mib for device in devices.values())
+    largest = max(device.models_mib for device in devices.values())
     for name, model in settings.models.items():
-        budget = devices[placed[name]].budget_mib if model.device else largest
+        budget = devices[placed[name]].models_mib if model.device else largest
         if leased(model) and footprints[name] > budget:
             where = f"{model.device}, which" if model.device else "any device, the largest of which"
             how = "declares" if model.footprint_mib else "by its file needs"

@@ -1,17 +1,11 @@
-"""Nearest vectors: exact, and the contract of an index."""
+"""Nearest vectors, exactly."""
 
 import numpy as np
 import pytest
 
 from services.retriever.dense import MARGIN, Faiss
 from services.retriever.ports import DenseIndex
-from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, Conformance, HashedWords
-
-
-class TestFaiss(Conformance):
-    """IndexFlatIP keeps the contract."""
-
-    backend = Faiss(HashedWords())
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
 
 
 def test_scores_are_the_inner_products() -> None:

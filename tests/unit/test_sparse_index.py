@@ -1,4 +1,4 @@
-"""BM25: the formula by a second hand, and the contract of an index."""
+"""BM25: the formula by a second hand."""
 
 import math
 from collections import Counter
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from services.retriever.ports import SparseIndex
 from services.retriever.sparse import Bm25, best
 from services.retriever.tokens import tokenise
-from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, Conformance
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS
 
 WORDS = st.sampled_from(["circle", "area", "x^2", r"\frac", "12", "三角", "prime", "the"])
+PLAIN = Bm25()
 SENTENCES = st.lists(WORDS, max_size=12).map(" ".join)
 
 
@@ -34,25 +35,29 @@ def lucene(texts: Sequence[str], question: str, k1: float = 1.2, b: float = 0.75
     return scores
 
 
-def scores_by_text(texts: Sequence[str], question: str) -> NDArray[np.float64]:
+def scores_by_text(texts: Sequence[str], question: str, backend: Bm25 = PLAIN) -> NDArray[np.float64]:
     """Scores [len(texts)] of the shipped index; 0 for what it does not find."""
     documents = [(f"{at:064x}", text) for at, text in enumerate(texts)]
     scores = np.zeros(len(texts))
-    for match in Bm25().build([documents]).search([question], len(texts))[0]:
+    for match in backend.build([documents]).search([question], len(texts))[0]:
         scores[int(match.document, 16)] = match.score
     return scores
-
-
-class TestBm25(Conformance):
-    """bm25s keeps the contract."""
-
-    backend = Bm25()
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS, "the the the of a a", "unheard-of", ""])
 def test_scores_are_those_of_the_formula(question: str) -> None:
     """To 5 decimals; a repeated term counts again."""
     np.testing.assert_allclose(scores_by_text(TEXTS, question), lucene(TEXTS, question), atol=5e-6)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(0.0, 0.75), (0.9, 0.4), (2.0, 0.0), (1.2, 1.0)])
+def test_parameters_are_those_of_the_formula(k1: float, b: float) -> None:
+    """At their limits too, and they stand in the recipe."""
+    backend = Bm25(k1=k1, b=b)
+    for question in QUESTIONS:
+        expected = lucene(TEXTS, question, k1, b)
+        np.testing.assert_allclose(scores_by_text(TEXTS, question, backend), expected, atol=5e-6)
+    assert (backend.recipe()["k1"], backend.recipe()["b"]) == (k1, b)
 
 
 @settings(max_examples=50, deadline=None)

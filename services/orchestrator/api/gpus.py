@@ -140,7 +140,7 @@ async def _view(held: Resources, device: str) -> DeviceView:
     rows = await devices.held(held.database, device)
     return DeviceView(
         device=device,
-        memory=_memory(rows.models, own.budget_mib if own else None),
+        memory=_memory(rows.models, own.models_mib if own else None),
         lease=await _lease(held, device),
         guard=await _guard(held, own.guard_url)
         if own

@@ -62,7 +62,7 @@ async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
 def process(held: Resources) -> Iterator[Gauge]:
     """The pool of this process, and the budgets that it knows."""
     for device in held.settings.all_devices():
-        yield "mathrag_device_budget_bytes", [device.id], device.budget_mib * MIB
+        yield "mathrag_device_budget_bytes", [device.id], device.models_mib * MIB
     pool = held.database.engine.pool
     if isinstance(pool, QueuePool):
         yield "mathrag_database_connections", ["in_use"], pool.checkedout()

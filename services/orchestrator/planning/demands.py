@@ -63,7 +63,7 @@ async def rooms(connection: AsyncConnection, devices: Sequence[Device]) -> list[
 
 def _room(device: Device, newest: residencies.Residency | None) -> Room:
     held = newest.models if newest is not None and newest.state == "open" else ()
-    return Room(device=device.id, budget_mib=device.budget_mib, resident=held)
+    return Room(device=device.id, budget_mib=device.models_mib, resident=held)
 
 
 def _demand(

@@ -57,7 +57,7 @@ class LivePlan:
         found = await demands(connection, self._models, wanted.wanted, measures)
         here = [demand for demand in found if demand.device == self._device.id]
         # As if the device were empty: a plan that counts on what happens to be there stages what fits together.
-        room = Room(device=self._device.id, budget_mib=self._device.budget_mib)
+        room = Room(device=self._device.id, budget_mib=self._device.models_mib)
         return plan(here, [room], order=wanted.order)
 
 

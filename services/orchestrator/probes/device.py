@@ -42,7 +42,7 @@ async def served(held: Resources) -> str:
 
 async def budget(held: Resources) -> str:
     """Each model fits by itself: one that does not could never be loaded."""
-    most = held.settings.device.budget_mib
+    most = held.settings.device.models_mib
     expected = await asyncio.to_thread(expectations, held.settings.models, [held.settings.device])
     large = [f"{name} ({mib} MiB)" for name, mib in expected.items() if mib > most]
     if large:
