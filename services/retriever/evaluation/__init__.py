@@ -1,0 +1,1 @@
+"""How well the configured back ends find what a judged collection says is relevant; no other service takes part."""

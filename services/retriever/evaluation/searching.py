@@ -1,0 +1,87 @@
+"""What the configured back ends find for every query of a collection; their indexes are kept for the next time."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from services.retriever import builds, files
+from services.retriever.evaluation.collection import Collection, Queries
+from services.retriever.evaluation.modes import Kind, Mode
+from services.retriever.ports import Backend, Index, Match
+from shared.contracts import canonical
+from shared.errors import Unavailable
+
+FOLDER = "evaluations"
+"""Below the data directory; may be deleted at any time."""
+AT_ONCE = 256
+"""Queries in one search."""
+
+Found = dict[str, list[Match]]
+"""Query -> matches, best first, with the collection's ids."""
+Lists = dict[Kind, Found]
+Run = dict[str, list[str]]
+"""Query -> documents, best first."""
+
+
+class Searcher:
+    """Asks the indexes of one collection for the `k` best documents of every query."""
+
+    def __init__(self, backends: Sequence[Backend[Index]], data_dir: Path, collection: Collection, k: int) -> None:
+        self._backends = {backend.kind: backend for backend in backends}
+        self._root = data_dir / FOLDER
+        self._collection = collection
+        self._k = k
+        self._indexes: dict[Kind, Index] = {}
+
+    def recipe(self, kind: Kind) -> dict[str, Any]:
+        """What determines the scores of an index."""
+        return builds.recipe(self._backends[kind], self._collection.hash)
+
+    def lists(self, kinds: Iterable[Kind], queries: Queries) -> Lists:
+        """What each index finds; a query is never among its own hits."""
+        return {kind: self._found(self._index(kind), queries) for kind in kinds}
+
+    def runs(self, modes: Sequence[Mode], queries: Queries) -> dict[str, Run]:
+        """Mode -> query -> documents; every index is asked once."""
+        lists = self.lists(dict.fromkeys(kind for mode in modes for kind in mode.kinds), queries)
+        return {mode.name: ranked(mode, lists, queries, self._k) for mode in modes}
+
+    def _found(self, index: Index, queries: Queries) -> Found:
+        names = list(queries.texts)
+        matches: list[list[Match]] = []
+        for start in range(0, len(names), AT_ONCE):
+            texts = [queries.texts[name] for name in names[start : start + AT_ONCE]]
+            matches += index.search(texts, self._k + 1)
+        return {
+            name: self._kept(found, name if name in queries.themselves else None)
+            for name, found in zip(names, matches, strict=True)
+        }
+
+    def _kept(self, matches: Sequence[Match], itself: str | None) -> list[Match]:
+        named = [match._replace(document=self._collection.ids[match.document]) for match in matches]
+        return [match for match in named if match.document != itself][: self._k]
+
+    def _index(self, kind: Kind) -> Index:
+        if kind not in self._indexes:
+            self._indexes[kind] = self._opened(self._backends[kind], self.recipe(kind))
+        return self._indexes[kind]
+
+    def _opened(self, backend: Backend[Index], made: dict[str, Any]) -> Index:
+        """The index of this recipe, from disk if it is there and sound."""
+        folder = self._root / canonical.digest(made).hex()
+        manifest = folder / files.MANIFEST
+        if manifest.is_file():
+            try:
+                files.verify(folder, made, hashlib.sha256(manifest.read_bytes()).digest())
+                return backend.load(folder)
+            except Unavailable:  # damaged: it is built again in its place
+                pass
+        index = backend.build(self._collection.batches())
+        files.write(self._root, made, index)
+        return index
+
+
+def ranked(mode: Mode, lists: Lists, queries: Queries, k: int) -> Run:
+    """The `k` best documents of every query in one mode."""
+    return {query: mode.ranked({kind: lists[kind][query] for kind in mode.kinds})[:k] for query in queries.texts}

@@ -1,0 +1,47 @@
+"""Runs in TREC's format: `query Q0 document rank score tag`, blanks between."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shared.errors import InvalidLine, NotFound
+
+TAG = "mathrag"
+
+
+def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
+    """Scores fall by one from rank to rank, so that no reader finds a tie."""
+    rows = (
+        f"{query} Q0 {document} {rank} {len(found) - rank + 1} {TAG}\n"
+        for query, found in run.items()
+        for rank, document in enumerate(found, start=1)
+    )
+    path.write_text("".join(rows), "utf-8")
+
+
+def read(path: Path, k: int) -> dict[str, list[str]]:
+    """Query -> at most `k` documents by falling score, as trec_eval takes them; equal scores by rank.
+
+    Raises:
+        NotFound: no such file.
+        InvalidLine: a row has not six columns, or its rank or score is no number.
+    """
+    if not path.is_file():
+        raise NotFound(f"There is no run {str(path)!r}")
+    rows: dict[str, list[tuple[float, int, str]]] = {}
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                query, document, rank, score = _row(line.split(), path.name, number)
+                rows.setdefault(query, []).append((-score, rank, document))
+    return {
+        query: list(dict.fromkeys(document for _, _, document in sorted(found)))[:k] for query, found in rows.items()
+    }
+
+
+def _row(cells: list[str], source: str, number: int) -> tuple[str, str, int, float]:
+    if len(cells) != 6:
+        raise InvalidLine(source, number, f"has {len(cells)} columns; write query Q0 document rank score tag")
+    try:
+        return cells[0], cells[2], int(cells[3]), float(cells[4])
+    except ValueError as error:
+        raise InvalidLine(source, number, f"rank {cells[3]!r} or score {cells[4]!r} is no number") from error

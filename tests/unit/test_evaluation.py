@@ -1,0 +1,251 @@
+"""Judged collections, measured: what is read, what is counted, and what the figures are made of."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from services.retriever.dense import Faiss
+from services.retriever.evaluation import trec
+from services.retriever.evaluation.collection import Collection, key
+from services.retriever.evaluation.evaluating import evaluate
+from services.retriever.evaluation.modes import NAMES, mode
+from services.retriever.evaluation.requests import Evaluate
+from services.retriever.evaluation.searching import FOLDER, Searcher
+from services.retriever.ports import Match
+from services.retriever.sparse import Bm25
+from shared.contracts.params import FusionParams, Params
+from shared.errors import Invalid, InvalidLine, NotFound
+from tests.unit import beir
+from tests.unit.retrieval import HashedWords
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The small collection."""
+    return beir.write(tmp_path / "small")
+
+
+def searcher(folder: Path, k: int = 100) -> Searcher:
+    """Over the folder, with its indexes beside it."""
+    return Searcher([Faiss(HashedWords()), Bm25()], folder.parent, Collection(folder), k)
+
+
+def evaluated(folder: Path, mode: str = "sparse", k: int = 100, **fields: object) -> dict[str, object]:
+    """The result for the folder."""
+    request = Evaluate(folder=str(folder), mode=mode, k=k, **fields)  # type: ignore[arg-type]
+    return evaluate(request, Collection(folder), searcher(folder, k))
+
+
+class TestCollection:
+    """What is read."""
+
+    def test_documents_of_the_same_text_are_two(self, tmp_path: Path) -> None:
+        """Judgements name them apart, and BM25 counts them both."""
+        found = Collection(beir.write(tmp_path / "c", {"one": "same", "two": "same"}))
+        assert sorted(found.ids.values()) == ["one", "two"]
+        assert [each for batch in found.batches() for each in batch] == [(key("one"), "same"), (key("two"), "same")]
+
+    def test_title_and_text_are_searched(self, folder: Path) -> None:
+        """As a corpus is indexed that is uploaded."""
+        line = json.dumps({"_id": "x", "title": "On circles", "text": "They are round."})
+        (folder / "corpus.jsonl").write_text(line)
+        assert list(Collection(folder).batches()) == [[(key("x"), "On circles\nThey are round.")]]
+
+    def test_a_document_without_text_is_left_out_and_counted(self, folder: Path) -> None:
+        """Cranfield has two."""
+        with (folder / "corpus.jsonl").open("a") as file:
+            file.write('\n{"_id": "blank", "title": "", "text": " "}')
+        found = Collection(folder)
+        assert (len(found.ids), found.skipped) == (len(beir.DOCUMENTS), 1)
+
+    def test_a_query_without_a_relevant_document_is_left_out_and_counted(self, folder: Path) -> None:
+        """Grades of 0 and below say that a document is not relevant."""
+        found = Collection(folder).queries("test")
+        assert "none" not in found.judged
+        assert found.judged["even"] == {"sum": 2}
+        assert (len(found.judged), found.unjudged) == (5, 1)
+
+    @pytest.mark.parametrize(("query", "is_it"), [("a prime has two  divisors", True), ("primes", False)])
+    def test_a_query_that_is_a_document_is_known_by_its_id_and_words(
+        self, tmp_path: Path, query: str, is_it: bool
+    ) -> None:
+        """The same id alone says nothing: numbers may count both documents and queries."""
+        made = beir.write(tmp_path / "c", queries={"prime": query}, test={"prime": {"circle": 1}})
+        assert Collection(made).queries("test").themselves == ({"prime"} if is_it else set())
+
+    def test_what_is_no_collection_is_said(self, tmp_path: Path) -> None:
+        """Folder, layout, split, judgements, line."""
+        with pytest.raises(NotFound, match="no folder"):
+            Collection(tmp_path / "nowhere")
+        with pytest.raises(Invalid, match="not a BEIR folder"):
+            Collection(tmp_path)
+        made = beir.write(tmp_path / "c", test={"area": {"circle": 0}})
+        with pytest.raises(Invalid, match="no judgements for the split 'dev'"):
+            Collection(made).queries("dev")
+        with pytest.raises(Invalid, match="relevant document for none of the queries"):
+            Collection(made).queries("test")
+        (made / "qrels" / "test.tsv").write_text("area circle 1\n")
+        with pytest.raises(InvalidLine, match=r"qrels/test.tsv, line 1: has 1 columns"):
+            Collection(made).queries("test")
+        (made / "corpus.jsonl").write_text('{"text": "nobody"}')
+        with pytest.raises(Invalid, match="no `_id`"):
+            Collection(made)
+
+
+class TestSearching:
+    """What is found."""
+
+    def test_a_query_is_not_among_its_own_hits(self, tmp_path: Path) -> None:
+        """And the next one takes its place."""
+        asked = {"prime": beir.DOCUMENTS["prime"]}
+        made = beir.write(tmp_path / "c", queries=asked, test={"prime": {"sum": 1}})
+        found = searcher(made, k=2).lists(["dense", "sparse"], Collection(made).queries("test"))
+        for lists in found.values():
+            assert "prime" not in [match.document for match in lists["prime"]]
+            assert lists["prime"]
+        assert evaluated(made)["themselves"] == 1
+
+    def test_an_index_is_built_once(self, folder: Path) -> None:
+        """And found again by what it was made of."""
+        first = evaluated(folder)
+        [kept] = (folder.parent / FOLDER).iterdir()
+        written = kept.stat().st_mtime_ns, kept.stat().st_ino
+        assert evaluated(folder) == first
+        assert (kept.stat().st_mtime_ns, kept.stat().st_ino) == written
+
+    def test_a_damaged_index_is_built_again(self, folder: Path) -> None:
+        """It is a cache."""
+        first = evaluated(folder, "dense")
+        [kept] = (folder.parent / FOLDER).iterdir()
+        (kept / "vectors.faiss").write_bytes(b"")
+        assert evaluated(folder, "dense") == first
+        assert (kept / "vectors.faiss").stat().st_size
+
+    def test_other_documents_are_another_index(self, folder: Path) -> None:
+        """Nothing is searched that is not there any more."""
+        evaluated(folder)
+        (folder / "corpus.jsonl").write_text('{"_id": "circle", "text": "area"}')
+        assert evaluated(folder)["documents"] == 1
+        assert len(list((folder.parent / FOLDER).iterdir())) == 2
+
+
+class TestModes:
+    """Names and what they mean."""
+
+    LISTS = {  # noqa: RUF012 - constant
+        "dense": [Match("a", 0.9), Match("b", 0.8), Match("c", 0.1)],
+        "sparse": [Match("c", 9.0), Match("b", 2.0), Match("d", 1.0)],
+    }
+
+    def ranked(self, name: str, **fusion: object) -> list[str]:
+        """The order of a mode."""
+        return mode(name, Params(fusion=FusionParams(**fusion))).ranked(self.LISTS)  # type: ignore[arg-type]
+
+    def test_one_list_is_taken_as_it_is(self) -> None:
+        """By either name."""
+        assert self.ranked("dense") == ["a", "b", "c"]
+        assert self.ranked("sparse") == ["c", "b", "d"]
+
+    def test_hybrid_is_what_a_job_would_do(self) -> None:
+        """Reciprocal ranks by default; otherwise as the parameters say."""
+        assert self.ranked("hybrid") == ["c", "b", "a", "d"]
+        assert self.ranked("hybrid", method="weighted", dense=0.9, sparse=0.1) == self.ranked(
+            "weighted", dense=0.9, sparse=0.1
+        )
+
+    def test_weighted_takes_its_normaliser_from_the_name_or_the_parameters(self) -> None:
+        """Min-max: a 0.5, b 0.4375 + 0.0625, c 0 + 0.5; by rank b is first in neither and gets 2/3 twice."""
+        assert self.ranked("weighted-rank") == self.ranked("weighted", normaliser="rank")
+        assert mode("weighted-z-score", Params()).fusion.normaliser == "z-score"
+        assert mode("weighted", Params()).fusion.normaliser == "min-max"
+
+    def test_a_share_leaves_the_rest_to_the_other_list(self) -> None:
+        """Either end is one list alone, followed by what only the other one found."""
+        base = mode("weighted", Params())
+        assert base.sharing(1).ranked(self.LISTS)[:2] == ["a", "b"]
+        assert base.sharing(0).ranked(self.LISTS)[:2] == ["c", "b"]
+        assert (base.sharing(0.35).fusion.dense, base.sharing(0.35).fusion.sparse) == (0.35, 0.65)
+
+    def test_an_unknown_mode_is_refused_with_those_that_there_are(self) -> None:
+        """In the hint."""
+        with pytest.raises(Invalid, match="no mode 'colbert'") as refused:
+            mode("colbert", Params())
+        assert all(name in str(refused.value.hint) for name in NAMES)
+
+
+class TestEvaluating:
+    """The result."""
+
+    def test_every_measure_is_a_key_with_the_mean_over_queries(self, folder: Path) -> None:
+        """And the figures of every query are kept."""
+        found = evaluated(folder, k=5, metrics=("nDCG@1", "F1@2"))
+        per_query = found["per_query"]
+        assert isinstance(per_query, dict)
+        assert set(per_query) == {"area", "primes", "steep", "round", "even"}
+        for name in ("nDCG@5", "Recall@5", "MAP", "nDCG@1", "F1@2"):
+            assert found[name] == pytest.approx(sum(each[name] for each in per_query.values()) / 5)
+        assert "Precision@10" not in found  # deeper than the lists
+
+    def test_a_relevant_document_at_the_top_of_every_list_is_perfect(self, folder: Path) -> None:
+        """Queries with one relevant document each."""
+        (folder / "qrels" / "test.tsv").write_text("area\tcircle\t1\nsteep\tslope\t1\n")
+        found = evaluated(folder)
+        assert (found["nDCG@10"], found["MRR@10"], found["MAP"], found["Recall@100"]) == (1, 1, 1, 1)
+
+    def test_a_query_without_a_hit_counts_0_and_is_counted(self, folder: Path) -> None:
+        """BM25 finds nothing for a word that is in no document."""
+        (folder / "qrels" / "test.tsv").write_text("area\tcircle\t1\nnone\tring\t1\n")
+        found = evaluated(folder)
+        assert (found["unanswered"], found["queries"], found["nDCG@10"]) == (1, 2, 0.5)
+
+    def test_modes_are_tested_against_others_on_the_same_queries(self, folder: Path) -> None:
+        """Differences have intervals and a verdict."""
+        found = evaluated(folder, against=("dense", "hybrid"))
+        dense, hybrid = found["against"]  # type: ignore[misc]
+        assert (dense["mode"], hybrid["mode"]) == ("dense", "hybrid")
+        test = dense["differences"]["nDCG@10"]
+        assert test.value == pytest.approx(found["nDCG@10"] - dense["nDCG@10"])
+        assert (test.n, test.separable) == (5, test.adjusted < 0.05)
+
+    def test_a_run_of_another_system_can_be_compared_with(self, folder: Path, tmp_path: Path) -> None:
+        """Our own, written and read again, does not differ from us."""
+        file = tmp_path / "ours.run"
+        evaluated(folder, run=str(file))
+        [again] = evaluated(folder, against=(str(file),))["against"]  # type: ignore[misc]
+        assert again["differences"]["MAP"].value == 0
+        assert evaluated(folder)["MAP"] == again["MAP"]
+
+    def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
+        """It would say less than it is called."""
+        with pytest.raises(Invalid, match="nDCG@20 looks at more than 10") as refused:
+            evaluated(folder, k=10, metrics=("nDCG@20",))
+        assert refused.value.hint == "--k 20"
+
+
+class TestTrec:
+    """Runs as files."""
+
+    def test_a_run_survives(self, tmp_path: Path) -> None:
+        """Order and all."""
+        run = {"q1": ["b", "a", "c"], "q2": ["a"]}
+        trec.write(tmp_path / "run", run)
+        assert (tmp_path / "run").read_text().splitlines()[0] == "q1 Q0 b 1 3 mathrag"
+        assert trec.read(tmp_path / "run", 10) == run
+        assert trec.read(tmp_path / "run", 2)["q1"] == ["b", "a"]
+
+    def test_scores_decide_whatever_the_order_of_the_rows(self, tmp_path: Path) -> None:
+        """As trec_eval reads it; a document that is repeated counts once."""
+        (tmp_path / "run").write_text("q Q0 low 1 0.5 x\nq Q0 high 2 2e3 x\n\nq\tQ0\tlow\t3\t0.1\tx\n")
+        assert trec.read(tmp_path / "run", 10) == {"q": ["high", "low"]}
+
+    @pytest.mark.parametrize(
+        ("row", "said"), [("q Q0 d 1 2", "line 1: has 5 columns"), ("q Q0 d 1 high x", "score 'high' is no number")]
+    )
+    def test_a_row_that_cannot_be_read_is_named(self, tmp_path: Path, row: str, said: str) -> None:
+        """With file and line."""
+        (tmp_path / "run").write_text(row)
+        with pytest.raises(InvalidLine, match=said):
+            trec.read(tmp_path / "run", 10)
+        with pytest.raises(NotFound, match="no run"):
+            trec.read(tmp_path / "other", 10)
