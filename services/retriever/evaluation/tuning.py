@@ -44,7 +44,8 @@ def tune(request: Tune, collection: Collection, searcher: Searcher) -> dict[str,
     """The result: the curve, the choice with its plateau and interval, and what it is worth on other queries.
 
     Raises:
-        Invalid, InvalidLine: the mode has no weights, the measure looks too far, there are too few queries, or a file cannot be used.
+        Invalid, InvalidLine: the mode has no weights, the measure looks too far, there are too few queries, or a file
+            cannot be used.
     """
     base, metric = _weighing(request), sighted(request.metric, request.k)
     halves = split(request, collection)
