@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 
 import httpx2
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
@@ -16,7 +17,10 @@ from services.orchestrator.metrics.counted import ATTEMPTED, PLANS
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.reading import BOUNDS
 from services.orchestrator.metrics.window import Window, horizon
-from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.calls import Failure, FailureKind, Generate, Reply, require
+from shared.contracts.params import Params
+from shared.contracts.samples import Decision, Library, Sample, Steps, Trace
+from shared.rag.relevance import refused
 from shared.runtime.binding import Request
 from shared.settings import Telemetry
 from shared.storage.database import Database
@@ -119,7 +123,7 @@ async def test_failures_are_counted_by_kind(database: Database, scrape: Scraper)
     await scene.drain(database, scene.ScriptedExecutor(unparsed))
     found = await scrape()
     assert value(found, "mathrag_attempts_total", lane="judge", role="judge", outcome="unparsed") > 0
-    assert value(found, "mathrag_fallbacks_total", kind="judge_unusable") == 1
+    assert value(found, "mathrag_fallbacks_total", stage="gate", kind="judge_unusable") == 1
     assert value(found, "mathrag_gate_decisions_total", strategy="rules") == 1
 
 
@@ -288,3 +292,53 @@ async def test_metrics_can_be_switched_off(database: Database, redis_url: str) -
     settings = scene.SETTINGS.model_copy(update={"telemetry": Telemetry(metrics=False)})
     async with serving(database, redis_url, settings) as api:
         assert (await api.http.get("/metrics")).status_code == 404
+
+
+def deciding(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """Decides by the number in its question; the first one has lost a part of itself."""
+    require((yield Generate(template="cot", question=sample.question)))
+    number = sample.item.ordinal
+    action = ("correct", "ambiguous", "incorrect")[number % 3]
+    said = 'what a model said: \0 \\u0000 "decisions":[{'
+    crag = Decision(stage="crag", action=action, detail={"said": said})
+    lost = (Decision(stage="rerank", action="original order", fallback="not_configured"),) if number == 0 else ()
+    trace = Trace(decisions=(crag, *lost))
+    return (
+        refused("nothing is relevant", trace) if number == 1 else msgspec.structs.replace(scene.ended("1"), trace=trace)
+    )
+
+
+async def test_decisions_fallbacks_and_refusals_are_counted_once(
+    database: Database, scrape: Scraper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By stage and action, by stage and kind; whatever text stands beside them."""
+    scene.install(monkeypatch, "deciding", deciding)
+    await scene.submit_job(database, "deciding")
+    await scene.drain(database, scene.ScriptedExecutor())
+    for _ in range(2):
+        found = await scrape()
+    counted = {action: value(found, "mathrag_decisions_total", stage="crag", action=action) for action in
+               ("correct", "ambiguous", "incorrect")}  # fmt: skip
+    assert counted == {"correct": 2, "ambiguous": 2, "incorrect": 1}
+    assert value(found, "mathrag_decisions_total", stage="rerank", action="original order") == 1
+    assert value(found, "mathrag_fallbacks_total", stage="rerank", kind="not_configured") == 1
+    assert value(found, "mathrag_extractions_total", extraction="refused") == 1
+
+
+async def test_the_retrievers_cache_is_seen_through_its_restarts(held: Resources) -> None:
+    """What it counted before the first look is not ours; after a restart it counts from nought; it may be away."""
+    said: list[dict[str, object]] = [
+        {"asked": 100, "hits": 60}, {"asked": 110, "hits": 67}, {}, {"asked": 4, "hits": 1}, {"asked": 4, "hits": 1},
+    ]  # fmt: skip
+
+    def health(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"embeddings": said[0]} if request.url.host == "r" else {})
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(health)) as http:
+        scrape = Scraper(Resources(**{**vars(held), "http": http}))
+        seen = []
+        while said:
+            found = await scrape()
+            seen.append([value(found, "mathrag_question_vectors_total", source=each) for each in ("cache", "embedder")])
+            said.pop(0)
+    assert seen == [[0, 0], [7, 3], [7, 3], [8, 6], [8, 6]]

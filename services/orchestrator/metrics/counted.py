@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.metrics import decisions
 from services.orchestrator.metrics.reading import BOUNDS, Reading
 from services.orchestrator.metrics.window import Window, horizon
 
@@ -42,6 +43,7 @@ class Counted:
             await self._count_attempts(connection, window)
         if window := await self._samples.advance(connection, until):
             await self._count_samples(connection, window)
+            await decisions.count(connection, self._reading, self._samples.condition, window)
             await self._count_steps(connection, window)
             await self._count_gates(connection, window)
         if window := await self._jobs.advance(connection, until):
@@ -65,7 +67,7 @@ class Counted:
             if row.extraction:
                 self._reading.count("mathrag_extractions_total", [row.extraction], row.n)
             if row.unscored:
-                self._reading.count("mathrag_fallbacks_total", ["unscored"], row.n)
+                self._reading.count("mathrag_fallbacks_total", ["quality", "unscored"], row.n)
 
     async def _count_steps(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
         for row in await connection.execute(_read(STEPS, self._samples), window):
@@ -75,7 +77,7 @@ class Counted:
         for row in await connection.execute(_read(GATES, self._samples), window):
             self._reading.count("mathrag_gate_decisions_total", [row.strategy], row.n)
             if row.unusable:
-                self._reading.count("mathrag_fallbacks_total", ["judge_unusable"], row.n)
+                self._reading.count("mathrag_fallbacks_total", ["gate", "judge_unusable"], row.n)
 
 
 ATTEMPTED = """

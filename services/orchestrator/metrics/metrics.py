@@ -13,6 +13,7 @@ from services.orchestrator.metrics.counted import Counted
 from services.orchestrator.metrics.flips import Flips
 from services.orchestrator.metrics.reading import Reading
 from services.orchestrator.metrics.requests import Requests
+from services.orchestrator.metrics.vectors import Vectors
 
 FRESH_S = 5.0
 """Whoever asks again within this time gets the same: several scrapers cost no more than one."""
@@ -31,6 +32,7 @@ class Metrics:
         self.requests = Requests(self._registry)
         self._counted = Counted(self._reading)
         self._flips = Flips(self._reading)
+        self._vectors = Vectors(self._reading)
         self._fresh_s = fresh_s
         self._looked_at = -fresh_s
         self._looking = asyncio.Lock()
@@ -46,6 +48,7 @@ class Metrics:
     async def _look(self, held: Resources) -> None:
         began = time.perf_counter()
         rows = await self._rows(held)
+        await self._vectors.look(held)
         shown = [*(rows or ()), *gauges.process(held), *await gauges.services(held)]
         shown.append(("mathrag_service_up", ["postgres"], rows is not None))
         shown.append(("mathrag_metrics_duration_seconds", [], time.perf_counter() - began))
