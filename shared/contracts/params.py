@@ -118,6 +118,10 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     utility: Weight = 0.5
     sequence: bool = False
     """Whether the mean probability of the text counts, too."""
+    answer: Literal["best", "sum"] = "best"
+    """Of the best path; or the answer whose paths' scores have the largest sum, as the authors do for closed sets."""
+    alternatives: Few = 5
+    """Of each token: all grades of utility; text-generation-inference gives no more unless it is told to."""
 
 
 class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

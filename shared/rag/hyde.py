@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shared.contracts.calls import Failure, FailureKind, Generated, Write
 from shared.contracts.params import HydeParams
 from shared.contracts.samples import Decision
+from shared.rag.language import localised
 
 END = "\n\n\n"
 """Where the authors' code stops; here the text is cut instead, which leaves the same."""
@@ -34,8 +35,8 @@ class Hypotheses(NamedTuple):
 
 
 def drafts(question: str, params: HydeParams) -> list[Write]:
-    """The calls that write the hypothetical documents: samples of one prompt."""
-    template = f"hyde-{params.style}"
+    """The calls that write the hypothetical documents: samples of one prompt, in the question's language."""
+    template = localised(f"hyde-{params.style}", question)
     return [
         Write(template=template, decoding=params.decoding, slots={"question": question}, draw=draw)
         for draw in range(params.documents)

@@ -25,11 +25,13 @@ from shared.contracts.calls import (
     Retrieve,
     Retrieved,
     Scored,
+    Token,
     Write,
 )
 from shared.contracts.documents import Document, Hit
 from shared.contracts.samples import Item
 from shared.pipelines import registry
+from shared.rag.self_rag import RETRIEVAL
 from shared.runtime.binding import Bound, bind
 from shared.runtime.jobs import JobSpec
 from shared.runtime.replay import Replay
@@ -99,9 +101,16 @@ def _loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
     return loads
 
 
+class MadeUp(dict[str, Document]):
+    """A library of documents that nobody has; no two read alike."""
+
+    def __missing__(self, hash_: str) -> Document:
+        return Document(problem="", text=hash_)
+
+
 def dry_run(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
     """The calls that wait for each other's replies, round by round: the calibration's, then the sample's."""
-    library: dict[str, Document] = defaultdict(lambda: Document(problem="", text=""))
+    library = MadeUp()
     if registry.get(job.pipeline).prepare is not None:
         prepare = job.prepare([item], library)
         yield from dry_rounds(job, prepare)
@@ -119,13 +128,19 @@ def dry_rounds(job: JobSpec, replay: Replay[Any]) -> Iterator[list[Bound]]:
 def _made_up(call: Call) -> Reply:
     match call:
         case Retrieve():
-            found = (hashlib.sha256(f"{call.index} {rank}".encode()).hexdigest() for rank in range(1, call.k + 1))
-            return Retrieved(hits=tuple(Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(found, 1)))
+            ranks = range(call.skip + 1, call.skip + call.k + 1)
+            return Retrieved(hits=tuple(_hit(call.index, rank) for rank in ranks))
         case Rerank():
             return Scored(scores=tuple(0.0 for _ in call.documents))
         case Judge():
             return Rated(rating=3, text="[[3]]")
+        case Generate(logprobs=wanted) if wanted:
+            return Generated(text="", tokens=(Token(text=RETRIEVAL, logprob=0.0),))
         case Write() | Generate():
             return Generated(text="")
         case Grade():
             return Graded(math_verify=None, strict=False)
+
+
+def _hit(index: str, rank: int) -> Hit:
+    return Hit(document=hashlib.sha256(f"{index} {rank}".encode()).hexdigest(), rank=rank, score=1 / rank)

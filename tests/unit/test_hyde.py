@@ -79,6 +79,11 @@ def test_a_passage_is_written_where_the_style_asks_for_one() -> None:
     assert {call.template for call in drafts("q", HydeParams(style="passage"))} == {"hyde-passage"}
 
 
+def test_a_chinese_question_is_answered_in_chinese() -> None:
+    """What is written must lie near to what is searched."""
+    assert {call.template for call in drafts("求 $x$ 的值是多少？", HydeParams())} == {"hyde-solution-zh"}
+
+
 def test_without_hypothetical_documents_it_asks_what_dense_asks() -> None:
     """n = 0 is the baseline to the byte: equal calls have equal keys, so nothing is computed for it."""
     none = Params(hyde=HydeParams(documents=0))

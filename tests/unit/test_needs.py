@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.orchestrator.planning.needs import Needs, dry, of_new
 from shared.contracts.calls import Lane
-from shared.contracts.params import GateParams, Params
+from shared.contracts.params import GateParams, HydeParams, Params
 from shared.contracts.samples import GateDecision, Strategy
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
@@ -41,6 +41,19 @@ def test_a_baseline_asks_the_generator_alone() -> None:
     assert (calls(found), found.order) == ({GENERATOR: 7}, (GENERATOR,))
     assert found.wanted[GENERATOR].lane is Lane.GENERATE
     assert found.wanted[GENERATOR].tokens == Params().generate.max_tokens
+
+
+def test_hypothetical_documents_are_the_judges() -> None:
+    """So many calls for every sample, before the generator's one."""
+    found = of_new(job("hyde", hyde=HydeParams(documents=3)), 10)
+    assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (30, 10)
+    assert [model for model in found.order if model in (JUDGE, GENERATOR)] == [JUDGE, GENERATOR]
+
+
+def test_self_rag_asks_the_generator_once_and_for_every_passage() -> None:
+    """At most: a model that needs no passage makes it one; the judge is never asked."""
+    found = of_new(job("self-rag"), 10)
+    assert (JUDGE in calls(found), calls(found)[GENERATOR]) == (False, 10 * (1 + 4))
 
 
 def test_the_gate_asks_its_judge_first() -> None:

@@ -4,8 +4,8 @@ Of a job that runs, what is open is counted, and what is to come follows from wh
 shared, and a gate that chooses rules, make it fewer calls; pipelines with loops may make it more.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 from sqlalchemy import text
@@ -13,13 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.planning.demands import Wanted
 from shared.contracts.calls import Lane
-from shared.contracts.documents import Document
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.pipelines import registry
 from shared.runtime.binding import Bound
 from shared.runtime.jobs import JobSpec
-from shared.runtime.price import dry_rounds
+from shared.runtime.price import MadeUp, dry_rounds
 
 Calls = Counter[tuple[int, Lane]]
 """By model and lane."""
@@ -54,7 +53,7 @@ class Dry(msgspec.Struct, frozen=True, kw_only=True):
 
 def dry(job: JobSpec) -> Dry:
     """The job's pipeline on made-up replies; a gate that was decided stays as it is."""
-    library: Mapping[str, Document] = defaultdict(lambda: Document(problem="", text=""))
+    library = MadeUp()
     calibration: tuple[Calls, ...] = ()
     if registry.get(job.pipeline).prepare is not None and job.prepared is None:
         prepare = job.prepare([ITEM], library)

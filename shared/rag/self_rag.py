@@ -1,0 +1,123 @@
+"""Self-RAG (Asai et al. 2024): what a model's reflection tokens say, by their log-probabilities.
+
+A probability is exp(log-probability); a token that is not among the alternatives has probability 0. (The authors' short
+form divides log-probabilities where it decides whether to retrieve; the paper's formula is implemented.)
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from shared.contracts.calls import Generated, SampleFailed, Token
+from shared.contracts.documents import Document
+from shared.contracts.params import SelfRagParams
+from shared.rag.answers import extract
+
+RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"
+RELEVANT, IRRELEVANT = "[Relevant]", "[Irrelevant]"
+SUPPORT: Mapping[str, float] = {
+    "[Fully supported]": 1.0, "[Partially supported]": 0.5, "[No support / Contradictory]": 0.0,
+}  # fmt: skip
+UTILITY: Mapping[str, float] = {f"[Utility:{grade}]": (grade - 3) / 2 for grade in range(1, 6)}
+"""Weights of the grades 1 to 5: -1, -0.5, 0, 0.5, 1."""
+REFLECTION = frozenset(
+    {RETRIEVAL, NO_RETRIEVAL, "[Continue to Use Evidence]", RELEVANT, IRRELEVANT, *SUPPORT, *UTILITY}
+)
+_EVIDENCE = re.compile(r"<paragraph>.*?(?:</paragraph>|$)", re.DOTALL)
+_MARKS = re.compile("|".join(map(re.escape, sorted(REFLECTION | {"<paragraph>", "</paragraph>", "</s>"}))))
+
+
+class Scores(NamedTuple):
+    """What one passage is worth to the answer that was written after it."""
+
+    relevance: float
+    """p(Relevant) among both, at the first token."""
+    support: float
+    """Expected support at the first such token; 0 without one."""
+    utility: float
+    """Expected utility in [-1, 1] at the first such token; 0 without one."""
+    sequence: float
+    """exp of the mean log-probability of all tokens."""
+    total: float
+
+
+def reflecting(generated: Generated) -> Generated:
+    """`generated`, if its model reflects.
+
+    Raises:
+        SampleFailed: its server gave no log-probabilities, or its model has no reflection tokens.
+    """
+    if not generated.tokens:
+        raise SampleFailed("no_log_probabilities", "the generator's server gives no log-probabilities of tokens")
+    if not any(REFLECTION & _alternatives(token).keys() for token in generated.tokens):
+        raise SampleFailed("no_reflection_tokens", "the generator is no Self-RAG model, or its server hides the tokens")
+    return generated
+
+
+def retrieval(first: Token) -> float | None:
+    """p([Retrieval]) among it and [No Retrieval]; None where the model thinks of neither."""
+    wanted, unwanted = probability(first, RETRIEVAL), probability(first, NO_RETRIEVAL)
+    return wanted / (wanted + unwanted) if wanted + unwanted else None
+
+
+def passage(document: Document) -> str:
+    """A document as evidence in the model's own words; what reads like its marks is taken out of the text."""
+    text = f"{document.problem}\n{document.text}" if document.problem else document.text
+    return f"{RETRIEVAL}<paragraph>{_MARKS.sub('', text)}</paragraph>"
+
+
+def answer_text(text: str) -> str:
+    """What was said to the asker: without evidence and reflection."""
+    return _MARKS.sub("", _EVIDENCE.sub("", text)).strip()
+
+
+def score(tokens: Sequence[Token], params: SelfRagParams) -> Scores:
+    """The score of a passage by the answer after it (section 3.3; weights 1, 1 and 0.5 in the authors' README)."""
+    relevance = _expected(next(iter(tokens), None), {RELEVANT: 1.0, IRRELEVANT: 0.0})
+    support = _expected(_first(tokens, SUPPORT), SUPPORT)
+    utility = _expected(_first(tokens, UTILITY), UTILITY)
+    sequence = math.exp(math.fsum(token.logprob for token in tokens) / len(tokens)) if tokens else 0.0
+    total = params.relevance * relevance + params.support * support + params.utility * utility
+    return Scores(relevance, support, utility, sequence, total + (sequence if params.sequence else 0.0))
+
+
+def best(totals: Sequence[float], texts: Sequence[str], params: SelfRagParams) -> int:
+    """The path whose answer is given: the best, or the best of those whose common answer has the largest sum.
+
+    Of paths as good as each other it is the first. A path without an answer shares it with no other.
+    """
+    weights = list(totals)
+    if params.answer == "sum":
+        answers = [extract(answer_text(text))[0] or path for path, text in enumerate(texts)]
+        weights = [
+            math.fsum(total for said, total in zip(answers, totals, strict=True) if said == answer)
+            for answer in answers
+        ]
+    return max(range(len(totals)), key=lambda path: (weights[path], totals[path], -path))
+
+
+def probability(token: Token, wanted: str) -> float:
+    """Of `wanted` in the place of `token`; 0 if it is not among the alternatives. Blanks around it do not matter."""
+    return _alternatives(token).get(wanted, 0.0)
+
+
+def _alternatives(token: Token) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for text, logprob in {**token.top, token.text: token.logprob}.items():
+        found[text.strip()] += math.exp(logprob)
+    return found
+
+
+def _first(tokens: Sequence[Token], wanted: Collection[str]) -> Token | None:
+    return next((token for token in tokens if token.text.strip() in wanted), None)
+
+
+def _expected(token: Token | None, weights: Mapping[str, float]) -> float:
+    """The weights' mean by probability in the token's place; 0 without one, or where it is none of them."""
+    if token is None:
+        return 0.0
+    shares = {wanted: probability(token, wanted) for wanted in weights}
+    whole = math.fsum(shares.values())
+    return math.fsum(weights[wanted] * share for wanted, share in shares.items()) / whole if whole else 0.0
