@@ -47,11 +47,16 @@ class Embeddings(BaseModel):
     query_prefix: str = ""
     """Instruction before every question, such as bge's; documents have their own."""
     document_prefix: str = ""
+    max_chars: int = Field(default=0, ge=0)
+    """Longer texts are cut to so many characters; 0: never, and a text that the model cannot hold is refused."""
     batch: int = Field(default=64, gt=0, le=4096)
     """Texts in one request."""
     cache: int = Field(default=10_000, ge=0)
     """Vectors of questions that are kept."""
+    threads: int = Field(default=1, gt=0)
+    """`gguf`: threads of llama.cpp; one is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
+    """`openai`, `ollama`: longest wait for one request, with its repetitions."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -59,6 +64,10 @@ class Embeddings(BaseModel):
             raise ValueError(f"`embeddings`: kind `{self.kind}` needs `url` and `model`")
         if self.kind in ("static", "gguf") and self.path is None:
             raise ValueError(f"`embeddings`: kind `{self.kind}` needs a `path`")
+        if self.kind == "sentence-transformers" and not (self.model or self.path):
+            raise ValueError("`embeddings`: kind `sentence-transformers` needs a `path` or a `model`")
+        if self.kind == "static" and (self.query_prefix or self.document_prefix or self.max_chars):
+            raise ValueError("`embeddings`: kind `static` has no prefixes, and a length of its own; take them away")
         return self
 
 
@@ -134,9 +143,14 @@ class Reranker(BaseModel):
     api_key_env: str | None = None
     activation: Literal["sigmoid", "none"] = "sigmoid"
     """What makes a probability of the score as it comes: `none` where the server has done it already."""
+    max_chars: int = Field(default=0, ge=0)
+    """Longer documents are cut to so many characters; 0: never, and a pair that the model cannot hold is refused."""
     batch: int = Field(default=32, gt=0, le=1024)
     """Pairs in one request."""
+    threads: int = Field(default=1, gt=0)
+    """`gguf`: threads of llama.cpp; one is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
+    """Longest wait for one request, with its repetitions."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

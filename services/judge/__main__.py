@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from services.judge.grades import Grades
 from services.judge.grading_pool import GradingPool
+from services.judge.reranking import Reranking
 from services.judge.retrieving import Retrieving
 from shared.contracts.calls import Lane
 from shared.runtime.execution import Executor
@@ -17,7 +18,8 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
     limits = tools.settings.workers
     prompting = Prompting(tools.database, tools.guards)
     return {
-        "retrieve": Retrieving(tools.database, tools.settings.retriever_url, tools.settings.service_key),
+        "retrieve": Retrieving(tools.database, tools.settings),
+        "rerank": Reranking(tools.database, tools.settings),
         "judge": prompting,
         "write": prompting,
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),

@@ -3,21 +3,18 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
-import httpx2
 import msgspec
 from sqlalchemy import text
 
-from shared.access.bearer import authorization
+from services.judge import retriever
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
+from shared.settings import Settings
 from shared.storage.database import Database
-from shared.telemetry import traces
-from shared.telemetry.redaction import redacted
 
 INDEX = text("SELECT id FROM indexes WHERE model_id = :model AND state = 'ready' LIMIT 1")
-TIMEOUT_S = 60.0
 
 _REQUEST = msgspec.json.Decoder(Request)
 _REPLIES = msgspec.json.Decoder(list[Retrieved])
@@ -26,12 +23,10 @@ _REPLIES = msgspec.json.Decoder(list[Retrieved])
 class Retrieving:
     """The executor of retrieve calls."""
 
-    def __init__(self, database: Database, url: str, service_key: str = "") -> None:
+    def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._client = httpx2.AsyncClient(
-            base_url=url, timeout=TIMEOUT_S, trust_env=False, event_hooks=traces.hooks(),
-            headers=authorization(service_key),
-        )  # fmt: skip
+        self._client = retriever.client(settings)
+        self._timeout_s = settings.retrieval.timeout_s
         self._indexes: dict[int, int] = {}
 
     async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
@@ -44,7 +39,10 @@ class Retrieving:
 
     async def _search_of(self, call: Claimed) -> dict[str, object]:
         request = _REQUEST.decode(call.request)
-        return {"index": await self._index(call.model_id), "question": request.values["question"], "k": request.k}
+        return {
+            "index": await self._index(call.model_id), "question": request.values["question"], "k": request.k,
+            "skip": request.skip, "hypothetical": request.hypothetical,
+        }  # fmt: skip
 
     async def _index(self, model_id: int) -> int:
         if model_id not in self._indexes:
@@ -53,17 +51,10 @@ class Retrieving:
         return self._indexes[model_id]
 
     async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply]:
-        try:
-            response = await self._client.post("/search", json={"searches": searches})
-        except httpx2.TimeoutException as error:
-            return [_failure(FailureKind.TIMEOUT, repr(error))] * len(searches)
-        except httpx2.TransportError as error:
-            return [_failure(FailureKind.CONNECTION, repr(error))] * len(searches)
-        if response.status_code != 200:
-            said = f"HTTP {response.status_code}: {response.text[:300]}"
-            return [_failure(FailureKind.BACKEND_ERROR, said)] * len(searches)
-        return _REPLIES.decode(response.content)
-
-
-def _failure(kind: FailureKind, detail: str) -> Failure:
-    return Failure(kind=kind, detail=redacted(detail))
+        """One request for all; where one of them is too long for the embedder, one request each."""
+        answer = await retriever.post(self._client, "/search", {"searches": searches}, self._timeout_s)
+        if isinstance(answer, Failure):
+            if answer.kind is not FailureKind.CONTEXT_EXCEEDED or len(searches) == 1:
+                return [answer] * len(searches)
+            return [reply for search in searches for reply in await self._search([search])]
+        return _REPLIES.decode(answer)

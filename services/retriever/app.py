@@ -1,8 +1,8 @@
-"""HTTP of the retriever: build a corpus's indexes, search them."""
+"""HTTP of the retriever: build a corpus's indexes, search them, rerank what was found."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from typing import Annotated, Any, TypeVar
 
 import anyio
 import msgspec
@@ -12,23 +12,31 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.retriever import builds
-from services.retriever.dense import Faiss
-from services.retriever.ports import Backend, Index
-from services.retriever.searches import Search, answer
+from services.retriever.backends import backends
+from services.retriever.questions import Questions
+from services.retriever.reranks import Rerank, Reranks, identity
+from services.retriever.searches import Search, Searcher
 from services.retriever.shelf import Problems, Shelf
-from services.retriever.sparse import Bm25
 from shared.access import internal
 from shared.contracts.calls import MAX_QUESTION
 from shared.errors import Invalid, MathragError
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models import retrieval_models
+from shared.models.ports import Embedder
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
 
 MAX_SEARCHES = 256
 MAX_K = 1_000
+MAX_HYPOTHETICAL = 64
+MAX_RERANKED = 1_000
 MAX_BODY = 16 << 20
 """Bytes of a request."""
+
+
+T = TypeVar("T")
+
+Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
 
 
 class BuildRequest(BaseModel):
@@ -45,8 +53,10 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     index: Annotated[int, Field(gt=0)]
-    question: Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
+    question: Question
     k: Annotated[int, Field(gt=0, le=MAX_K)]
+    skip: Annotated[int, Field(ge=0, le=MAX_K)] = 0
+    hypothetical: Annotated[tuple[Question, ...], Field(max_length=MAX_HYPOTHETICAL)] = ()
 
 
 class SearchesRequest(BaseModel):
@@ -57,15 +67,28 @@ class SearchesRequest(BaseModel):
     searches: Annotated[list[SearchRequest], Field(min_length=1, max_length=MAX_SEARCHES)]
 
 
+class RerankRequest(BaseModel):
+    """One question and the texts to score."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    """Hash of the row of `models` that the caller's job is pinned to."""
+    question: Question
+    documents: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_RERANKED)]
+
+
 class State:
     """What the process holds while it serves."""
 
-    def __init__(self, settings: Settings, database: Database, backends: list[Backend[Index]]) -> None:
+    def __init__(self, settings: Settings, database: Database, embedder: Embedder, reranks: Reranks) -> None:
         self.settings = settings
         self.database = database
-        self.backends = backends
-        self.shelf = Shelf(database, settings.data_dir, backends)
-        self.problems = Problems(database)
+        self.backends = backends(settings.retrieval, embedder)
+        self.shelf = Shelf(database, settings.data_dir, self.backends)
+        self.questions = Questions(embedder, settings.retrieval.embeddings.cache)
+        self.searcher = Searcher(self.shelf, Problems(database), self.questions)
+        self.reranks = reranks
         self.building = anyio.Lock()
 
 
@@ -74,13 +97,18 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        folder = settings.retrieval.embeddings.path
-        assert folder is not None  # noqa: S101 - the settings say so
-        embedder = await to_thread.run_sync(StaticEmbedder, folder)
-        database = Database(settings.database_url, pinned=False)
-        app.state.retriever = State(settings, database, [Faiss(embedder), Bm25()])
-        yield
-        await database.close()
+        async with AsyncExitStack() as stack:
+            retrieval = settings.retrieval
+            embedder = await _opened(stack, retrieval_models.embedder(retrieval.embeddings))
+            reranker = await _opened(stack, retrieval_models.reranker(retrieval.reranker))
+            reranks = Reranks(await to_thread.run_sync(identity, retrieval.reranker), reranker)
+            database = Database(settings.database_url, pinned=False)
+            stack.push_async_callback(database.close)
+            app.state.retriever = State(settings, database, embedder, reranks)
+            async with anyio.create_task_group() as group:
+                group.start_soon(reranks.register, database)
+                yield
+                group.cancel_scope.cancel()
 
     app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
     internal.protect(app, settings, most=MAX_BODY)
@@ -89,7 +117,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.get("/healthz")(health)
     app.post("/indexes")(build)
     app.post("/search")(search)
+    app.post("/rerank")(rerank)
     return app
+
+
+async def _opened(stack: AsyncExitStack, model: AbstractContextManager[T]) -> T:
+    """In a thread: files are read."""
+    return await to_thread.run_sync(stack.enter_context, model)
 
 
 def _state(request: Request) -> State:
@@ -100,9 +134,10 @@ def _state(request: Request) -> State:
 Held = Annotated[State, Depends(_state)]
 
 
-async def health(state: Held) -> dict[str, Literal["ok"] | list[int]]:
-    """Alive, and which indexes are loaded."""
-    return {"status": "ok", "indexes": state.shelf.loaded}
+async def health(state: Held) -> Response:
+    """Alive, which indexes are loaded, and how often a question's vector was there already."""
+    embeddings = msgspec.structs.asdict(state.questions.counted)
+    return _json({"status": "ok", "indexes": state.shelf.loaded, "embeddings": embeddings})
 
 
 async def build(request: BuildRequest, state: Held) -> Response:
@@ -114,8 +149,12 @@ async def build(request: BuildRequest, state: Held) -> Response:
 
 async def search(request: SearchesRequest, state: Held) -> Response:
     """A JSON array of `Retrieved`, one per search, in the same order."""
-    asked = [Search(index=each.index, question=each.question, k=each.k) for each in request.searches]
-    return _json(await answer(state.shelf, state.problems, asked))
+    return _json(await state.searcher.answer([Search(**dict(each)) for each in request.searches]))
+
+
+async def rerank(request: RerankRequest, state: Held) -> Response:
+    """`Scored`, one score a document in the same order, or the `Failure` to score them."""
+    return _json(await state.reranks.answer(Rerank(**dict(request))))
 
 
 def _json(value: Any) -> Response:

@@ -93,7 +93,7 @@ async def stored(database: Database, index: int) -> Stored:
 
 async def _build(database: Database, data_dir: Path, backend: Backend[Index], corpus: Corpus) -> Build:
     started = time.monotonic()
-    made = recipe(backend, corpus.hash.hex())
+    made = await to_thread.run_sync(recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
     reused = await _reusable(database, data_dir, made, signature)
     if reused is None:

@@ -1,69 +1,125 @@
-"""Answering many searches at once: per index one batch, near-duplicates of each question dropped."""
+"""Answering many searches at once: per index one batch, near-duplicates of each question dropped, then paged."""
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
-from anyio import create_task_group, to_thread
+import numpy as np
+from anyio import to_thread
 
 from services.retriever.duplicates import near_duplicates
-from services.retriever.ports import Match
+from services.retriever.ports import DenseIndex, Index, Match
+from services.retriever.questions import Questions, Vector, mean
 from services.retriever.shelf import Problems, Shelf
 from shared.contracts.calls import Retrieved
 from shared.contracts.documents import Hit
+from shared.errors import Invalid
 
 SPARE = 10
-"""So many more than k are fetched, so that dropped duplicates leave no gap."""
+"""So many more are fetched, so that dropped duplicates leave no gap."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to one index."""
+    """One question to one index; see `Retrieve` for what `skip` and `hypothetical` mean."""
 
     index: int
     question: str
     k: int
+    skip: int = 0
+    hypothetical: tuple[str, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """Matches that must be looked at."""
+        return self.skip + self.k + SPARE
 
 
-async def answer(shelf: Shelf, problems: Problems, searches: Sequence[Search]) -> list[Retrieved]:
-    """A reply per search, in order.
+class Searcher:
+    """Answers searches with the indexes of a shelf."""
 
-    Raises:
-        NotFound, Unavailable: an index does not exist or cannot be used; nothing is answered then.
-    """
-    found = await _matches(shelf, searches)
-    known = await problems.of(match.document for matches in found for match in matches)
+    def __init__(self, shelf: Shelf, problems: Problems, questions: Questions) -> None:
+        self._shelf = shelf
+        self._problems = problems
+        self._questions = questions
 
-    def work() -> list[Retrieved]:
-        return [without_duplicates(search, matches, known) for search, matches in zip(searches, found, strict=True)]
+    async def answer(self, searches: Sequence[Search]) -> list[Retrieved]:
+        """A reply per search, in order.
 
-    return await to_thread.run_sync(work)
+        Raises:
+            NotFound, Unavailable: an index does not exist or cannot be used; nothing is answered then.
+            Invalid: hypothetical texts for an index of words.
+            TooLarge: a question that the embedder cannot hold.
+        """
+        found = await self._matches(searches)
+        known = await self._problems.of(match.document for matches in found for match in matches)
+
+        def work() -> list[Retrieved]:
+            return [without_duplicates(search, matches, known) for search, matches in zip(searches, found, strict=True)]
+
+        return await to_thread.run_sync(work)
+
+    async def _matches(self, searches: Sequence[Search]) -> list[list[Match]]:
+        """Words do not wait for vectors, nor vectors for words: FAISS leaves the interpreter to the others."""
+        asked: defaultdict[int, list[Search]] = defaultdict(list)
+        for search in searches:
+            asked[search.index].append(search)
+        indexes = {number: await self._shelf.index(number) for number in asked}
+        dense = {number: index for number, index in indexes.items() if isinstance(index, DenseIndex)}
+        sparse = {number: index for number, index in indexes.items() if number not in dense}
+        _refuse_hypothetical(searches, sparse)
+        by_vectors, by_words = await asyncio.gather(
+            self._by_vectors([(index, asked[number]) for number, index in dense.items()]),
+            asyncio.gather(*(_by_words(index, asked[number]) for number, index in sparse.items())),
+        )
+        found = dict(zip((*dense, *sparse), map(iter, (*by_vectors, *by_words)), strict=True))
+        return [next(found[search.index]) for search in searches]
+
+    async def _by_vectors(self, asked: Sequence[tuple[DenseIndex, list[Search]]]) -> list[list[list[Match]]]:
+        """One embedding for all indexes, which have the same embedder; then one batch an index."""
+        vectors = iter(await self._vectors([search for _, searches in asked for search in searches]))
+        found = []
+        for index, searches in asked:
+            stacked = np.stack([next(vectors) for _ in searches])
+            found.append(await to_thread.run_sync(index.search_vectors, stacked, _deepest(searches)))
+        return found
+
+    async def _vectors(self, searches: Sequence[Search]) -> list[Vector]:
+        """What each search looks for: its question, or the mean of that and of its hypothetical documents."""
+        questions = await self._questions.vectors([search.question for search in searches])
+        made = await self._questions.hypothetical([text for search in searches for text in search.hypothetical])
+        return [
+            mean([question, *(made[text] for text in search.hypothetical)]) if search.hypothetical else question
+            for question, search in zip(questions, searches, strict=True)
+        ]
 
 
 def without_duplicates(search: Search, matches: Sequence[Match], problems: dict[str, str]) -> Retrieved:
-    """The first k of the first k + `SPARE` matches that are no near-duplicate of the question; ranks from 1."""
-    fetched = matches[: search.k + SPARE]
+    """The page's matches among those that are no near-duplicate of the question, so that no two pages overlap.
+
+    Ranks are from 1, and go on counting from page to page. Of more than `SPARE` duplicates the rest are gaps.
+    """
+    fetched = matches[: search.depth]
     asked = [(match.document, problems.get(match.document, "")) for match in fetched]
     dropped = near_duplicates(search.question, asked)
-    kept = [match for match in fetched if match.document not in dropped][: search.k]
-    hits = (Hit(document=match.document, rank=rank, score=match.score) for rank, match in enumerate(kept, start=1))
+    kept = [match for match in fetched if match.document not in dropped][search.skip : search.skip + search.k]
+    hits = (
+        Hit(document=match.document, rank=rank, score=match.score)
+        for rank, match in enumerate(kept, start=search.skip + 1)
+    )
     return Retrieved(hits=tuple(hits), duplicates=tuple(dropped))
 
 
-async def _matches(shelf: Shelf, searches: Sequence[Search]) -> list[list[Match]]:
-    positions: defaultdict[int, list[int]] = defaultdict(list)
-    for position, asked in enumerate(searches):
-        positions[asked.index].append(position)
-    found: list[list[Match]] = [[] for _ in searches]
-    indexes = {number: await shelf.index(number) for number in positions}
+async def _by_words(index: Index, searches: Sequence[Search]) -> list[list[Match]]:
+    return await to_thread.run_sync(index.search, [search.question for search in searches], _deepest(searches))
 
-    async def search(number: int) -> None:
-        questions = [searches[position].question for position in positions[number]]
-        k = max(searches[position].k for position in positions[number]) + SPARE
-        matches = await to_thread.run_sync(indexes[number].search, questions, k)
-        for position, each in zip(positions[number], matches, strict=True):
-            found[position] = each
 
-    async with create_task_group() as group:  # FAISS leaves the interpreter to the others while it searches
-        for number in indexes:
-            group.start_soon(search, number)
-    return found
+def _refuse_hypothetical(searches: Sequence[Search], of_words: Container[int]) -> None:
+    for at, search in enumerate(searches):
+        if search.hypothetical and search.index in of_words:
+            raise Invalid(f"`searches.{at}.hypothetical`: index {search.index} finds words; only vectors have a mean")
+
+
+def _deepest(searches: Sequence[Search]) -> int:
+    """One depth serves all: fewer matches are a prefix of more."""
+    return max(search.depth for search in searches)

@@ -58,7 +58,7 @@ class Shelf:
         row = await builds.stored(self._database, index)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
-        made = builds.recipe(backend, row.corpus)
+        made = await to_thread.run_sync(builds.recipe, backend, row.corpus)
         await to_thread.run_sync(files.verify, folder, made, row.file_hash)
         return await to_thread.run_sync(backend.load, folder)
 

@@ -58,7 +58,6 @@ GRADER = ModelIdentity(
 
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
 """Stands for the reranker while none is configured: whatever it is asked has the failure `not_configured`."""
-RERANKER = text("SELECT id, hash FROM models WHERE name = 'reranker' AND served ORDER BY registered_at DESC LIMIT 1")
 
 
 async def register(
@@ -107,11 +106,11 @@ async def pin_grader(connection: AsyncConnection) -> Pin:
 
 
 async def pin_reranker(connection: AsyncConnection) -> Pin:
-    """The reranker's newest row; the retriever registers what is configured when it starts."""
-    row = (await connection.execute(RERANKER)).first()
+    """The reranker's newest row: the retriever registers what is configured, also if it is none, when it starts."""
+    row = (await connection.execute(LATEST, {"name": NO_RERANKER.name})).first()
     if row is None:
         return Pin(model_id=await register(connection, NO_RERANKER), hash=NO_RERANKER.hash.hex())
-    return Pin(model_id=row.id, hash=row.hash.hex())
+    return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 
 
 async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> dict[str, Pin]:

@@ -120,11 +120,16 @@ async def rows(database: Database, query: str) -> list[Any]:
 
 
 async def test_is_healthy_and_says_what_is_loaded(client: httpx2.AsyncClient, corpus: int) -> None:
-    """Indexes are loaded when they are searched, not when they are built."""
+    """Indexes are loaded when they are searched, not when they are built; repeated questions are embedded once."""
     built = await build(client, corpus)
-    assert (await client.get("/healthz")).json() == {"status": "ok", "indexes": []}
-    await search(client, (built["dense"]["index"], "area", 1))
-    assert (await client.get("/healthz")).json() == {"status": "ok", "indexes": [built["dense"]["index"]]}
+    nothing = {"asked": 0, "hits": 0}
+    assert (await client.get("/healthz")).json() == {"status": "ok", "indexes": [], "embeddings": nothing}
+    dense = built["dense"]["index"]
+    await search(client, (dense, "area", 1), (dense, "area", 2), (dense, "volume", 1))
+    await search(client, (dense, "area", 1), (built["sparse"]["index"], "area", 1))
+    health = (await client.get("/healthz")).json()
+    assert health["embeddings"] == {"asked": 4, "hits": 2}
+    assert dense in health["indexes"]
 
 
 async def test_builds_both_indexes_and_points_the_corpus_to_them(

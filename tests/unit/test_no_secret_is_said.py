@@ -14,6 +14,7 @@ from shared.access.refusals import refuse
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
+from shared.settings import Settings
 from shared.telemetry.redaction import redacted
 from tests.unit.asgi import ask
 
@@ -56,7 +57,7 @@ async def test_a_retrievers_failure(status: int | None) -> None:
         return httpx2.Response(status, text=SAID)
 
     database: Any = SimpleNamespace()
-    retrieving = Retrieving(database, "http://retriever")
+    retrieving = Retrieving(database, Settings(retriever_url="http://retriever"))
     retrieving._client = httpx2.AsyncClient(base_url="http://retriever", transport=httpx2.MockTransport(answer))
     (failure,) = await retrieving._search([{}])
     assert isinstance(failure, Failure)

@@ -4,7 +4,8 @@ A reader of our own: the `gguf` package is for training only, and maps the whole
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,12 +33,30 @@ def architecture(path: Path) -> Architecture:
     Raises:
         MetadataError: it is no GGUF file, broken off, or says too little.
     """
+    with _opened(path) as (values, weights_bytes):
+        return of_keys(values, weights_bytes=weights_bytes, vocabulary=values.get(TOKENS))
+
+
+def pooling(path: Path) -> int | None:
+    """How one vector is made of a text's tokens, in llama.cpp's numbers (1: mean, 2: first token); None: not said.
+
+    Raises:
+        MetadataError: as for `architecture`.
+    """
+    with _opened(path) as (values, _):
+        found = values.get(f"{values.get('general.architecture')}.pooling_type")
+    return found if isinstance(found, int) else None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """The header's keys, and the bytes that follow it."""
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
             values = _Reader(file, size).header()
             _refuse_parts(values)
-            return of_keys(values, weights_bytes=size - file.tell(), vocabulary=values.get(TOKENS))
+            yield values, size - file.tell()
     except OSError as error:
         raise MetadataError(f"{path}: {error.strerror}") from error
     except MetadataError as error:

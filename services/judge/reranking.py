@@ -1,0 +1,69 @@
+"""Rerank calls: the documents' texts go to the retriever service, a request a call; replies come as they are ready."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from math import ceil
+
+import msgspec
+
+from services.judge import retriever
+from shared.contracts.calls import Failure, FailureKind, Reply, Scored
+from shared.contracts.documents import Document
+from shared.runtime.answers import Answered, Receipt
+from shared.runtime.binding import Request
+from shared.runtime.claims import Claimed
+from shared.runtime.library import LibraryCache
+from shared.runtime.models import NO_RERANKER
+from shared.runtime.prompting import references
+from shared.settings import Settings
+from shared.storage.database import Database
+
+NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
+
+_REQUEST = msgspec.json.Decoder(Request)
+_REPLY: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
+
+
+class Reranking:
+    """The executor of rerank calls."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings.retrieval.reranker
+        self._client = retriever.client(settings)
+        self._library = LibraryCache()
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
+        """One after the other: each is a whole batch for the model already."""
+        requests = [_REQUEST.decode(call.request) for call in calls]
+        async with self._database.statement() as connection:
+            await self._library.ensure(connection, {ref.doc for request in requests for ref in references(request)})
+        for call, request in zip(calls, requests, strict=True):
+            started = datetime.now(UTC)
+            reply = await self._reply(request)
+            yield Answered(
+                call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC))
+            )
+
+    async def _reply(self, request: Request) -> Reply:
+        """A call that was bound to no reranker says so at once: the pipeline goes on without."""
+        if request.model == NO_RERANKER.hash.hex():
+            return NOT_CONFIGURED
+        try:
+            texts = [_text(self._library[ref.doc]) for ref in references(request)]
+        except KeyError as missing:
+            return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"there is no document {missing}")
+        if not texts:
+            return Scored(scores=())
+        return await self._scores(request, texts)
+
+    async def _scores(self, request: Request, texts: list[str]) -> Reply:
+        timeout_s = self._settings.timeout_s * (1 + ceil(len(texts) / self._settings.batch))
+        body = {"model": request.model, "question": request.values["question"], "documents": texts}
+        answer = await retriever.post(self._client, "/rerank", body, timeout_s)
+        return answer if isinstance(answer, Failure) else _REPLY.decode(answer)
+
+
+def _text(document: Document) -> str:
+    """As it was indexed: problem and text on separate lines."""
+    return f"{document.problem}\n{document.text}" if document.problem else document.text

@@ -1,0 +1,107 @@
+"""Vectors of a model, made fit for an index: prefixes, batches, length 1, and refused where they cannot be used."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.contracts import canonical
+from shared.contracts.calls import FailureKind
+from shared.errors import MathragError, TooLarge, Unavailable
+from shared.models.ports import Encoder, ModelFailed
+from shared.retrieval import Embeddings
+
+PROBE = "a"
+"""What the dimension is found out with."""
+TOO_LONG = "set `retrieval.embeddings.max_chars` to what the model can hold; that makes another index"
+AWAY = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
+
+
+class ModelEmbedder:
+    """The `Embedder` over an `Encoder`, which is asked when it is first needed, and again until it has answered."""
+
+    def __init__(self, encoder: Encoder, settings: Embeddings) -> None:
+        self._encoder = encoder
+        self._settings = settings
+
+    @cached_property
+    def dimension(self) -> int:
+        """Length of a vector.
+
+        Raises:
+            Unavailable: the model does not answer.
+        """
+        try:
+            return int(directions(self._encoder.encode([PROBE]), 1).shape[1])
+        except ModelFailed as failed:
+            raise _error(failed) from failed
+
+    @cached_property
+    def signature(self) -> str:
+        """Of model, revision, prefixes, cut, dimension and normalisation; where a server stands has no part in it.
+
+        Raises:
+            Unavailable: the model does not answer.
+        """
+        kept = self._settings.model_dump(include={"query_prefix", "document_prefix", "max_chars"})
+        try:
+            model = self._encoder.identity()
+        except ModelFailed as failed:
+            raise _error(failed) from failed
+        return canonical.digest({**kept, "model": model, "dimension": self.dimension, "length": 1}).hex()
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `Embedder`."""
+        return self._embed(texts, self._settings.query_prefix, TooLarge)
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `Embedder`."""
+        return self._embed(texts, self._settings.document_prefix, Unavailable)
+
+    def _embed(self, texts: Sequence[str], prefix: str, too_long: type[MathragError]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        try:
+            for start in range(0, len(texts), self._settings.batch):
+                batch = [prefix + self._cut(text) for text in texts[start : start + self._settings.batch]]
+                found = directions(self._encoder.encode(batch), len(batch), self.dimension)
+                vectors[start : start + len(batch)] = found
+        except ModelFailed as failed:
+            raise _error(failed, too_long) from failed
+        return vectors
+
+    def _cut(self, text: str) -> str:
+        return text[: self._settings.max_chars or None]
+
+
+def directions(found: Sequence[Sequence[float]], count: int, dimension: int | None = None) -> NDArray[np.float32]:
+    """`count` vectors at length 1; a zero vector stays zero.
+
+    Raises:
+        ModelFailed: there are more or fewer, they differ in length or from `dimension`, or are not finite.
+    """
+    if len(found) != count:
+        raise _useless(f"{len(found)} vectors for {count} texts")
+    lengths = {len(vector) for vector in found}
+    expected = {dimension} if dimension else lengths
+    if lengths != expected or 0 in lengths or len(lengths) != 1:
+        raise _useless(f"vectors of {_listed(lengths)} numbers where {_listed(expected)} were expected")
+    vectors = np.asarray(found, dtype=np.float64)
+    if not np.isfinite(vectors).all():
+        raise _useless("vectors that hold NaN or infinity")
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+
+def _listed(numbers: set[int]) -> str:
+    return " and ".join(map(str, sorted(numbers)))
+
+
+def _useless(what: str) -> ModelFailed:
+    return ModelFailed(FailureKind.BACKEND_ERROR, f"the embedding model gave {what}")
+
+
+def _error(failed: ModelFailed, too_long: type[MathragError] = Unavailable) -> MathragError:
+    if failed.kind is FailureKind.CONTEXT_EXCEEDED:
+        return too_long(f"a text is too long for the embedding model: {failed.detail}", hint=TOO_LONG)
+    return Unavailable(f"no embeddings: {failed.detail}", hint=AWAY)

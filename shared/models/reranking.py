@@ -1,0 +1,44 @@
+"""Scores of a cross-encoder as probabilities: in batches, the activation applied exactly once, checked."""
+
+import math
+from collections.abc import Sequence
+
+from shared.contracts.calls import FailureKind
+from shared.models.ports import CrossEncoder, ModelFailed
+from shared.retrieval import Reranker as Settings
+
+
+class ModelReranker:
+    """The `Reranker` over a `CrossEncoder`."""
+
+    def __init__(self, model: CrossEncoder, settings: Settings) -> None:
+        self._model = model
+        self._settings = settings
+
+    def score(self, question: str, documents: Sequence[str]) -> list[float]:
+        """See `Reranker`."""
+        size = self._settings.batch
+        batches = (documents[start : start + size] for start in range(0, len(documents), size))
+        return [score for batch in batches for score in self._scores(question, batch)]
+
+    def _scores(self, question: str, batch: Sequence[str]) -> list[float]:
+        found = self._model.scores(question, [text[: self._settings.max_chars or None] for text in batch])
+        if len(found) != len(batch):
+            raise _useless(f"{len(found)} scores for {len(batch)} documents")
+        if not all(map(math.isfinite, found)):
+            raise _useless("a score that is NaN or infinite")
+        if self._settings.activation == "sigmoid":
+            return [sigmoid(score) for score in found]
+        if wrong := [score for score in found if not 0 <= score <= 1]:
+            raise _useless(f"{wrong[0]:g}, which is no probability: set `retrieval.reranker.activation: sigmoid`")
+        return list(found)
+
+
+def sigmoid(logit: float) -> float:
+    """1 / (1 + exp(-logit)), without overflow."""
+    small = math.exp(-abs(logit))
+    return (1 if logit >= 0 else small) / (1 + small)
+
+
+def _useless(what: str) -> ModelFailed:
+    return ModelFailed(FailureKind.BACKEND_ERROR, f"the reranker gave {what}")
