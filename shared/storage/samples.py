@@ -56,6 +56,9 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
 
 
+Traced = tuple[SampleRow, Outcome | None]
+
+
 async def listed(database: Database, reference: str, limit: int, cursor: str | None) -> pages.Page[SampleRow]:
     """Samples in dataset order, whatever their state."""
     async with database.transaction() as connection:
@@ -69,25 +72,39 @@ async def listed(database: Database, reference: str, limit: int, cursor: str | N
 
 async def ended(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[SampleRow]]:
     """All samples that have ended so far, in dataset order: one short read per batch, however slow the reader is."""
+    async for found in traced(database, job, batch):
+        yield [row for row, _ in found]
+
+
+async def traced(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[Traced]]:
+    """The same with what each came to, and how."""
     after: tuple[int, ...] = START
     while True:
         async with database.transaction() as connection:
-            rows = await _page(connection, job, after, batch, ended=True)
-        if not rows:
+            found = await _traced(connection, job, after, batch, ended=True)
+        if not found:
             return
-        yield rows
-        after = (rows[-1].index, rows[-1].repeat)
+        yield found
+        last, _ = found[-1]
+        after = (last.index, last.repeat)
 
 
 async def _page(
     connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool
 ) -> list[SampleRow]:
+    return [row for row, _ in await _traced(connection, job, after, limit, ended=ended)]
+
+
+async def _traced(
+    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool
+) -> list[Traced]:
     values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit, "ended": ended}
-    return [_row(row) for row in (await connection.execute(PAGE, values)).mappings()]
+    rows = (await connection.execute(PAGE, values)).mappings()
+    outcomes = ((row, msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None) for row in rows)
+    return [(_row(row, outcome), outcome) for row, outcome in outcomes]
 
 
-def _row(row: RowMapping) -> SampleRow:
-    outcome = msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None
+def _row(row: RowMapping, outcome: Outcome | None) -> SampleRow:
     copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure", "detail")
     return SampleRow(
         index=row["ordinal"],

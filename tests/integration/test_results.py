@@ -262,3 +262,43 @@ async def test_an_untouched_job_passes_the_audit(api: Api, database: Database) -
     await finished(database)
     found = await api.get(f"/v1/jobs/{job['id']}/audit")
     assert found["clean"] == (found["violations"] == [])
+
+
+async def test_a_report_measures_the_documents_where_the_dataset_names_the_relevant_ones(
+    api: Api, database: Database
+) -> None:
+    """By the ids of the uploads: two ids of the same content are one document, one that is not there is counted."""
+    names = [(f"d{n}", document.hash) for n, document in enumerate(scene.DOCUMENTS)]
+    for ordinal, (name, document) in enumerate([*names, ("twin", scene.DOCUMENTS[3].hash)]):
+        values = {"ordinal": ordinal, "name": name, "hash": bytes.fromhex(document)}
+        await scene.run_sql(
+            database,
+            "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash)"
+            " SELECT id, :ordinal, :name, :hash FROM corpora WHERE name = 'docs'",
+            **values,
+        )
+    relevant = {"d3": 1, "twin": 2, "d5": 1, "d9": 0, "lost": 1}
+    await scene.run_sql(
+        database, "UPDATE items SET gold_documents = CAST(:gold AS jsonb) WHERE ordinal < 2", gold=json.dumps(relevant)
+    )
+    job = await api.job("hybrid", repeats=2, params={"candidates": 4})
+    await finished(database)
+    found = (await api.get(f"/v1/jobs/{job['id']}/report"))["retrieval"]
+    assert (found["items"], found["absent"]) == (2, 2)
+    wanted = {scene.DOCUMENTS[3].hash, scene.DOCUMENTS[5].hash}
+    shares = []
+    for index in (0, 1):
+        sample = await api.get(f"/v1/jobs/{job['id']}/samples/{index}")
+        candidates = [each["document"] for each in sample["outcome"]["trace"]["candidates"]]
+        shares.append(len(wanted & set(candidates)) / 3)
+    assert found["final"]["Recall@10"]["value"] == pytest.approx(sum(shares) / 2)
+    assert found["fused"] == found["final"]
+    assert found["reranking"]["nDCG@10"]["value"] == 0
+
+
+async def test_a_report_without_relevant_documents_has_no_figures_of_retrieval(api: Api, database: Database) -> None:
+    """Not zeros."""
+    job = await api.job("dense")
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert (report["retrieval"], report["refused"], report["decisions"], report["fallbacks"]) == (None, 0, {}, {})

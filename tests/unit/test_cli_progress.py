@@ -8,7 +8,7 @@ from rich.console import Console
 
 from services.orchestrator.cli.output import accuracy, counted, last_line
 from services.orchestrator.cli.progress import Bars, summary
-from services.orchestrator.cli.reports import lines
+from services.orchestrator.cli.reports import lines, retrieved, staged
 from world.demo import merged
 
 
@@ -69,10 +69,29 @@ def test_a_report_in_words_names_every_figure() -> None:
         "grading_failures": {}, "parse_failures": 3, "unscored": 0, "duplicates_dropped": 2, "gate": None,
         "model_loads": 2, "model_calls": 4, "calls_made": {"judge": 2}, "calls_reused": {},
         "calls_lapsed": 0, "stages": {"judge": stage},
-        "by_level": {"5": figure}, "by_subject": {},
+        "by_level": {"5": figure}, "by_subject": {}, "refused": 0, "decisions": {}, "fallbacks": {}, "retrieval": None,
     }  # fmt: skip
     said = dict(lines(report))
     assert said["accuracy"] == "50.0 % (10.0 to 90.0), 1 of 2 [math-verify, Wilson 95 %]"
     assert said["scoring"] == "3 judge replies without a rating, 2 near-duplicates dropped"
     assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")
     assert (said["model loads"], said["seconds"]) == (2, "judge 1.2")
+    assert not {"retrieval", "reranking"} & said.keys()
+
+
+def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_were() -> None:
+    """A reranking that changes nothing is not mentioned."""
+    mean = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 80}
+    changed = {"value": 0.02, "low": -0.01, "high": 0.05, "adjusted": 0.2, "separable": False, "n": 80}
+    found = {"items": 80, "absent": 3, "final": {"nDCG@10": mean}, "reranking": {"nDCG@10": changed}, "context": mean}
+    assert dict(retrieved(found)) == {
+        "retrieval": "nDCG@10 0.5000, Recall@context 0.5000; 80 items",
+        "not in corpus": "3 relevant documents",
+        "reranking": "nDCG@10 +0.0200 (-0.0100 to +0.0500), p = 0.2000: not separable on 80 queries",
+    }
+    same = {**changed, "value": 0, "low": 0, "high": 0}
+    assert "reranking" not in dict(retrieved({**found, "reranking": {"nDCG@10": same}}))
+    assert "reranking" not in dict(retrieved({**found, "reranking": {}}))
+    assert staged({"crag": {"ambiguous": 1, "correct": 4}, "rewrite": {"timeout": 2}}) == (
+        "crag: ambiguous 1, correct 4; rewrite: timeout 2"
+    )

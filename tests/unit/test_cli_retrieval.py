@@ -8,6 +8,7 @@ import pytest
 
 from services.orchestrator.cli import retrieval
 from services.orchestrator.cli.failures import Exit
+from services.orchestrator.cli.output import verdict
 from tests.unit import beir
 from tests.unit.commands import mathrag
 
@@ -100,5 +101,5 @@ def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatc
 )
 def test_a_difference_in_words(changed: dict[str, Any], said: str) -> None:
     """No ranking where there is none."""
-    assert retrieval.verdict({**TEST, **changed}) == said
-    assert "too few" in retrieval.verdict(None)
+    assert verdict({**TEST, **changed}) == said
+    assert "too few" in verdict(None)

@@ -3,8 +3,9 @@
 import pytest
 
 from services.orchestrator.reports.tally import Tally
+from shared.contracts.samples import Decision, Extraction, Outcome, Trace
 from shared.rag.intervals import wilson
-from shared.storage.samples import SampleRow
+from shared.storage.samples import SampleRow, Traced
 
 
 def sample(index: int = 0, **fields: object) -> SampleRow:
@@ -15,10 +16,21 @@ def sample(index: int = 0, **fields: object) -> SampleRow:
 
 
 def tally(*rows: SampleRow) -> Tally:
+    """A tally of these samples, of whose outcomes nothing more is known."""
+    return traced(*((row, None) for row in rows))
+
+
+def traced(*samples: Traced) -> Tally:
     """A tally of these samples."""
     made = Tally()
-    made.add(rows)
+    made.add(samples)
     return made
+
+
+def decided(*decisions: Decision, refusal: str | None = None) -> Traced:
+    """A sample whose method did this."""
+    trace = Trace(decisions=decisions)
+    return sample(), Outcome(answer=None, extraction=Extraction.MISSING, refusal=refusal, trace=trace)
 
 
 def test_accuracy_is_the_share_of_graded_samples_with_wilsons_interval() -> None:
@@ -83,3 +95,26 @@ def test_groups_are_by_level_and_subject() -> None:
 def test_a_dataset_without_groups_has_no_table_of_them(group: str) -> None:
     """One line "unknown" would say what `accuracy` says."""
     assert getattr(tally(sample(correct=True)).figures(), group) == {}
+
+
+def test_decisions_are_counted_by_stage_and_action_and_fallbacks_by_their_reason() -> None:
+    """A fallback is an action, too."""
+    figures = traced(
+        decided(Decision(stage="crag", action="correct"), Decision(stage="rewrite", action="rewritten")),
+        decided(Decision(stage="crag", action="ambiguous", fallback="timeout")),
+        decided(*(Decision(stage="critic", action="continue", round=n) for n in (1, 2))),
+        decided(Decision(stage="rewrite", action="original", fallback="timeout")),
+        decided(Decision(stage="rewrite", action="original", fallback="unparsed")),
+    ).figures()
+    assert figures.decisions == {
+        "crag": {"ambiguous": 1, "correct": 1},
+        "critic": {"continue": 2},
+        "rewrite": {"original": 2, "rewritten": 1},
+    }
+    assert figures.fallbacks == {"crag": {"timeout": 1}, "rewrite": {"timeout": 1, "unparsed": 1}}
+
+
+def test_refusals_are_counted_apart_from_failures() -> None:
+    """Nothing failed."""
+    figures = traced(decided(refusal="no document was found"), decided()).figures()
+    assert (figures.refused, figures.failures) == (1, {})

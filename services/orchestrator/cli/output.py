@@ -58,6 +58,20 @@ def counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
+def verdict(test: Any) -> str:
+    """A difference between two systems in words, such as "+0.01 (-0.01 to +0.03), p = 0.2800: not separable ..."."""
+    if test is None:
+        return "too few queries to compare"
+    value, low, high = (f"{test[name]:+.4f}" for name in ("value", "low", "high"))
+    said = "separable" if test["separable"] else f"not separable on {test['n']} queries"
+    return f"{value} ({low} to {high}), p = {test['adjusted']:.4f}: {said}"
+
+
+def figure(value: float | None) -> str:
+    """Four digits."""
+    return "-" if value is None else f"{value:.4f}"
+
+
 def last_line(text: str | None) -> str | None:
     """Where a traceback says what happened; --json has all of it."""
     return text.strip().splitlines()[-1] if text else text

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from services.orchestrator.cli.output import accuracy, counted, facts, last_line, table
+from services.orchestrator.cli.output import accuracy, counted, facts, figure, last_line, table, verdict
 
 
 def print_report(found: Any) -> None:
@@ -30,7 +30,11 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "strict", f"{accuracy(found['strict'])}; the graders differ on {found['disagreements']}"
     yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {found['truncated']} truncated"
     yield "failures", counted({**found["failures"], **found["grading_failures"]})
+    yield "refused", found["refused"] or None
     yield "scoring", scoring(found)
+    yield "decisions", staged(found["decisions"])
+    yield "fallbacks", staged(found["fallbacks"])
+    yield from retrieved(found["retrieval"])
     yield "gate", found["gate"] and found["gate"]["reason"]
     yield "model loads", found["model_loads"]
     yield "model calls", found["model_calls"]
@@ -48,6 +52,25 @@ def scoring(found: Any) -> str:
         "near-duplicates dropped": found["duplicates_dropped"],
     }
     return ", ".join(f"{count} {name}" for name, count in parts.items() if count)
+
+
+def staged(counts: dict[str, dict[str, int]]) -> str:
+    """Such as "crag: ambiguous 61, correct 402; rewrite: rewritten 500"."""
+    return "; ".join(f"{stage}: {counted(of)}" for stage, of in counts.items())
+
+
+def retrieved(found: Any) -> Iterator[tuple[str, object]]:
+    """How good the documents were, where the dataset says which are."""
+    if found is None:
+        return
+    figures = {**found["final"], "Recall@context": found["context"]}
+    means = ", ".join(f"{name} {figure(mean['value'])}" for name, mean in figures.items())
+    yield "retrieval", f"{means}; {found['items']} items"
+    if found["absent"]:
+        yield "not in corpus", f"{found['absent']} relevant documents"
+    name = next(iter(found["final"]))
+    if (test := found["reranking"].get(name)) and (test["low"] or test["high"]):
+        yield "reranking", f"{name} {verdict(test)}"
 
 
 def timing(stages: Any) -> str:

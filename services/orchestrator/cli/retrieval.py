@@ -11,7 +11,7 @@ import typer
 
 from services.orchestrator.cli.failures import Failed, reported
 from services.orchestrator.cli.jobs import Set
-from services.orchestrator.cli.output import AsJson, facts, print_json, table
+from services.orchestrator.cli.output import AsJson, facts, figure, print_json, table, verdict
 from services.orchestrator.cli.parameters import parameters
 
 SERVICE = "services.retriever.evaluation"
@@ -149,17 +149,3 @@ def print_verdicts(tests: Sequence[tuple[str, Any]]) -> None:
         typer.echo("  how far that is above the others, by paired t-tests with Holm's correction:")
     for other, test in tests:
         typer.echo(f"    {other}: {verdict(test)}")
-
-
-def verdict(test: Any) -> str:
-    """A difference in words."""
-    if test is None:
-        return "too few queries to compare"
-    value, low, high = (f"{test[name]:+.4f}" for name in ("value", "low", "high"))
-    said = "separable" if test["separable"] else f"not separable on {test['n']} queries"
-    return f"{value} ({low} to {high}), p = {test['adjusted']:.4f}: {said}"
-
-
-def figure(value: float | None) -> str:
-    """Four digits."""
-    return "-" if value is None else f"{value:.4f}"

@@ -9,12 +9,13 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.runtime.binding import Pin
-from shared.storage import jobs, samples
+from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
 from shared.storage.provenance import Residency
 
@@ -68,6 +69,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     truncated: int
     unscored: int
     duplicates_dropped: int
+    refused: int
+    decisions: dict[str, dict[str, int]]
+    fallbacks: dict[str, dict[str, int]]
+    retrieval: Retrieval | None
+    """None: the dataset names no relevant documents, or nothing was searched."""
     parse_failures: int
     gate: GateDecision | None
     model_loads: int
@@ -91,11 +97,16 @@ async def report(database: Database, reference: str) -> Report:
         cost = await work(connection, row)
         pinned = (await connection.execute(PINNED, {"job": row})).one()
         models = await _models(connection, pinned.pins)
-    tally = Tally()
-    async for batch in samples.ended(database, row):
+        judged = await gold.known(connection, row)
+    tally, findings = Tally(), Findings()
+    async for batch in samples.traced(database, row):
         tally.add(batch)
+        if judged:
+            relevant = await gold.documents(database, row, batch[0][0].index, batch[-1][0].index)
+            await to_thread.run_sync(findings.add, batch, relevant)
     # In a thread: the intervals import scipy once, which takes a second.
     figures = await to_thread.run_sync(tally.figures)
+    found = await to_thread.run_sync(findings.figures)
     settings = Settings(
         pipeline_hash=pinned.pipeline_hash,
         models=models,
@@ -104,6 +115,7 @@ async def report(database: Database, reference: str) -> Report:
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
         gate=msgspec.json.decode(pinned.prepared, type=GateDecision) if pinned.prepared else None,
+        retrieval=found,
         notes=notes(job, figures.accuracy),
         settings=settings,
         **{field: getattr(job, field) for field in _OF_JOB},
@@ -146,12 +158,33 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
 
 _ACCURACY = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
 _MODEL = {"name": "world-judge", "backend": "llama.cpp", "digest": "a2d1…", "version": "b6000"}
+_MEAN = {"value": 0.47, "low": 0.44, "high": 0.5, "n": 500}
+_HIGHER = {
+    "value": 0.02,
+    "low": 0.005,
+    "high": 0.035,
+    "p": 0.009,
+    "adjusted": 0.009,
+    "separable": True,
+    "effect": 0.12,
+    "n": 500,
+}
+_RETRIEVAL = {
+    "items": 500,
+    "absent": 0,
+    "fused": {"nDCG@10": {**_MEAN, "value": 0.45}},
+    "final": {"nDCG@10": _MEAN},
+    "reranking": {"nDCG@10": _HIGHER},
+    "context": _MEAN,
+}
 EXAMPLE: dict[str, Any] = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
     "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
     "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
     "accuracy": _ACCURACY, "strict": _ACCURACY, "disagreements": 0, "extraction": {"ok": 497, "missing": 3},
     "failures": {}, "grading_failures": {}, "truncated": 2, "unscored": 0, "duplicates_dropped": 1,
+    "refused": 0, "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
+    "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,
     "parse_failures": 4, "gate": None, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
     "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shared.contracts.samples import Outcome
 from shared.rag.intervals import wilson
-from shared.storage.samples import SampleRow
+from shared.storage.samples import SampleRow, Traced
 
 UNKNOWN = "unknown"
 """Level or subject of an item that names none."""
@@ -65,6 +66,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     unscored: int
     """Samples in which scoring was asked for and no candidate has a quality."""
     duplicates_dropped: int
+    refused: int
+    """Questions that were not answered on purpose: no document was relevant enough."""
+    decisions: dict[str, dict[str, int]]
+    """What methods did, by stage and action: an action counts as often as it was taken."""
+    fallbacks: dict[str, dict[str, int]]
+    """How often a part was done the plain way, by stage and the kind of failure that it was done for."""
     by_level: dict[str, Accuracy]
     by_subject: dict[str, Accuracy]
 
@@ -80,12 +87,16 @@ class Tally:
         self._failures: Counter[str] = Counter()
         self._grading: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
+        self._decisions: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._fallbacks: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def add(self, rows: Iterable[SampleRow]) -> None:
+    def add(self, samples: Iterable[Traced]) -> None:
         """Count these samples in."""
-        for row in rows:
+        for row, outcome in samples:
             self._grade(row)
             self._count(row)
+            if outcome is not None:
+                self._count_decisions(outcome)
 
     def _grade(self, row: SampleRow) -> None:
         self._grades.add(row.index, row.correct)
@@ -106,6 +117,13 @@ class Tally:
         self._counts["unscored"] += row.unscored
         self._counts["duplicates"] += row.duplicates
 
+    def _count_decisions(self, outcome: Outcome) -> None:
+        self._counts["refused"] += outcome.refusal is not None
+        for decision in outcome.trace.decisions:
+            self._decisions[decision.stage][decision.action] += 1
+            if decision.fallback is not None:
+                self._fallbacks[decision.stage][decision.fallback] += 1
+
     def figures(self) -> Figures:
         """The sums."""
         return Figures(
@@ -118,6 +136,9 @@ class Tally:
             truncated=self._counts["truncated"],
             unscored=self._counts["unscored"],
             duplicates_dropped=self._counts["duplicates"],
+            refused=self._counts["refused"],
+            decisions={stage: _sorted(self._decisions[stage]) for stage in sorted(self._decisions)},
+            fallbacks={stage: _sorted(self._fallbacks[stage]) for stage in sorted(self._fallbacks)},
             by_level=_by(self._levels),
             by_subject=_by(self._subjects),
         )
