@@ -82,7 +82,7 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Most refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    """Strips that stay; 0: 3 of whole passages, else 6."""
+    """Strips that stay of each corpus; 0: `context_size` whole documents, else 6."""
     order: Literal["original", "score"] = "original"
     fallback: str = ""
     """Name of the corpus that is searched when the first one fails; without one the question goes on without."""
@@ -92,10 +92,18 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The critic loop (seed document 004)."""
 
     generate: Share = 0.6
+    """Relevance from which a document is relevant."""
     rewrite: Share = 0.3
+    """Mean relevance of a page below which its query is rewritten."""
     attempts: Few = 3
     min_documents: Few = 2
+    """Relevant documents that are enough."""
     k: Few = 3
+    """Documents of a page."""
+    aggregate: Literal["count", "mean"] = "count"
+    """Whether relevant documents alone decide, or the page's mean must reach `generate`, too, as in the document."""
+    rewrite_from: Few = 2
+    """The first attempt after which a query may be rewritten (the document's code: 2)."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
     """Of the rewriter."""
 

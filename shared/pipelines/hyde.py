@@ -2,12 +2,12 @@
 
 import msgspec
 
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.hyde import drafts, hypotheses
-from shared.rag.provenance import answered, context, search, single_trace
+from shared.rag.provenance import answered, context, generation, search, single_trace
 
 
 @pipeline("hyde")
@@ -20,5 +20,5 @@ def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
     decisions = (made_up.decision(),) if written else ()
     trace = msgspec.structs.replace(single_trace(found, "dense", params), decisions=decisions)
     chosen = context(trace, params)
-    generated = require((yield Generate(template="cot", question=sample.question, context=chosen)))
+    generated = require((yield generation(sample.question, chosen)))
     return answered(generated, chosen, trace)

@@ -50,6 +50,13 @@ def test_hypothetical_documents_are_the_judges() -> None:
     assert [model for model in found.order if model in (JUDGE, GENERATOR)] == [JUDGE, GENERATOR]
 
 
+def test_a_critic_that_is_never_content_reads_a_page_at_every_attempt() -> None:
+    """Three documents of each of three pages, then one answer; queries that are rewritten come on top."""
+    found = of_new(job("critic-loop"), 10)
+    assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (10 * 3 * 3, 10)
+    assert found.order[-1] == GENERATOR
+
+
 def test_self_rag_asks_the_generator_once_and_for_every_passage() -> None:
     """At most: a model that needs no passage makes it one; the judge is never asked."""
     found = of_new(job("self-rag"), 10)
