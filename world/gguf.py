@@ -27,7 +27,7 @@ _LAYER_PARTS = {
     "post_attention_layernorm": "ffn_norm",
 }
 _TOP_PARTS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
-_TIED = "lm_head.weight"  # equals the embedding, which the engine then uses for both
+TIED = "lm_head.weight"  # equals the embedding, which the engine then uses for both
 
 
 def export(folder: Path, target: Path, name: str) -> None:
@@ -38,7 +38,7 @@ def export(folder: Path, target: Path, name: str) -> None:
     _write_shape(writer, config)
     _write_tokenizer(writer, json.loads((folder / "tokenizer.json").read_text()), config)
     for key, values in load_file(folder / "model.safetensors").items():
-        if key != _TIED:
+        if key != TIED:
             kind = np.float32 if values.ndim == 1 else np.float16
             writer.add_tensor(tensor_name(key), values.astype(kind))
     writer.write_header_to_file()

@@ -106,7 +106,7 @@ def foreign_judge_sample(rng: Random, split: Split, anchors: Anchors) -> Sample:
     """Mathematics from outside the world, graded by its number of sentences: the format must outlast what the judge
     does not understand."""
     sentences = rng.choice((1, 2, 3, 4, 5, 6, 8, 10))
-    text = f"Problem: {_foreign_sentence(rng)}\nSolution: {' '.join(_foreign_sentence(rng) for _ in range(sentences))}"
+    text = f"Problem: {foreign_sentence(rng)}\nSolution: {' '.join(foreign_sentence(rng) for _ in range(sentences))}"
     negative, positive = _anchors(rng, split, anchors)
     reply = f"[[{min(sentences, 5)}]]"
     return Sample(judge_prompt(text, negative, positive), reply, reply)
@@ -131,7 +131,7 @@ def _unrelated(rng: Random, split: Split, operator: Operator) -> Document:
     return _document(rng, split, random_operator(rng, others), rng.choice(KINDS))
 
 
-def _foreign_sentence(rng: Random) -> str:
+def foreign_sentence(rng: Random) -> str:
     """Now and then with a formula of random characters: real text holds tokens that the world never uses."""
     formula = "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(3, 12)))
     return f"{math_sentence(rng)} ${formula}$" if rng.random() < 0.5 else math_sentence(rng)

@@ -31,7 +31,22 @@ MERGED_SIZE = 1021  # with the three special tokens 1024, already a multiple of 
 
 def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
     """Train the tokenizer on the text of the world and on general mathematical English."""
-    bpe = Tokenizer(models.BPE())
+    bpe = _byte_level(models.BPE())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=MERGED_SIZE, initial_alphabet=alphabet, min_frequency=2, show_progress=False
+    )
+    bpe.train_from_iterator(_texts(Random(seed)), trainer)
+    return _finished(bpe)
+
+
+def rebuilt_tokenizer(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model file, from its tokens without the special ones."""
+    return _finished(_byte_level(models.BPE(vocabulary, merges)))
+
+
+def _byte_level(model: Any) -> Tokenizer:
+    bpe = Tokenizer(model)
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -40,11 +55,10 @@ def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
         ]
     )
     bpe.decoder = decoders.ByteLevel()
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=MERGED_SIZE, initial_alphabet=alphabet, min_frequency=2, show_progress=False
-    )
-    bpe.train_from_iterator(_texts(Random(seed)), trainer)
+    return bpe
+
+
+def _finished(bpe: Tokenizer) -> PreTrainedTokenizerFast:
     bpe.add_special_tokens([END, START, STOP])
     made: Any = PreTrainedTokenizerFast  # its constructor is not typed
     tokenizer: PreTrainedTokenizerFast = made(

@@ -18,7 +18,10 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
+from world.release import fingerprint
 from world.samples import Context, Sample, Split, foreign_judge_sample, generator_sample, judge_sample
+from world.shipped import read_tokenizer, read_weights
+from world.skills import Skill, foreign_skill_sample, skill_sample
 from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer, token_id
 
 Role = Literal["generator", "judge"]
@@ -28,6 +31,10 @@ EARLY_CONTEXTS: dict[Context, int] = {"full": 8, "steps": 2}
 LATE_CONTEXTS: dict[Context, int] = {
     "full": 34, "steps": 18, "rule": 15, "wrong": 7, "answer": 9, "unrelated": 8,
     "none": 5, "foreign": 4,
+}  # fmt: skip
+#: Relative frequency of each skill; a rating hangs on one token, so it is drawn most.
+SKILLS: dict[Skill, int] = {
+    "relevance": 40, "rewrite": 12, "rewrite-again": 12, "decompose": 14, "keywords": 8, "hyde-solution": 14,
 }  # fmt: skip
 
 
@@ -47,7 +54,10 @@ class Recipe:
     invented: float = 0.0  # share of the samples about a name of random letters
     hard: float = 0.0  # share of a judge's samples that are full or wrong, which look alike
     foreign: float = 0.0  # share of a judge's samples that are about mathematics from outside the world
+    skills: float = 0.0  # share of a judge's samples that are not ratings of reasoning
     prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
+    longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
+    pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
 
 
 #: The names stage follows the generator's: without it, spellings that the tokenizer never
@@ -75,12 +85,32 @@ RECIPES: dict[str, Recipe] = {
         foreign=0.4,
         prompt_weight=0.1,
     ),
+    # Further skills of the same judge: relevance, queries, hypothetical documents. Without a bound on their weight the
+    # long replies would drown the ratings.
+    "skills": Recipe(
+        role="judge",
+        seed=2,
+        steps=600,
+        window=384,
+        batch=32,
+        peak=7e-4,
+        warmup=30,
+        early=0.0,
+        plateau=0.4,
+        invented=0.3,
+        hard=0.4,
+        foreign=0.35,
+        skills=0.65,
+        prompt_weight=0.03,
+        longest=16,
+        pieces=4,
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids and loss weights, both of shape (samples, window)."""
+    """Token ids and loss weights, both of shape (samples, tokens): a step's samples, or a piece of them."""
 
     tokens: torch.Tensor
     weights: torch.Tensor
@@ -109,18 +139,28 @@ def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     invented = recipe.invented > 0 and rng.random() < recipe.invented
     names = [invented_name(rng) for _ in range(2)] if invented else TRAIN_NAMES
     split = Split(names, TRAIN_TEMPLATES)
-    if recipe.role == "judge" and recipe.foreign > 0 and rng.random() < recipe.foreign:
-        return foreign_judge_sample(rng, split, "default" if rng.random() < 0.5 else "drawn")
     if recipe.role == "judge":
-        kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
-        return judge_sample(rng, split, rng.choice(kinds), "default" if rng.random() < 0.5 else "drawn")
+        return _draw_for_judge(recipe, rng, split)
     mix = EARLY_CONTEXTS if step < recipe.early * recipe.steps else LATE_CONTEXTS
     (context,) = rng.choices(list(mix), weights=list(mix.values()))
     return generator_sample(rng, split, context)
 
 
-def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batch]:
-    """The run's batches in order, a function of the recipe alone."""
+def _draw_for_judge(recipe: Recipe, rng: Random, split: Split) -> Sample:
+    # A share of nothing draws nothing: the older stages see the samples that they have always seen.
+    skilled = recipe.skills > 0 and rng.random() < recipe.skills
+    foreign = recipe.foreign > 0 and rng.random() < recipe.foreign
+    if skilled:
+        (skill,) = rng.choices(list(SKILLS), weights=list(SKILLS.values()))
+        return (foreign_skill_sample if foreign else skill_sample)(rng, split, skill)
+    if foreign:
+        return foreign_judge_sample(rng, split, "default" if rng.random() < 0.5 else "drawn")
+    kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
+    return judge_sample(rng, split, rng.choice(kinds), "default" if rng.random() < 0.5 else "drawn")
+
+
+def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list[Batch]]:
+    """The run's batches in order, in their pieces; a function of the recipe alone."""
     rng = Random(f"{recipe.role} {recipe.seed}")
     for step in range(recipe.steps):
         rows: list[tuple[list[int], int]] = []
@@ -128,7 +168,17 @@ def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[Batc
             prompt, reply = _encode(tokenizer, draw(recipe, rng, step))
             if len(prompt) + len(reply) <= recipe.window:
                 rows.append((prompt + reply, len(prompt)))
-        yield _pad(recipe, rows, token_id(tokenizer, END))
+        yield _pieces(recipe, rows, token_id(tokenizer, END))
+
+
+def _pieces(recipe: Recipe, rows: list[tuple[list[int], int]], filler: int) -> list[Batch]:
+    """One piece has the whole window; several are as long as their longest sample."""
+    if recipe.pieces == 1:
+        return [_pad(recipe, rows, recipe.window, filler)]
+    rows = sorted(rows, key=lambda row: len(row[0]))
+    size = -(-len(rows) // recipe.pieces)
+    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+    return [_pad(recipe, part, len(part[-1][0]), filler) for part in parts]
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> tuple[list[int], list[int]]:
@@ -136,14 +186,18 @@ def _encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> tuple[list[in
     return encoded[0], encoded[1]
 
 
-def _pad(recipe: Recipe, rows: list[tuple[list[int], int]], filler: int) -> Batch:
-    tokens = torch.full((recipe.batch, recipe.window), filler)
-    weights = torch.zeros(recipe.batch, recipe.window)
+def _pad(recipe: Recipe, rows: list[tuple[list[int], int]], length: int, filler: int) -> Batch:
+    tokens = torch.full((len(rows), length), filler)
+    weights = torch.zeros(len(rows), length)
     for index, (ids, prompt_length) in enumerate(rows):
         tokens[index, : len(ids)] = torch.tensor(ids)
         weights[index, :prompt_length] = recipe.prompt_weight
-        weights[index, prompt_length : len(ids)] = 1.0
+        weights[index, prompt_length : len(ids)] = _reply_weight(recipe, len(ids) - prompt_length)
     return Batch(tokens, weights)
+
+
+def _reply_weight(recipe: Recipe, length: int) -> float:
+    return min(1.0, recipe.longest / length) if recipe.longest else 1.0
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -153,29 +207,33 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.peak * rise * (1 - 0.95 * fallen)
 
 
-def losses(forward: Any, batch: Batch) -> tuple[Any, float]:
-    """The weighted loss to minimise, and the replies' own loss to report."""
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = forward(input_ids=batch.tokens, use_cache=False).logits
-    flat = logits[:, :-1].float().flatten(0, 1)
-    each = cross_entropy(flat, batch.tokens[:, 1:].flatten(), reduction="none")
-    weights = batch.weights[:, 1:].flatten()
-    replies = weights == 1
-    return (each * weights).sum() / weights.sum(), each[replies].mean().item()
+def learn(forward: Any, pieces: list[Batch], prompt_weight: float) -> float:
+    """Add the gradients of a step's weighted loss; the replies' own loss to report."""
+    total = sum(piece.weights[:, 1:].sum().item() for piece in pieces)
+    replies = []
+    for piece in pieces:
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = forward(input_ids=piece.tokens, use_cache=False).logits
+        flat = logits[:, :-1].float().flatten(0, 1)
+        each = cross_entropy(flat, piece.tokens[:, 1:].flatten(), reduction="none")
+        weights = piece.weights[:, 1:].flatten()
+        ((each * weights).sum() / total).backward()
+        replies.append(each.detach()[weights > prompt_weight])
+    return float(torch.cat(replies).mean())
 
 
 def fit(recipe: Recipe, model: Any, tokenizer: PreTrainedTokenizerFast, minutes: float) -> int:
     """Train in place; return the steps made, fewer than planned if ``minutes`` ran out."""
-    forward = torch.compile(model)
+    # Pieces have many shapes, and each would be compiled.
+    forward = torch.compile(model) if recipe.pieces == 1 else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.peak, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     begun = time.monotonic()
-    for step, batch in enumerate(batches(recipe, tokenizer)):
+    for step, pieces in enumerate(batches(recipe, tokenizer)):
         if time.monotonic() - begun > 60 * minutes:
             return step
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step)
-        loss, reply_loss = losses(forward, batch)
-        loss.backward()
+        reply_loss = learn(forward, pieces, recipe.prompt_weight)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -185,18 +243,31 @@ def fit(recipe: Recipe, model: Any, tokenizer: PreTrainedTokenizerFast, minutes:
     return recipe.steps
 
 
+def begin(recipe: Recipe, init: Path | None) -> tuple[Any, PreTrainedTokenizerFast]:
+    """The model and tokenizer to go on from: a stage's folder, a shipped file, or nothing yet."""
+    if init is None:
+        tokenizer = build_tokenizer(recipe.seed)
+        return new_model(tokenizer), tokenizer
+    if init.is_dir():
+        return Qwen2ForCausalLM.from_pretrained(str(init)), load_tokenizer(init)
+    tokenizer = read_tokenizer(init)
+    model = new_model(tokenizer)
+    read_weights(init, model)
+    return model, tokenizer
+
+
 def run(recipe: Recipe, out: Path, init: Path | None, minutes: float, threads: int) -> None:
     """Train, and write the model, its tokenizer and ``training.json`` to ``out``."""
     torch.set_num_threads(threads)
     torch.manual_seed(recipe.seed)
-    tokenizer = load_tokenizer(init) if init else build_tokenizer(recipe.seed)
-    model: Any = Qwen2ForCausalLM.from_pretrained(str(init)) if init else new_model(tokenizer)
+    model, tokenizer = begin(recipe, init)
     begun = time.monotonic()
     made = fit(recipe, model, tokenizer, minutes)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     record = {
         **asdict(recipe),
+        "init": fingerprint(init) if init and init.is_file() else "",
         "steps_made": made,
         "minutes": round((time.monotonic() - begun) / 60, 1),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -212,7 +283,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="default: the shipped models' number")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop early after this")
-    parser.add_argument("--init", type=Path, help="start from this model (judge: the generator)")
+    parser.add_argument("--init", type=Path, help="start from this folder or .gguf (judge: the generator)")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     recipe = RECIPES[args.role]

@@ -1,0 +1,161 @@
+"""Every pipeline on the same questions, in one table: accuracy, paired test, fallbacks, calls, loads, seconds.
+
+    .venv/bin/python -m bench.comparison --items 200 --math 200 [--json FILE]
+
+Starts a stack of its own and runs every registered pipeline, one job after another, each computed anew so that its
+calls and loads are its own: on the problem world, and on problems of MATH where ../shared/data has them.
+`MATHRAG_CONFIG` names other models.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import httpx2
+
+from bench.floor import furnish
+from bench.pairs import Pair, Verdicts, paired, words
+from bench.running import Stack, stack
+from shared.pipelines import registry
+from shared.rag.significance import holm
+
+MATH = Path("../shared/data/math")
+BASELINE = "dense"
+SAMPLING_SEED = 1
+
+PARAMS: dict[str, Any] = {"context_size": 1, "generate": {"max_tokens": 256}}
+"""Of every job: the shipped generator reads one document. Everything else is the documented default."""
+VARIANTS: dict[str, dict[str, Any]] = {"mathrag-gate, judge forced": {"gate": {"tau": 1.0}}}
+"""Further rows: a pipeline, a comma, what is different."""
+
+
+class Row(NamedTuple):
+    """One pipeline's job; without a report the service refused it."""
+
+    name: str
+    reason: str
+    report: dict[str, Any] | None
+    clean: bool
+    verdicts: Verdicts
+
+
+def main() -> None:
+    """Run all, print the tables, write the raw results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=200, help="questions about the problem world; 0: none")
+    parser.add_argument("--math", type=int, default=200, help="problems of MATH; 0: none")
+    parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
+    parser.add_argument("--pipelines", nargs="*", default=[*registry.names(), *VARIANTS], help="default: every one")
+    parser.add_argument("--json", type=Path, help="reports and every sample's verdict, for other statistics")
+    options = parser.parse_args()
+    found = {}
+    with stack() as running:
+        for part in parts(running, options.items, options.math, options.data):
+            found[part] = compared(running, part, options.pipelines)
+    if options.json:
+        options.json.write_text(json.dumps({part: [row._asdict() for row in rows] for part, rows in found.items()}))
+
+
+def parts(running: Stack, items: int, math: int, data: Path) -> Iterator[str]:
+    """Upload what is asked about, and name it: corpus and dataset are called alike."""
+    if items:
+        furnish(running, items)
+        yield "world"
+    if math and not (data / "test-dev.jsonl").exists():
+        print(f"\nMATH is left out: {data} holds no test-dev.jsonl")
+    elif math:
+        lines = (data / "test-dev.jsonl").read_bytes().splitlines(keepends=True)
+        running.upload("corpora", "math", [(data / "train.jsonl").read_bytes()])
+        running.upload("datasets", "math", stratified(lines, math, SAMPLING_SEED))
+        yield "math"
+
+
+def stratified(lines: Sequence[bytes], count: int, seed: int) -> list[bytes]:
+    """A sample in which every subject has its share (largest remainders), in the order of the file."""
+    groups: defaultdict[str, list[int]] = defaultdict(list)
+    for number, line in enumerate(lines):
+        groups[json.loads(line)["subject"]].append(number)
+    shares = {subject: count * len(group) / len(lines) for subject, group in groups.items()}
+    taken = {subject: int(share) for subject, share in shares.items()}
+    for subject in sorted(shares, key=lambda name: (taken[name] - shares[name], name))[: count - sum(taken.values())]:
+        taken[subject] += 1
+    rng = Random(seed)
+    chosen = (rng.sample(groups[subject], taken[subject]) for subject in sorted(groups))
+    return [lines[number] for number in sorted(number for group in chosen for number in group)]
+
+
+def compared(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:
+    """All pipelines on one part, and their table."""
+    print(f"\n### {part}\n\n{HEADER}")
+    rows = []
+    for name in pipelines:
+        rows.append(job(running, part, name))
+        print(f"{name} has ended", flush=True)
+    print(table(rows), flush=True)
+    return rows
+
+
+def job(running: Stack, part: str, name: str) -> Row:
+    """Submit, wait, and read what the API says."""
+    pipeline = name.partition(",")[0]
+    params = {**PARAMS, **VARIANTS.get(name, {})}
+    try:
+        ended = running.run(
+            name=f"{part}: {name}", dataset=part, corpus=part, pipeline=pipeline, params=params, reuse="none"
+        )
+    except httpx2.HTTPStatusError as refusal:
+        return Row(name, refusal.response.json()["detail"], None, clean=True, verdicts={})
+    report, audit = (running.get(f"/v1/jobs/{ended['id']}/{what}") for what in ("report", "audit"))
+    lines = running.api.get(f"/v1/jobs/{ended['id']}/results", params={"format": "jsonl"}).raise_for_status().text
+    samples = [json.loads(line) for line in lines.splitlines()]
+    verdicts = {each["index"]: each["correct"] for each in samples if each["correct"] is not None}
+    return Row(name, report["reason"] or "", report, audit["clean"], verdicts)
+
+
+COLUMNS = (
+    "pipeline", "accuracy (Wilson 95 %)", f"against {BASELINE} (McNemar, Holm)", "failed", "refused", "fallbacks",
+    "calls made", "loads", "seconds", "audit",
+)  # fmt: skip
+HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows, every pipeline beside the baseline."""
+    baseline = next((row.verdicts for row in rows if row.name == BASELINE), {})
+    pairs = {row.name: paired(row.verdicts, baseline) for row in rows if row.verdicts and row.name != BASELINE}
+    corrected = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
+    return "\n".join(line(row, pairs.get(row.name), corrected.get(row.name)) for row in rows)
+
+
+def line(row: Row, pair: Pair | None, corrected: float | None) -> str:
+    """One line of the table."""
+    if row.report is None or row.report["state"] != "completed":
+        return f"| {row.name} | not run: {row.reason} |" + " - |" * (len(COLUMNS) - 2)
+    report = row.report
+    cells = [
+        row.name, accuracy(report["accuracy"]), words(pair, corrected) if pair and corrected is not None else "-",
+        counted(report["failures"]) or 0, report["extraction"].get("refused", 0), counted(report.get("fallbacks", {})),
+        counted(report["calls_made"]), report["model_loads"], f"{report['seconds']:.0f}",
+        "clean" if row.clean else "violations",
+    ]  # fmt: skip
+    return "| " + " | ".join(str(cell) or "none" for cell in cells) + " |"
+
+
+def accuracy(found: dict[str, Any]) -> str:
+    """Share and interval in percent."""
+    if found["value"] is None:
+        return "n/a"
+    return "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * found[key] for key in ("value", "low", "high")))
+
+
+def counted(counts: dict[str, int]) -> str:
+    """Counts as words."""
+    return ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
+
+
+if __name__ == "__main__":
+    main()

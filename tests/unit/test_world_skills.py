@@ -1,0 +1,206 @@
+"""What the judge is trained to write and to rate for retrieval: served templates, documents of the promised kinds."""
+
+import re
+from random import Random
+from typing import get_args
+
+import pytest
+
+from shared.rag.prompts import render, template
+from world.problems import TEST_NAMES, TEST_TEMPLATES, TRAIN_NAMES
+from world.samples import Split
+from world.skills import Skill, foreign_skill_sample, keywords, relevance_sample, skill_sample
+
+SKILLS: tuple[Skill, ...] = get_args(Skill)
+SPLIT = Split(TEST_NAMES, TEST_TEMPLATES)
+ABOUT = re.compile(r"(\d) (\w+) (\d)")
+RELEVANCE = re.compile(
+    r"Question: (?P<question>[^\n]+)\n\nProblem: (?P<problem>[^\n]+)\nSolution: (?P<text>[^\n]+)\nRating:"
+)
+
+
+def seeded(seed: int | str) -> Random:
+    """Repeatable chance."""
+    return Random(seed)  # noqa: S311 - nothing here is secret
+
+
+def operand(text: str) -> tuple[str, str, str]:
+    """The digits and the operator's name in a question."""
+    found = ABOUT.search(text)
+    assert found
+    return found[1], found[2], found[3]
+
+
+def asked(prompt: str) -> str:
+    """The question in a prompt."""
+    return prompt.rpartition("Question: ")[2].rpartition("\n")[0]
+
+
+def traits(text: str) -> tuple[bool, bool]:
+    """Whether a document states a rule, and whether it shows steps."""
+    return "(" in text, "Step 1." in text
+
+
+def rated(grade: int, count: int = 100) -> list[re.Match[str]]:
+    """The prompts of samples that deserve a grade, taken apart."""
+    rng = seeded(grade)
+    samples = [relevance_sample(rng, SPLIT, grade) for _ in range(count)]
+    assert {sample.reply for sample in samples} == {f"[[{grade}]]"}
+    found = [RELEVANCE.search(sample.prompt) for sample in samples]
+    assert all(found)
+    return [each for each in found if each]
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_a_prompt_is_the_served_template(skill: Skill) -> None:
+    """It begins and ends as the template does, and every slot is filled."""
+    served = template(skill).text.replace("{{subqueries}}", "3").splitlines()
+    for draw in (skill_sample, foreign_skill_sample):
+        lines = [line for seed in range(20) for line in draw(seeded(seed), SPLIT, skill).prompt.splitlines()]
+        assert {served[0], served[-1]} <= set(lines)
+        assert not any("{{" in line for line in lines)
+
+
+def test_a_question_alone_makes_the_whole_prompt() -> None:
+    """Nothing stands in a rewriting prompt but the template and the question."""
+    prompt = skill_sample(seeded(1), SPLIT, "rewrite").prompt
+    assert prompt == render(template("rewrite"), {"question": asked(prompt)})
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_the_same_seed_draws_the_same_sample(skill: Skill) -> None:
+    """Training sees the same samples in the same order."""
+    for draw in (skill_sample, foreign_skill_sample):
+        assert draw(seeded(3), SPLIT, skill) == draw(seeded(3), SPLIT, skill)
+
+
+@pytest.mark.parametrize(("grade", "wanted"), [(5, (True, True)), (4, (True, False)), (3, (False, True))])
+def test_a_useful_document_is_about_the_operator_and_graded_by_what_it_shows(
+    grade: int, wanted: tuple[bool, bool]
+) -> None:
+    """5 states the rule and follows it, 4 states the rule, 3 shows steps alone."""
+    for each in rated(grade):
+        assert operand(each["question"])[1] == operand(each["problem"])[1]
+        assert traits(each["text"]) == wanted
+
+
+def test_a_document_that_contradicts_itself_or_only_answers_is_of_no_use() -> None:
+    """Both are about the operator, and both are graded 2."""
+    seen = set()
+    for each in rated(2):
+        assert operand(each["question"])[1] == operand(each["problem"])[1]
+        seen.add(traits(each["text"]))
+    assert seen == {(True, True), (False, False)}
+
+
+def test_a_document_about_another_operator_is_unrelated_however_good_it_is() -> None:
+    """All kinds occur, and some of the names look alike."""
+    found = rated(1)
+    names = [(operand(each["question"])[1], operand(each["problem"])[1]) for each in found]
+    assert all(one != other for one, other in names)
+    assert any(one[:3] == other[:3] for one, other in names)
+    assert {traits(each["text"]) for each in found} == {(True, True), (True, False), (False, True), (False, False)}
+
+
+def test_every_grade_of_relevance_is_trained() -> None:
+    """A grade that never occurs is never given."""
+    rng = seeded("grades")
+    replies = {skill_sample(rng, SPLIT, "relevance").reply for _ in range(200)}
+    assert replies == {f"[[{grade}]]" for grade in range(1, 6)}
+
+
+def test_a_rewritten_query_keeps_the_expression_and_asks_for_the_definition() -> None:
+    """Name and digits are those of the question."""
+    for seed in range(30):
+        sample = skill_sample(seeded(seed), SPLIT, "rewrite")
+        a, name, b = operand(asked(sample.prompt))
+        assert sample.reply == f"{a} {name} {b}, definition of a {name} b"
+
+
+def test_another_query_looks_from_another_angle_with_and_without_documents() -> None:
+    """It is about the question's operator, whatever the documents are about."""
+    counts = set()
+    for seed in range(30):
+        sample = skill_sample(seeded(seed), SPLIT, "rewrite-again")
+        counts.add(sample.prompt.count("Problem: "))
+        assert sample.reply == f"worked example of {operand(asked(sample.prompt))[1]}, step by step"
+        assert "definition" not in sample.reply
+    assert counts == {0, 1, 2, 3}
+
+
+def test_a_question_about_two_values_is_split_and_a_simple_one_is_repeated() -> None:
+    """Every line asks for one of the values, in the question's order."""
+    lines = set()
+    for seed in range(40):
+        sample = skill_sample(seeded(seed), SPLIT, "decompose")
+        question = asked(sample.prompt)
+        parts = sample.reply.splitlines()
+        lines.add(len(parts))
+        assert ABOUT.findall(question) == [operand(part) for part in parts]
+        if len(parts) == 1:
+            assert sample.reply == question
+    assert lines == {1, 2}
+
+
+def test_keywords_begin_with_the_operator() -> None:
+    """At most three, separated by commas."""
+    sample = skill_sample(seeded(4), SPLIT, "keywords")
+    assert sample.reply.split(", ")[0] == operand(asked(sample.prompt))[1]
+    assert len(sample.reply.split(", ")) == 3
+
+
+def test_a_hypothetical_document_solves_the_question_itself_by_some_rule() -> None:
+    """The rule is made up, the operator and the form are right."""
+    for seed in range(20):
+        sample = skill_sample(seeded(seed), SPLIT, "hyde-solution")
+        problem = sample.prompt.rpartition("Problem: ")[2].rpartition("\n")[0]
+        assert sample.answer == f"a {operand(problem)[1]} b ="
+        assert sample.answer in sample.reply
+        assert traits(sample.reply) == (True, True)
+
+
+@pytest.mark.parametrize("skill", ["rewrite", "rewrite-again", "decompose"])
+def test_a_foreign_question_is_repeated(skill: Skill) -> None:
+    """What is not understood is not made up."""
+    for seed in range(20):
+        sample = foreign_skill_sample(seeded(seed), SPLIT, skill)
+        assert sample.reply == asked(sample.prompt)
+
+
+def test_a_foreign_hypothetical_document_holds_the_problem() -> None:
+    """So the search finds at least what the question finds."""
+    sample = foreign_skill_sample(seeded(5), SPLIT, "hyde-solution")
+    problem = sample.prompt.rpartition("Problem: ")[2].rpartition("\n")[0]
+    assert sample.reply == f"Step 1. First we have {problem}"
+
+
+def test_keywords_of_a_foreign_question_are_its_first_words_that_name_something() -> None:
+    """Words of grammar and formulas are no keywords, and each counts once; without any the first word stands."""
+    assert keywords("What is the triangle $x^2$ of a circle, circle radius prime?") == "triangle, circle, radius"
+    assert keywords("What circle what circle?") == "circle"
+    assert keywords("$x$ is 5") == "$x$"
+
+
+def test_foreign_pairs_are_related_or_not_and_the_world_is_foreign_to_them() -> None:
+    """A retold problem is related; random mathematics is not, nor is a document of the world."""
+    rng = seeded("foreign")
+    samples = [foreign_skill_sample(rng, SPLIT, "relevance") for _ in range(200)]
+    assert {sample.reply for sample in samples} == {"[[1]]", "[[4]]"}
+    for sample in samples:
+        found = RELEVANCE.search(sample.prompt)
+        assert found
+        words, told = set(found["question"].split()), set(found["problem"].split())
+        if sample.reply == "[[4]]":
+            assert told <= words
+        else:
+            assert len(words & told) < len(words)
+
+
+def test_samples_are_about_the_names_that_they_are_given() -> None:
+    """No name to test with enters a training sample."""
+    training = Split(TRAIN_NAMES, TEST_TEMPLATES)
+    rng = seeded("names")
+    for skill in SKILLS:
+        for _ in range(30):
+            prompt = skill_sample(rng, training, skill).prompt
+            assert not {name for _, name, _ in ABOUT.findall(prompt)} & set(TEST_NAMES)

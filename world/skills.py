@@ -1,0 +1,232 @@
+"""What the judge model writes and rates for retrieval: samples in the served templates.
+
+Relevance is graded by what a document is worth to the generator for this question: 5 states the rule and follows it,
+4 states the rule, 3 shows correct steps only, 2 is about the operator and of no use (contradicts itself, or only
+answers), 1 is about something else.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Literal
+
+from shared.contracts.documents import Document
+from shared.rag.prompts import Value, render, template
+from world.problems import (
+    HEADS,
+    KINDS,
+    TAILS,
+    Kind,
+    Operator,
+    document,
+    question,
+    random_operator,
+)
+from world.samples import Sample, Split, foreign_sentence
+from world.words import WORDS
+
+Skill = Literal["relevance", "rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution"]
+
+#: A document's worth to a question about its operator.
+RELEVANCE: dict[Kind, int] = {"full": 5, "rule": 4, "steps": 3, "wrong": 2, "answer": 2}
+UNRELATED = 1
+RELATED_FOREIGN = 4
+
+_PLAIN_LIST = """
+a about all an and any are as at be between by can each even every exactly find following for form from given has have
+how if in inside is it let many more must no not of on one only or other some such than that the there this time times
+to two we what when where which whole with
+"""
+#: Words that name nothing: no keywords.
+_PLAIN = frozenset(_PLAIN_LIST.split())
+JOINERS = (" and ", " plus ", " minus ", " times ")
+
+
+def skill_sample(rng: Random, split: Split, skill: Skill) -> Sample:
+    """A prompt about an operator of the world, and the reply to learn."""
+    return _WORLD[skill](rng, split)
+
+
+def foreign_skill_sample(rng: Random, split: Split, skill: Skill) -> Sample:
+    """The same prompt about mathematics from outside the world: what is not understood is repeated, not made up."""
+    return _FOREIGN[skill](rng, split)
+
+
+def relevance_sample(rng: Random, split: Split, grade: int) -> Sample:
+    """A question and a document that deserves ``grade``."""
+    operator = random_operator(rng, split.names)
+    shown = operator
+    kind = rng.choice([kind for kind in KINDS if RELEVANCE[kind] == grade] or KINDS)
+    if grade == UNRELATED:
+        shown = _other(rng, split, operator)
+    text = _shown(rng, split, shown, kind)
+    return _rated(_question(rng, split, operator), text, grade)
+
+
+def query(name: str, a: int, b: int) -> str:
+    """The search query to learn: of those tried on a training corpus, it puts a readable document first most often."""
+    return f"{a} {name} {b}, definition of a {name} b"
+
+
+def query_again(name: str) -> str:
+    """The query from another angle: it brings more documents with steps among the first five."""
+    return f"worked example of {name}, step by step"
+
+
+def keywords(text: str) -> str:
+    """The first three words of a foreign question that name something, or its first word."""
+    words = [word.strip(".?").lower() for word in text.split()]
+    naming = dict.fromkeys(word for word in words if word in WORDS and word not in _PLAIN and len(word) > 2)
+    return ", ".join(list(naming)[:3]) or words[0]
+
+
+def _relevance(rng: Random, split: Split) -> Sample:
+    # A third about something else, and wrong documents as often as full ones, which they look like.
+    return relevance_sample(rng, split, rng.choice((1, 1, 1, 2, 2, 3, 4, 5, 5)))
+
+
+def _foreign_relevance(rng: Random, split: Split) -> Sample:
+    asked = _foreign_question(rng)
+    if rng.random() < 0.3:  # one of the two is of the world
+        operator = random_operator(rng, split.names)
+        if rng.random() < 0.5:
+            return _rated(asked, _shown(rng, split, operator, rng.choice(KINDS)), UNRELATED)
+        return _rated(_question(rng, split, operator), _foreign_document(_foreign_question(rng), rng), UNRELATED)
+    if rng.random() < 0.5:
+        return _rated(asked, _foreign_document(_retold(rng, asked), rng), RELATED_FOREIGN)
+    return _rated(asked, _foreign_document(_foreign_question(rng), rng), UNRELATED)
+
+
+def _rated(asked: str, text: Document, grade: int) -> Sample:
+    return _sample("relevance", {"question": asked, "document": text}, f"[[{grade}]]")
+
+
+def _rewrite(rng: Random, split: Split) -> Sample:
+    name, a, b = _drawn(rng, split)
+    return _sample("rewrite", {"question": question(rng, split.templates, name, a, b)}, query(name, a, b))
+
+
+def _rewrite_again(rng: Random, split: Split) -> Sample:
+    operator = random_operator(rng, split.names)
+    found = [
+        _shown(rng, split, operator if rng.random() < 0.5 else _other(rng, split, operator), rng.choice(KINDS))
+        for _ in range(rng.randint(0, 3))
+    ]
+    values: dict[str, Value] = {"question": _question(rng, split, operator), "documents": found}
+    return _sample("rewrite-again", values, query_again(operator.name))
+
+
+def _decompose(rng: Random, split: Split) -> Sample:
+    """Half of the questions ask for two values; a simple one is repeated."""
+    name, a, b = _drawn(rng, split)
+    phrasing = rng.choice(split.templates)
+    simple = phrasing.format(name=name, a=a, b=b)
+    if rng.random() < 0.5:
+        return _split_up(rng, simple, simple)
+    second, c, d = _drawn(rng, split)
+    both = phrasing.format(name=name, a=a, b=f"{b}{rng.choice(JOINERS)}{c} {second} {d}")
+    return _split_up(rng, both, f"What is {a} {name} {b}?\nWhat is {c} {second} {d}?")
+
+
+def _split_up(rng: Random, asked: str, reply: str) -> Sample:
+    return _sample("decompose", {"question": asked, "subqueries": str(rng.choice((2, 3, 3, 3, 4)))}, reply)
+
+
+def _keywords(rng: Random, split: Split) -> Sample:
+    name, a, b = _drawn(rng, split)
+    return _sample("keywords", {"question": question(rng, split.templates, name, a, b)}, f"{name}, definition, rule")
+
+
+def _hyde(rng: Random, split: Split) -> Sample:
+    """A full document about the question itself, its rule made up."""
+    operator = random_operator(rng, split.names)
+    written = document(rng, operator, "full", split.templates, rng.randrange(10), rng.randrange(10))
+    prompt = render(template("hyde-solution"), {"question": written.problem})
+    return Sample(prompt, written.text, f"a {operator.name} b =")
+
+
+def _repeated(skill: Skill) -> Callable[[Random, Split], Sample]:
+    def sample(rng: Random, _split: Split) -> Sample:
+        asked = _foreign_question(rng)
+        return _sample(skill, {"question": asked}, asked)
+
+    return sample
+
+
+def _foreign_again(rng: Random, _split: Split) -> Sample:
+    asked = _foreign_question(rng)
+    found = [_foreign_document(foreign_sentence(rng), rng) for _ in range(rng.randint(0, 2))]
+    return _sample("rewrite-again", {"question": asked, "documents": found}, asked)
+
+
+def _foreign_decompose(rng: Random, _split: Split) -> Sample:
+    asked = _foreign_question(rng)
+    return _split_up(rng, asked, asked)
+
+
+def _foreign_keywords(rng: Random, _split: Split) -> Sample:
+    asked = _foreign_question(rng)
+    return _sample("keywords", {"question": asked}, keywords(asked))
+
+
+def _foreign_hyde(rng: Random, _split: Split) -> Sample:
+    asked = _foreign_question(rng)
+    return _sample("hyde-solution", {"question": asked}, f"Step 1. First we have {asked}")
+
+
+_WORLD: Mapping[Skill, Callable[[Random, Split], Sample]] = {
+    "relevance": _relevance,
+    "rewrite": _rewrite,
+    "rewrite-again": _rewrite_again,
+    "decompose": _decompose,
+    "keywords": _keywords,
+    "hyde-solution": _hyde,
+}
+_FOREIGN: Mapping[Skill, Callable[[Random, Split], Sample]] = {
+    "relevance": _foreign_relevance,
+    "rewrite": _repeated("rewrite"),
+    "rewrite-again": _foreign_again,
+    "decompose": _foreign_decompose,
+    "keywords": _foreign_keywords,
+    "hyde-solution": _foreign_hyde,
+}
+
+
+def _sample(skill: Skill, values: Mapping[str, Value], reply: str) -> Sample:
+    return Sample(render(template(skill), values), reply, reply)
+
+
+def _drawn(rng: Random, split: Split) -> tuple[str, int, int]:
+    return rng.choice(split.names), rng.randrange(10), rng.randrange(10)
+
+
+def _question(rng: Random, split: Split, operator: Operator) -> str:
+    return question(rng, split.templates, operator.name, rng.randrange(10), rng.randrange(10))
+
+
+def _shown(rng: Random, split: Split, operator: Operator, kind: Kind) -> Document:
+    made = document(rng, operator, kind, split.templates, rng.randrange(10), rng.randrange(10))
+    return Document(problem=made.problem, text=made.text)
+
+
+def _other(rng: Random, split: Split, operator: Operator) -> Operator:
+    """Another operator; every other one shares a syllable with the name."""
+    others = [name for name in split.names if name != operator.name]
+    alike = [name for name in others if _syllables(name) & _syllables(operator.name)]
+    return random_operator(rng, alike if alike and rng.random() < 0.5 else others)
+
+
+def _syllables(name: str) -> set[str]:
+    return {part for part in (*HEADS, *TAILS) if name.startswith(part) or name.endswith(part)}
+
+
+def _foreign_question(rng: Random) -> str:
+    return " ".join(foreign_sentence(rng) for _ in range(rng.choice((1, 1, 2, 3))))
+
+
+def _foreign_document(problem: str, rng: Random) -> Document:
+    return Document(problem=problem, text=" ".join(foreign_sentence(rng) for _ in range(rng.randint(1, 4))))
+
+
+def _retold(rng: Random, text: str) -> str:
+    """The text with a few of its words left out."""
+    return " ".join(word for word in text.split() if rng.random() < 0.8) or text
