@@ -6,7 +6,7 @@ underscore in it: `x^2+3`, `f(x)=2`, `a_n`.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from shared.rag.sentences import formulas
 
@@ -37,8 +37,13 @@ def prose(text: str) -> Iterator[str]:
 
 def in_prose(text: str, change: Callable[[str], str]) -> str:
     """`text` with `change` applied to each part of its prose; mathematics stays as it is, to the character."""
+    return outside(text, mathematics(text), change)
+
+
+def outside(text: str, spans: Sequence[tuple[int, int]], change: Callable[[str], str]) -> str:
+    """`text` with `change` applied to each part outside `spans`, which are in order and apart."""
     changed, at = [], 0
-    for start, end in mathematics(text):
+    for start, end in spans:
         changed += [change(text[at:start]), text[start:end]]
         at = end
     return "".join([*changed, change(text[at:])])

@@ -1,0 +1,164 @@
+"""Terms with their synonyms, words put right, and words that say nothing: `terms.toml` and a job's own entries."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from importlib import resources
+from itertools import takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from shared.rag.language import language
+from shared.rag.prose import CJK, in_prose, prose
+
+MOST_SYNONYMS = 8
+"""More would drown the question in them."""
+CORRECTED_LETTERS = 6
+"""Letters of the shortest word that is corrected: shorter ones have too many neighbours that are right."""
+
+_HAN = re.compile(f"[{CJK}]")
+_LATIN = re.compile(r"[a-z]+")
+_WORD = re.compile(r"(?<![\w'’-])[a-z]+(?![\w'’-])")
+"""Words in lower case: one with a capital may be a name."""
+_ENDINGS = ("s", "es", "d", "ed", "ing", "ly")
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One term in all its names, by language; the first of each is the usual one."""
+
+    en: tuple[str, ...] = ()
+    zh: tuple[str, ...] = ()
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in `terms.toml`."""
+
+    terms: tuple[Entry, ...]
+    right: tuple[str, ...]
+    generic: tuple[str, ...]
+
+
+class Corrected(NamedTuple):
+    """A question with its misspelt terms put right."""
+
+    question: str
+    corrections: dict[str, str]
+
+
+class Dictionary:
+    """The terms of one job. Names are compared without regard to case."""
+
+    def __init__(self, source: Source) -> None:
+        """Index `source` by name and by word."""
+        self._entries: dict[str, list[Entry]] = {}
+        for entry in source.terms:
+            for name in (*entry.en, *entry.zh):
+                self._entries.setdefault(name.lower(), []).append(entry)
+        self._names = _any_of(self._entries)
+        self._words = {word for name in self._entries for word in _LATIN.findall(name)}
+        self._right = self._words | set(source.right)
+
+    def synonyms(self, question: str) -> tuple[str, ...]:
+        """Other names of the terms in `question`, in its language, in order; of a Chinese question in English, too.
+
+        English ones, because most collections of mathematics are English. Names that stand in the question already
+        are left out, and so are those after the first 8.
+        """
+        chinese = language(question) == "zh"
+        asked = question.lower()
+        names = [match["name"] for part in prose(asked) for match in self._names.finditer(part)]
+        entries = [entry for name in names for entry in self._entries[name]]
+        others = [name for entry in entries for name in ((*entry.zh, *entry.en) if chinese else entry.en)]
+        return tuple(dict.fromkeys(name for name in others if name.lower() not in asked))[:MOST_SYNONYMS]
+
+    def corrected(self, question: str) -> Corrected:
+        """Put words right that are one letter off exactly one word of a term.
+
+        One letter more, less or other, or two neighbours swapped. Formulas, short words, words with a capital and
+        those that are known to be right, inflected or not, stay. So does Chinese, where one character off is mostly
+        another term: 锐角三角形 is no misspelt 直角三角形.
+        """
+        corrections: dict[str, str] = {}
+
+        def correct(match: re.Match[str]) -> str:
+            word = match.group()
+            meant = self._meant(word)
+            if meant is None:
+                return word
+            corrections[word] = meant
+            return meant
+
+        return Corrected(in_prose(question, lambda part: _WORD.sub(correct, part)), corrections)
+
+    def _meant(self, word: str) -> str | None:
+        """The one word of a term that `word` is a misspelling of."""
+        stems = {word, *(word.removesuffix(ending) for ending in _ENDINGS)}
+        if len(word) < CORRECTED_LETTERS or stems & self._right:
+            return None
+        near = [known for known in self._words if abs(len(word) - len(known)) <= 1 and one_edit_apart(word, known)]
+        return near[0] if len(near) == 1 else None
+
+
+def dictionary(own: Mapping[str, tuple[str, ...]]) -> Dictionary:
+    """The packaged terms and a job's own ones: a term and its synonyms, each in either language."""
+    return _dictionary(tuple(sorted(own.items())))
+
+
+def is_generic(word: str) -> bool:
+    """Whether a word (in lower case) occurs in any question, so that it says nothing about this one."""
+    return word in _generic()
+
+
+@cache
+def generic_chinese() -> re.Pattern[str]:
+    """Matches the Chinese ones of those words, which no blanks set apart."""
+    return re.compile("|".join(sorted(filter(_HAN.search, _generic()), key=lambda word: (-len(word), word))))
+
+
+def one_edit_apart(left: str, right: str) -> bool:
+    """Whether one letter was added, lost or changed, or two neighbours were swapped (Damerau 1964)."""
+    start = _shared(left, right)
+    left, right = left[start:], right[start:]
+    end = _shared(left[::-1], right[::-1])
+    left, right = left[: len(left) - end], right[: len(right) - end]
+    swapped = len(left) == 2 and left == right[::-1]
+    return swapped or (len(left), len(right)) in {(0, 1), (1, 0), (1, 1)}
+
+
+def _shared(left: str, right: str) -> int:
+    """Letters that both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
+
+
+@lru_cache(maxsize=64)
+def _dictionary(own: tuple[tuple[str, tuple[str, ...]], ...]) -> Dictionary:
+    source = _source()
+    added = tuple(_entry((term, *synonyms)) for term, synonyms in own)
+    return Dictionary(msgspec.structs.replace(source, terms=source.terms + added))
+
+
+def _entry(names: tuple[str, ...]) -> Entry:
+    chinese = tuple(name for name in names if _HAN.search(name))
+    return Entry(en=tuple(name for name in names if name not in chinese), zh=chinese)
+
+
+@cache
+def _source() -> Source:
+    return msgspec.convert(
+        tomllib.loads(resources.files(__package__).joinpath("terms.toml").read_text("utf-8")), Source
+    )
+
+
+@cache
+def _generic() -> frozenset[str]:
+    return frozenset(_source().generic)
+
+
+def _any_of(names: Mapping[str, object]) -> re.Pattern[str]:
+    """Matches any of the names, the longest first; Latin ones as whole words, also in the plural."""
+    longest = sorted(names, key=lambda name: (-len(name), name))
+    latin = "|".join(re.escape(name) for name in longest if not _HAN.search(name))
+    chinese = "|".join(re.escape(name) for name in longest if _HAN.search(name))
+    return re.compile(rf"(?P<name>(?<![a-z])(?:{latin})(?=(?:e?s)?(?![a-z]))|(?:{chinese}))")

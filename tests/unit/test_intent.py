@@ -1,0 +1,93 @@
+"""What a question wants, and whether it says enough."""
+
+import pytest
+
+from shared.contracts.params import EnhanceParams, FusionParams
+from shared.rag.enhancement import enhanced
+from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, intent, weights
+from shared.rag.vagueness import vagueness
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("Prove that $\\sqrt{2}$ is irrational.", "prove"),
+        ("求证：三角形内角和为180度", "prove"),
+        ("What is the difference between a ring and a field?", "compare"),
+        ("哪个更大：2^3还是3^2", "compare"),
+        ("Why is 1 not prime?", "explain"),
+        ("为什么0不能做除数？", "explain"),
+        ("What is a prime number?", "define"),
+        ("什么是素数？", "define"),
+        ("What is the sum of two even numbers?", "calculate"),
+        ("What is 2 plus 3?", "calculate"),
+        ("小明一共有多少个苹果？", "calculate"),
+        ("Simplify $\\sqrt{x}$.", "calculate"),
+        ("Hello", "other"),
+        ("", "other"),
+    ],
+)
+def test_intents(question: str, wanted: str) -> None:
+    """In both languages, the first rule that matches."""
+    assert intent(question) == wanted
+
+
+def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
+    """Concepts to vectors, exact terms to words, anything else as the job has it."""
+    own = FusionParams(dense=0.6, sparse=0.4, by_intent=True)
+    assert [weights(wanted, own) for wanted in ("define", "calculate", "other")] == [
+        CONCEPT_WEIGHTS,
+        EXACT_WEIGHTS,
+        (0.6, 0.4),
+    ]
+    assert weights("define", FusionParams()) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("question", "vague"),
+    [
+        ("Hello", "generic"),
+        ("系统", "generic"),
+        ("测试", "generic"),
+        ("What is the answer to this question?", "generic"),
+        ("?", "generic"),
+        ("prime", "short"),
+        ("什么是素数？", "short"),
+        ("Vieta's formulas", None),
+        ("What is 2 plus 3?", None),
+        ("Simplify $\\frac{1}{2}$.", None),
+        ("12和18的最大公约数", None),
+    ],
+)
+def test_questions_that_say_too_little(question: str, vague: str | None) -> None:
+    """Document 003's "Hello", "system", "test"; formulas say something."""
+    assert vagueness(question) == vague
+
+
+def test_rules_make_a_question_ready() -> None:
+    """Cleaned, corrected, widened, and each of it written down."""
+    ready = enhanced("Please find the gcd and the probablity of 3", EnhanceParams(), FusionParams())
+    assert ready.question == "find the gcd and the probability of 3"
+    assert ready.widened.startswith("find the gcd and the probability of 3 greatest common divisor ")
+    assert [(decision.stage, decision.action) for decision in ready.decisions] == [
+        ("intent", "calculate"),
+        ("clean", "cleaned"),
+        ("correct", "corrected"),
+        ("synonyms", "widened"),
+    ]
+    assert ready.decisions[2].detail == {"probablity": "probability"}
+
+
+def test_parts_can_be_left_out() -> None:
+    """Only cleaning is always done."""
+    ready = enhanced(
+        "Please find the gcd and the probablity of 3", EnhanceParams(synonyms=False, correct=False), FusionParams()
+    )
+    assert ready.question == ready.widened == "find the gcd and the probablity of 3"
+
+
+def test_a_generic_question_is_not_searched_by_words() -> None:
+    """Unless there are only words."""
+    assert enhanced("Hello", EnhanceParams(), FusionParams()).sparse == 0
+    assert enhanced("Hello", EnhanceParams(), FusionParams(dense=0)).sparse == 0.5
+    assert enhanced("prime", EnhanceParams(), FusionParams()).sparse == 0.5
