@@ -1,6 +1,7 @@
 """A small world in a real database: a dataset, a corpus, registered models, and executors that answer by rule."""
 
 import asyncio
+import math
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, require
+from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, Token, require
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
@@ -22,7 +23,7 @@ from shared.pipelines import registry
 from shared.runtime import models
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
+from shared.runtime.binding import LANES, Request
 from shared.runtime.claims import Claim, Claimed, Claims
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.look import OVERLOOKED
@@ -112,17 +113,29 @@ def by_rule(request: Request) -> Reply:
     number = int.from_bytes(canonical.digest(request)[:4])
     match request.role:
         case "retrieve":
-            first = number % len(DOCUMENTS)
+            first = number % len(DOCUMENTS) + request.skip
             chosen = [DOCUMENTS[(first + step) % len(DOCUMENTS)] for step in range(request.k)]
             return Retrieved(
-                hits=tuple(Hit(document=d.hash, rank=n + 1, score=1 / (n + 1)) for n, d in enumerate(chosen))
+                hits=tuple(Hit(document=d.hash, rank=n, score=1 / n) for n, d in enumerate(chosen, request.skip + 1))
             )
         case "judge":
             return Rated(rating=number % 5 + 1, text=f"[[{number % 5 + 1}]]")
+        case "write":
+            return Generated(text=f"What is {number % 20} plus {number % 20}?")
+        case "generate" if request.logprobs:
+            return reflecting(number)
         case "generate":
             return Generated(text=f"so \\boxed{{{number % 10}}}")
         case _:
             return Graded(math_verify=request.values["answer"] == request.values["gold"], strict=False)
+
+
+def reflecting(number: int) -> Generated:
+    """What a Self-RAG model says that wants passages and finds one useful, the more so the larger the number."""
+    said = [("[Retrieval]", "[No Retrieval]"), ("[Relevant]", "[Irrelevant]"), ("[Utility:5]", "[Utility:1]")]
+    likely = math.log(0.5 + number % 100 / 200)
+    tokens = tuple(Token(text=yes, logprob=likely, top={yes: likely, no: math.log(0.25)}) for yes, no in said)
+    return Generated(text=f"so \\boxed{{{number % 10}}}[Utility:5]", tokens=tokens)
 
 
 class ScriptedExecutor:
@@ -175,7 +188,7 @@ def worker(database: Database, lane: Lane, executor: Executor, **limits: object)
     return Worker(
         lane,
         database,
-        dict.fromkeys(("retrieve", "rerank", "judge", "generate", "grade"), executor),
+        dict.fromkeys(LANES, executor),
         name=f"test-{lane.value}",
         guards=Leases(),  # type: ignore[arg-type]
         ticker=SilentTicker(),  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
-from shared.runtime.binding import Request
+from shared.runtime.binding import LANES, Request
 from shared.runtime.cancel import cancel
 from shared.runtime.claims import RETRIES
 from shared.runtime.ending import finish
@@ -69,7 +69,7 @@ class Device:
 
     async def drain(self, lane: Lane, executor: ScriptedExecutor) -> None:
         """One worker of `lane`, until nothing is left that may run now."""
-        roles = dict.fromkeys(("retrieve", "judge", "generate", "grade"), executor)
+        roles = dict.fromkeys(LANES, executor)
         await Worker(
             lane,
             self.database,
