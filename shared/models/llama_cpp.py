@@ -4,11 +4,11 @@ It is loaded when it is first asked. A text that does not fit is refused, never 
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.contracts.calls import FailureKind
 from shared.errors import Unavailable
@@ -24,6 +24,11 @@ LONGEST = 8192
 """Tokens: models that were trained on longer texts are not given the memory for them."""
 MEAN, RANK = 1, 4
 """llama.cpp's numbers: the mean of all tokens' vectors, where the file names no way; and a score for a vector."""
+HEADS = frozenset({"cls.weight", "cls.output.weight"})
+"""Tensors that make a score of a pair; a reranker has one of them or both."""
+FIX = "correct the `path` under `retrieval` in mathrag.yaml"
+
+T = TypeVar("T")
 
 
 class LlamaModel:
@@ -40,10 +45,7 @@ class LlamaModel:
         self._threads = threads
         self._loading = Lock()
         self._server: Any = None
-        try:
-            self._context = min(gguf.architecture(path).trained_context, LONGEST)
-        except MetadataError as error:
-            raise Unavailable(str(error), hint="correct the `path` under `retrieval` in mathrag.yaml") from error
+        self._context = min(_said(gguf.architecture, path).trained_context, LONGEST)
 
     def ask(self, handler: str, body: dict[str, Any]) -> dict[str, Any]:
         """What the server answers to a request.
@@ -91,7 +93,7 @@ class LlamaEncoder:
 
     def __init__(self, path: Path, threads: int) -> None:
         self._path = path
-        self._model = LlamaModel(path, gguf.pooling(path) or MEAN, threads)
+        self._model = LlamaModel(path, _said(gguf.pooling, path) or MEAN, threads)
 
     def identity(self) -> dict[str, str]:
         """The file's hash and the library's version."""
@@ -111,6 +113,13 @@ class LlamaCrossEncoder:
     """A `CrossEncoder`; its scores are logits."""
 
     def __init__(self, path: Path, threads: int) -> None:
+        """See `LlamaModel`.
+
+        Raises:
+            Unavailable: it is no GGUF file, or has no head: llama.cpp would score by the first number of a vector.
+        """
+        if not HEADS & _said(gguf.tensors, path):
+            raise Unavailable(f"{path} is no reranker: it lacks {' and '.join(sorted(HEADS))}", hint=FIX)
         self._model = LlamaModel(path, RANK, threads)
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
@@ -121,3 +130,11 @@ class LlamaCrossEncoder:
     def close(self) -> None:
         """Free the model."""
         self._model.close()
+
+
+def _said(read: Callable[[Path], T], path: Path) -> T:
+    """What a file's header says."""
+    try:
+        return read(path)
+    except MetadataError as error:
+        raise Unavailable(str(error), hint=FIX) from error

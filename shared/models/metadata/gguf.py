@@ -15,6 +15,7 @@ from shared.models.metadata import MetadataError, whole
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MOST_KEYS = 4096
+MOST_TENSORS = 1 << 16
 LONGEST_KEY = 65_535
 """Bytes, by the format's own word."""
 LONGEST_TEXT = 16 << 20
@@ -33,8 +34,8 @@ def architecture(path: Path) -> Architecture:
     Raises:
         MetadataError: it is no GGUF file, broken off, or says too little.
     """
-    with _opened(path) as (values, weights_bytes):
-        return of_keys(values, weights_bytes=weights_bytes, vocabulary=values.get(TOKENS))
+    with _opened(path) as (values, reader):
+        return of_keys(values, weights_bytes=reader.left, vocabulary=values.get(TOKENS))
 
 
 def pooling(path: Path) -> int | None:
@@ -48,15 +49,25 @@ def pooling(path: Path) -> int | None:
     return found if isinstance(found, int) else None
 
 
+def tensors(path: Path) -> frozenset[str]:
+    """Names of the tensors.
+
+    Raises:
+        MetadataError: as for `architecture`.
+    """
+    with _opened(path) as (_, reader):
+        return frozenset(reader.names())
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """The header's keys, and the bytes that follow it."""
+def _opened(path: Path) -> Iterator[tuple[dict[str, Any], "_Reader"]]:
+    """The header's keys, and the reader of what follows them."""
     try:
         with path.open("rb") as file:
-            size = path.stat().st_size
-            values = _Reader(file, size).header()
+            reader = _Reader(file, path.stat().st_size)
+            values = reader.header()
             _refuse_parts(values)
-            yield values, size - file.tell()
+            yield values, reader
     except OSError as error:
         raise MetadataError(f"{path}: {error.strerror}") from error
     except MetadataError as error:
@@ -99,6 +110,12 @@ class _Reader:
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
         self._size = size
+        self._tensors = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that are not read yet."""
+        return self._size - self._file.tell()
 
     def header(self) -> dict[str, Any]:
         """The key/value pairs; afterwards the file stands where the tensors begin."""
@@ -107,13 +124,21 @@ class _Reader:
         version = self._number("<I")
         if version not in VERSIONS:
             raise MetadataError(f"GGUF version {version}; known are {VERSIONS[0]} and {VERSIONS[1]}, little-endian")
-        self._number("<Q")  # tensors
+        self._tensors = self._count(MOST_TENSORS, "tensors")
         pairs = self._count(MOST_KEYS, "keys")
         return dict(self._pair() for _ in range(pairs))
 
+    def names(self) -> Iterator[str]:
+        """Of the tensors, after the header: each with its dimensions, type and place."""
+        for _ in range(self._tensors):
+            yield self._key()
+            self._skip(8 * self._number("<I") + 12)
+
     def _pair(self) -> tuple[str, Any]:
-        key = self._take(self._count(LONGEST_KEY, "bytes of a key")).decode("utf-8", "replace")
-        return key, self._value(self._number("<I"))
+        return self._key(), self._value(self._number("<I"))
+
+    def _key(self) -> str:
+        return self._take(self._count(LONGEST_KEY, "bytes of a key")).decode("utf-8", "replace")
 
     def _value(self, kind: int) -> Any:
         if kind == TEXT:

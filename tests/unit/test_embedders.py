@@ -1,0 +1,306 @@
+"""Embedders behind HTTP: both protocols, and whatever a server sends that must not become an index."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from anyio import to_thread
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from shared.errors import TooLarge, Unavailable
+from shared.models import endpoint, retrieval_models
+from shared.models.embedding import directions
+from shared.models.ports import Embedder, ModelFailed
+from shared.retrieval import Embeddings
+from tests.doubles.chat_server import chat_server
+from tests.doubles.retrieval_server import RetrievalServer
+from tests.unit.retrieval import TEXTS, HashedWords
+
+pytestmark = pytest.mark.anyio
+
+KIND = Literal["openai", "ollama"]
+KINDS: tuple[KIND, ...] = ("openai", "ollama")
+
+
+@dataclass
+class Setting:
+    """A double and where it is."""
+
+    double: RetrievalServer
+    url: str
+    kind: KIND
+
+    async def embed(self, texts: Sequence[str], side: str = "documents", **settings: Any) -> NDArray[np.float32]:
+        """By an embedder of its own."""
+        return await self.using(lambda made: getattr(made, f"embed_{side}")(texts), **settings)
+
+    async def using(self, use: Any, **settings: Any) -> Any:
+        """What `use` makes of an embedder, in a thread."""
+        given = {"kind": self.kind, "url": self.url, "model": "small", **settings}
+        with retrieval_models.embedder(Embeddings(**given)) as made:
+            return await to_thread.run_sync(use, made)
+
+    @property
+    def sent(self) -> list[list[str]]:
+        """Texts by request, without the one that tells the dimension."""
+        return [body["input"] for body in self.double.bodies if body["input"] != ["a"]]
+
+
+@pytest.fixture(params=KINDS)
+async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
+    """A server of each protocol; tries follow each other without a pause."""
+    monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
+    double = RetrievalServer(digests={"small:latest": "d1g3st"})
+    async with chat_server(double.respond) as server:
+        yield Setting(double, server.url, request.param)
+
+
+async def test_vectors_come_in_order_and_have_length_one(served: Setting) -> None:
+    """Theirs are longer, and OpenAI's protocol numbers what comes in any order."""
+    found = await served.embed(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, HashedWords().embed_documents(TEXTS), atol=1e-6)
+
+
+async def test_no_text_no_vector(served: Setting) -> None:
+    """Of the right shape all the same."""
+    assert (await served.embed([])).shape == (0, 64)
+
+
+async def test_a_text_without_words_stays_zero(served: Setting) -> None:
+    """It is equally far from everything."""
+    assert not (await served.embed(["+"])).any()
+
+
+async def test_texts_are_sent_in_batches(served: Setting) -> None:
+    """In order, of the operator's size."""
+    await served.embed(TEXTS, batch=4)
+    assert served.sent == [TEXTS[:4], TEXTS[4:]]
+
+
+async def test_each_side_has_its_prefix(served: Setting) -> None:
+    """As bge and e5 ask for it."""
+    prefixes = {"query_prefix": "query: ", "document_prefix": "passage: "}
+    await served.embed(["circle"], "queries", **prefixes)
+    await served.embed(["circle"], "documents", **prefixes)
+    assert served.sent == [["query: circle"], ["passage: circle"]]
+
+
+async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(served: Setting) -> None:
+    """The prefix does not count; Ollama is told not to cut by itself."""
+    await served.embed(["circle " * 900], document_prefix="p: ", max_chars=6)
+    await served.embed(["circle " * 900])
+    assert served.sent == [["p: circle"], ["circle " * 900]]
+    assert all(body.get("truncate") is (False if served.kind == "ollama" else None) for body in served.double.bodies)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("few", r"1 vectors for 2 texts|numbered 1 vectors wrongly"),
+        ("another_dimension", "vectors of 63 numbers where 64 were expected"),
+        ("ragged", "vectors of 63 and 64 numbers where 64 were expected"),
+        ("nan", "cannot be read"),
+        ("infinite", "cannot be read"),
+        ("unreadable", "cannot be read"),
+        ("half", "cannot be read"),
+        ("424", "HTTP 424"),
+    ],
+)
+async def test_what_are_no_vectors_is_refused_in_words(served: Setting, how: str, said: str) -> None:
+    """Each would make an index that finds nonsense."""
+
+    def use(made: Embedder) -> None:
+        assert made.dimension == 64
+        served.double.tell(how)
+        made.embed_documents(TEXTS[:2])
+
+    with pytest.raises(Unavailable, match=said) as caught:
+        await served.using(use)
+    assert "retrieval.embeddings" in str(caught.value.hint)
+
+
+async def test_two_vectors_of_one_number_are_refused() -> None:
+    """One text would have none."""
+    double = RetrievalServer()
+    async with chat_server(double.respond) as server:
+
+        def use(made: Embedder) -> None:
+            assert made.dimension == 64
+            double.tell("twice")
+            made.embed_documents(TEXTS[:2])
+
+        with pytest.raises(Unavailable, match="numbered 2 vectors wrongly for 2 texts"):
+            await Setting(double, server.url, "openai").using(use)
+
+
+@pytest.mark.parametrize("how", ["500", "503", "429", "reset"])
+async def test_a_server_that_stumbles_is_asked_again(served: Setting, how: str) -> None:
+    """Twice in a row."""
+    served.double.tell(how, 2)
+    assert (await served.embed(TEXTS)).shape == (6, 64)
+
+
+async def test_a_server_that_is_late_is_named_with_the_limit(served: Setting) -> None:
+    """Nobody waits longer than the operator said."""
+    served.double.tell("hang")
+    with pytest.raises(Unavailable, match=r"did not answer within 0\.1 s"):
+        await served.embed(TEXTS, timeout_s=0.1)
+
+
+async def test_a_question_that_does_not_fit_is_its_own_fault(served: Setting) -> None:
+    """And nobody else's: the caller may ask the others' again."""
+
+    def use(made: Embedder) -> None:
+        assert made.dimension == 64
+        served.double.tell("too_long")
+        made.embed_queries(["long"])
+
+    with pytest.raises(TooLarge, match="too long for the embedding model") as caught:
+        await served.using(use)
+    assert "max_chars" in str(caught.value.hint)
+
+
+async def test_a_document_that_does_not_fit_stops_the_build(served: Setting) -> None:
+    """With the setting that cuts it: an index must not lose a part of it in silence."""
+
+    def use(made: Embedder) -> None:
+        assert made.dimension == 64
+        served.double.tell("too_long")
+        made.embed_documents(["long"])
+
+    with pytest.raises(Unavailable, match="too long for the embedding model") as caught:
+        await served.using(use)
+    assert "max_chars" in str(caught.value.hint)
+
+
+async def test_a_server_that_comes_late_is_waited_for(served: Setting) -> None:
+    """An embedder is there before its server is: whoever asks too early is told so, and may ask again."""
+
+    def use(made: Embedder) -> int:
+        served.double.tell("424", 1)
+        with pytest.raises(Unavailable, match="HTTP 424"):
+            _ = made.dimension
+        return made.dimension
+
+    assert await served.using(use) == 64
+
+
+async def test_the_dimension_is_asked_once(served: Setting) -> None:
+    """And then held against every answer."""
+
+    def use(made: Embedder) -> None:
+        made.embed_queries(["circle"])
+        made.embed_documents(["circle"])
+        assert made.signature
+
+    await served.using(use)
+    assert [body["input"] for body in served.double.bodies] == [["a"], ["circle"], ["circle"]]
+
+
+async def signature(served: Setting, **settings: Any) -> str:
+    """Of an embedder with these settings."""
+    found: str = await served.using(lambda made: made.signature, **settings)
+    return found
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"query_prefix": "q: "}, {"document_prefix": "d: "}, {"max_chars": 100}],
+    ids=lambda each: next(iter(each)),
+)
+async def test_whatever_changes_a_vector_changes_the_signature(served: Setting, other: dict[str, Any]) -> None:
+    """An index of another one is refused."""
+    assert await signature(served, **other) != await signature(served)
+
+
+async def test_what_changes_no_vector_leaves_the_signature(served: Setting) -> None:
+    """Where the server stands, how much it is asked at once, how long it may take."""
+    first = await signature(served)
+    assert await signature(served, batch=3, cache=0, timeout_s=9) == first
+    async with chat_server(served.double.respond) as moved:
+        assert await signature(served, url=moved.url) == first
+
+
+async def test_a_model_that_was_pulled_again_is_another_one() -> None:
+    """Its tag is the same."""
+    double = RetrievalServer(digests={"small:latest": "one"})
+    async with chat_server(double.respond) as server:
+        served = Setting(double, server.url, "ollama")
+        first = await signature(served)
+        double.digests["small:latest"] = "two"
+        assert await signature(served) != first
+
+
+async def test_a_model_that_was_not_pulled_is_named_with_the_command() -> None:
+    """What to type."""
+    double = RetrievalServer()
+    async with chat_server(double.respond) as server:
+        with pytest.raises(Unavailable, match="ollama pull small"):
+            await signature(Setting(double, server.url, "ollama"))
+
+
+async def test_a_declared_revision_tells_remote_models_apart() -> None:
+    """OpenAI's protocol says nothing of versions."""
+    double = RetrievalServer()
+    async with chat_server(double.respond) as server:
+        served = Setting(double, server.url, "openai")
+        assert len({await signature(served, revision=each) for each in ("", "v1", "v2")}) == 3
+        assert await signature(served, model="large") != await signature(served)
+
+
+async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the server echoes it."""
+    monkeypatch.setenv("EMBEDDING_KEY", "sk-1234567890")
+    double = RetrievalServer()
+    double.tell("echo")
+    async with chat_server(double.respond) as server:
+        served = Setting(double, server.url, "openai")
+        with pytest.raises(Unavailable, match=r"no such key: Bearer \*\*\*"):
+            await served.embed(TEXTS, api_key_env="EMBEDDING_KEY")
+        assert server.seen[0].headers["authorization"] == "Bearer sk-1234567890"
+
+
+def test_a_key_that_is_not_set_is_refused_at_the_start() -> None:
+    """Not at the first search."""
+    settings = Embeddings(kind="openai", url="http://127.0.0.1:1", model="m", api_key_env="NOT_SET_ANYWHERE")
+    with pytest.raises(Unavailable, match="NOT_SET_ANYWHERE"), retrieval_models.embedder(settings):
+        pass
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": "openai", "model": "m"},
+        {"kind": "ollama", "url": "http://127.0.0.1:1"},
+        {"kind": "sentence-transformers", "path": None},
+        {"kind": "static", "query_prefix": "query: "},
+        {"kind": "openai", "model": "m", "url": "http://user:password@host"},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
+    """Before anything starts."""
+    with pytest.raises(ValidationError):
+        Embeddings(**given)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_refused(wrong: float) -> None:
+    """From models in this process they come as such."""
+    with pytest.raises(ModelFailed, match="NaN or infinity"):
+        directions([[1.0, wrong]], 1)
+
+
+def test_empty_vectors_are_refused() -> None:
+    """They have no direction."""
+    with pytest.raises(ModelFailed, match="vectors of 0 numbers"):
+        directions([[], []], 2)
+
+
+def test_long_vectors_keep_their_direction() -> None:
+    """Squares of large numbers do not overflow."""
+    np.testing.assert_allclose(directions([[3e30, 4e30]], 1), [[0.6, 0.8]], rtol=1e-6)

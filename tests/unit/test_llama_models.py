@@ -1,0 +1,160 @@
+"""GGUF models inside this process, by llama.cpp itself: a toy BERT written by the test, and the shipped judge."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared.contracts.calls import FailureKind
+from shared.errors import TooLarge, Unavailable
+from shared.models import retrieval_models
+from shared.models.llama_cpp import LlamaCrossEncoder
+from shared.models.metadata import gguf
+from shared.models.ports import Embedder, ModelFailed, Reranker
+from shared.models.reranking import sigmoid
+from shared.retrieval import Embeddings
+from shared.retrieval import Reranker as Reranking
+from shared.settings import REPOSITORY
+from tests.doubles import bert_file
+
+JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
+TEXTS = ["the area of a circle", "radius", "a prime is a prime", "the power of two"] * 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder and a cross-encoder."""
+    made = tmp_path_factory.mktemp("gguf")
+    bert_file.write(made / "encoder.gguf")
+    bert_file.write(made / "reranker.gguf", head=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def embedder(folder: Path) -> Iterator[Embedder]:
+    """The encoder."""
+    with retrieval_models.embedder(Embeddings(kind="gguf", path=folder / "encoder.gguf", batch=7)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def reranker(folder: Path) -> Iterator[Reranker]:
+    """The cross-encoder."""
+    with retrieval_models.reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
+        assert made is not None
+        yield made
+
+
+def test_vectors_have_length_one_and_belong_to_their_texts(embedder: Embedder) -> None:
+    """In several batches, whatever stands beside them."""
+    found = embedder.embed_documents(TEXTS)
+    assert found.shape == (20, bert_file.DIMENSION)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    alone = np.concatenate([embedder.embed_queries([text]) for text in TEXTS[:4]])
+    np.testing.assert_allclose(found, np.tile(alone, (5, 1)), atol=1e-5)
+    assert len(np.unique(found.round(4), axis=0)) == 4
+
+
+def test_several_threads_may_ask(embedder: Embedder) -> None:
+    """The service embeds from a pool of them."""
+    expected = embedder.embed_documents(TEXTS)
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(embedder.embed_documents, TEXTS) for _ in range(8)]
+        for each in found:
+            np.testing.assert_allclose(each.result(), expected, atol=1e-5)
+
+
+def test_a_text_that_does_not_fit_is_refused_and_the_next_is_answered(embedder: Embedder) -> None:
+    """Longer than the model was trained on, it would be cut or nonsense."""
+    fits = " ".join(["circle"] * (bert_file.CONTEXT - 2))
+    assert embedder.embed_queries([fits]).any()
+    with pytest.raises(TooLarge, match="too large to process"):
+        embedder.embed_queries([f"{fits} circle"])
+    assert embedder.embed_queries(["circle"]).any()
+
+
+def test_texts_that_are_cut_fit(folder: Path) -> None:
+    """The way out that the refusal names."""
+    settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", max_chars=200)
+    with retrieval_models.embedder(settings) as made:
+        assert made.embed_documents(["circle " * 900]).any()
+
+
+def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: Path) -> None:
+    """Not its name's."""
+
+    def signature(path: Path) -> str:
+        with retrieval_models.embedder(Embeddings(kind="gguf", path=path, batch=7)) as made:
+            return made.signature
+
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes((folder / "encoder.gguf").read_bytes())
+    assert signature(copy) == embedder.signature
+    assert signature(bert_file.write(tmp_path / "other.gguf", seed=1)) != embedder.signature
+
+
+def test_a_model_that_names_no_pooling_is_averaged() -> None:
+    """The shipped judge was never meant to embed, and does all the same."""
+    assert gguf.pooling(JUDGE) is None
+    with retrieval_models.embedder(Embeddings(kind="gguf", path=JUDGE)) as made:
+        found = made.embed_documents(["What is 2+2?", "What is 2+3?"])
+    assert found.shape == (2, 128)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+
+
+def test_the_header_names_the_pooling(folder: Path) -> None:
+    """By the first token, as bge's models do; and the tensors are listed behind it."""
+    assert gguf.pooling(folder / "encoder.gguf") == bert_file.FIRST_TOKEN
+    assert gguf.tensors(folder / "reranker.gguf") - gguf.tensors(folder / "encoder.gguf") == {
+        "cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"
+    }  # fmt: skip
+
+
+def test_scores_are_probabilities_in_order(folder: Path, reranker: Reranker) -> None:
+    """llama.cpp gives logits, best first; the sigmoid is ours."""
+    made = LlamaCrossEncoder(folder / "reranker.gguf", threads=1)
+    logits = made.scores("area of a circle", TEXTS[:4])
+    made.close()
+    found = reranker.score("area of a circle", TEXTS[:4])
+    assert found == pytest.approx([sigmoid(logit) for logit in logits], abs=1e-5)
+    assert len({round(score, 5) for score in found}) == 4
+    assert reranker.score("area of a circle", TEXTS[3::-1]) == pytest.approx(found[::-1], abs=1e-5)
+
+
+def test_a_pair_that_does_not_fit_is_refused(reranker: Reranker) -> None:
+    """As a fact about the pair."""
+    with pytest.raises(ModelFailed) as caught:
+        reranker.score("area", ["circle " * bert_file.CONTEXT])
+    assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
+
+
+def test_an_encoder_does_not_rerank(folder: Path) -> None:
+    """It has no head: llama.cpp would take the first number of a vector for a score, and say nothing."""
+    with pytest.raises(Unavailable, match=r"encoder\.gguf is no reranker: it lacks cls\.output\.weight"):
+        LlamaCrossEncoder(folder / "encoder.gguf", threads=1)
+
+
+@pytest.mark.parametrize("content", [None, b"no GGUF at all"])
+def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: bytes | None) -> None:
+    """Not at the first search."""
+    path = tmp_path / "model.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    with (
+        pytest.raises(Unavailable, match=r"model\.gguf"),
+        retrieval_models.embedder(Embeddings(kind="gguf", path=path)),
+    ):
+        pass
+
+
+def test_a_file_that_is_broken_off_says_so_when_it_is_loaded(folder: Path, tmp_path: Path) -> None:
+    """Its header was whole."""
+    path = tmp_path / "broken.gguf"
+    path.write_bytes((folder / "encoder.gguf").read_bytes()[:-2000])
+    with (
+        retrieval_models.embedder(Embeddings(kind="gguf", path=path)) as made,
+        pytest.raises(Unavailable, match=r"cannot load broken\.gguf"),
+    ):
+        made.embed_queries(["circle"])
