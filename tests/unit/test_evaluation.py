@@ -1,6 +1,7 @@
 """Judged collections, measured: what is read, what is counted, and what the figures are made of."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from services.retriever.evaluation.requests import Evaluate
 from services.retriever.evaluation.searching import FOLDER, Searcher
 from services.retriever.ports import Match
 from services.retriever.sparse import Bm25
+from shared.contracts.calls import FailureKind
 from shared.contracts.params import FusionParams, Params
-from shared.errors import Invalid, InvalidLine, NotFound
+from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
+from shared.models.ports import ModelFailed
 from tests.unit import beir
 from tests.unit.retrieval import HashedWords
 
@@ -128,6 +131,43 @@ class TestSearching:
         (folder / "corpus.jsonl").write_text('{"_id": "circle", "text": "area"}')
         assert evaluated(folder)["documents"] == 1
         assert len(list((folder.parent / FOLDER).iterdir())) == 2
+
+
+class ByLength:
+    """A `Reranker` that likes short documents; asked about zebras, it has none."""
+
+    def score(self, question: str, documents: Sequence[str]) -> list[float]:
+        """Between 0 and 1."""
+        if "zebra" in question:
+            raise ModelFailed(FailureKind.TIMEOUT, "asleep")
+        return [1 / len(text) for text in documents]
+
+
+class TestReranking:
+    """The cross-encoder's order."""
+
+    def reranked(self, folder: Path, reranker: ByLength | None) -> dict[str, list[str]]:
+        """The run of the mode."""
+        collection = Collection(folder)
+        asking = Searcher([Faiss(HashedWords()), Bm25()], folder.parent, collection, 5, reranker)
+        return asking.runs([mode("rerank", Params())], collection.queries("test"))["rerank"]
+
+    def test_the_fused_documents_are_reordered_by_their_scores(self, folder: Path) -> None:
+        """None is lost."""
+        shortest_first = sorted(beir.DOCUMENTS, key=lambda document: len(beir.DOCUMENTS[document]))
+        assert set(map(tuple, self.reranked(folder, ByLength()).values())) == {tuple(shortest_first)}
+
+    def test_without_a_reranker_the_mode_is_refused(self, folder: Path) -> None:
+        """With the setting that it needs."""
+        with pytest.raises(Invalid, match="needs a reranker") as refused:
+            self.reranked(folder, None)
+        assert "retrieval.reranker" in str(refused.value.hint)
+
+    def test_a_reranker_that_fails_ends_the_evaluation(self, tmp_path: Path) -> None:
+        """A figure of half of the queries would be another one."""
+        made = beir.write(tmp_path / "c", test={"none": {"circle": 1}})
+        with pytest.raises(Unavailable, match="no score: timeout: asleep"):
+            self.reranked(made, ByLength())
 
 
 class TestModes:

@@ -18,7 +18,7 @@ from services.retriever.evaluation.searching import Searcher
 from services.retriever.evaluation.tuning import tune
 from shared import settings
 from shared.errors import MathragError
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models import retrieval_models
 from shared.settings import Settings
 
 
@@ -38,13 +38,16 @@ def answer(request: Request, settings: Settings) -> dict[str, Any]:
     Raises:
         MathragError: something that either names cannot be used.
     """
-    collection = Collection(Path(request.folder))
-    folder = settings.retrieval.embeddings.path
-    assert folder is not None  # noqa: S101 - the settings say so
-    searcher = Searcher(backends(settings.retrieval, StaticEmbedder(folder)), settings.data_dir, collection, request.k)
-    if isinstance(request, Evaluate):
-        return evaluate(request, collection, searcher)
-    return tune(request, collection, searcher)
+    collection, retrieval = Collection(Path(request.folder)), settings.retrieval
+    with (
+        retrieval_models.embedder(retrieval.embeddings) as embedder,
+        retrieval_models.reranker(retrieval.reranker) as reranker,
+    ):
+        indexes = backends(retrieval, embedder)
+        searcher = Searcher(indexes, settings.data_dir, collection, request.k, reranker)
+        if isinstance(request, Evaluate):
+            return evaluate(request, collection, searcher)
+        return tune(request, collection, searcher)
 
 
 if __name__ == "__main__":

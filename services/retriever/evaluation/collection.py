@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,10 @@ class Collection:
         if batch:
             yield batch
 
+    def texts(self, documents: AbstractSet[str]) -> dict[str, str]:
+        """Id -> text, of these ids."""
+        return {_id(each): _text(each) for each in self._records() if _id(each) in documents}
+
     def splits(self) -> list[str]:
         """What there are judgements for."""
         return sorted(file.stem for file in (self._folder / "qrels").glob("*.tsv"))
@@ -103,9 +108,7 @@ class Collection:
         from 1, and has document 225 among those relevant to query 225. So the document must hold the query's words.
         """
         alike = queries.keys() & set(self.ids.values())
-        if not alike:
-            return frozenset()
-        texts = {_id(each): _text(each) for each in self._records() if _id(each) in alike}
+        texts = self.texts(alike) if alike else {}
         return frozenset(query for query in alike if _plain(queries[query]) in _plain(texts[query]))
 
     def _records(self) -> Reader[CorpusRecord]:

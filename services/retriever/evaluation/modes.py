@@ -13,7 +13,8 @@ from shared.rag.normalise import NORMALISERS
 
 Kind = Literal["dense", "sparse"]
 WEIGHTED = "weighted"
-NAMES = ("dense", "sparse", "hybrid", WEIGHTED, *(f"{WEIGHTED}-{normaliser}" for normaliser in NORMALISERS))
+RERANK = "rerank"
+NAMES = ("dense", "sparse", "hybrid", WEIGHTED, *(f"{WEIGHTED}-{normaliser}" for normaliser in NORMALISERS), RERANK)
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +25,11 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     """Which lists it needs."""
     fusion: FusionParams = FusionParams()
     rrf_k: int = 60
+    reranks: bool = False
+    """Whether a cross-encoder has the last word."""
 
     def ranked(self, lists: Mapping[Kind, Sequence[Match]]) -> list[str]:
-        """The documents for one query, best first, from what each index found for it."""
+        """The documents for one query, best first, before any reranking, from what each index found for it."""
         if len(self.kinds) == 1:
             return [match.document for match in lists[self.kinds[0]]]
         weights = (self.fusion.dense, self.fusion.sparse)
@@ -40,7 +43,8 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mode(name: str, params: Params) -> Mode:
-    """`dense`, `sparse`; `hybrid`, which fuses as `params` say; `weighted` with their normaliser, `weighted-rank` ...
+    """`dense`, `sparse`; `hybrid`, which fuses as `params` say; `weighted` with their normaliser, `weighted-rank` ...;
+    `rerank`, which is `hybrid` reordered by a cross-encoder.
 
     Raises:
         Invalid: there is none of this name.
@@ -53,4 +57,5 @@ def mode(name: str, params: Params) -> Mode:
     if name.startswith(WEIGHTED):
         normaliser = name.removeprefix(WEIGHTED).removeprefix("-") or fusion.normaliser
         fusion = msgspec.structs.replace(fusion, method="weighted", normaliser=normaliser)
-    return Mode(name=name, kinds=("dense", "sparse"), fusion=fusion, rrf_k=params.rrf_k)
+    both: tuple[Kind, ...] = ("dense", "sparse")
+    return Mode(name=name, kinds=both, fusion=fusion, rrf_k=params.rrf_k, reranks=name == RERANK)

@@ -1,7 +1,7 @@
 """What the configured back ends find for every query of a collection; their indexes are kept for the next time."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from services.retriever.evaluation.collection import Collection, Queries
 from services.retriever.evaluation.modes import Kind, Mode
 from services.retriever.ports import Backend, Index, Match
 from shared.contracts import canonical
-from shared.errors import Unavailable
+from shared.errors import Invalid, Unavailable
+from shared.models.ports import ModelFailed, Reranker
 
 FOLDER = "evaluations"
 """Below the data directory; may be deleted at any time."""
@@ -27,11 +28,19 @@ Run = dict[str, list[str]]
 class Searcher:
     """Asks the indexes of one collection for the `k` best documents of every query."""
 
-    def __init__(self, backends: Sequence[Backend[Index]], data_dir: Path, collection: Collection, k: int) -> None:
+    def __init__(
+        self,
+        backends: Sequence[Backend[Index]],
+        data_dir: Path,
+        collection: Collection,
+        k: int,
+        reranker: Reranker | None = None,
+    ) -> None:
         self._backends = {backend.kind: backend for backend in backends}
         self._root = data_dir / FOLDER
         self._collection = collection
         self._k = k
+        self._reranker = reranker
         self._indexes: dict[Kind, Index] = {}
 
     def recipe(self, kind: Kind) -> dict[str, Any]:
@@ -43,9 +52,15 @@ class Searcher:
         return {kind: self._found(self._index(kind), queries) for kind in kinds}
 
     def runs(self, modes: Sequence[Mode], queries: Queries) -> dict[str, Run]:
-        """Mode -> query -> documents; every index is asked once."""
+        """Mode -> query -> documents; every index is asked once.
+
+        Raises:
+            Invalid: a mode reranks, and no reranker is configured.
+            Unavailable: an index or the reranker cannot be used.
+        """
         lists = self.lists(dict.fromkeys(kind for mode in modes for kind in mode.kinds), queries)
-        return {mode.name: ranked(mode, lists, queries, self._k) for mode in modes}
+        runs = {mode.name: ranked(mode, lists, queries, self._k) for mode in modes}
+        return runs | {mode.name: self._reranked(runs[mode.name], queries) for mode in modes if mode.reranks}
 
     def _found(self, index: Index, queries: Queries) -> Found:
         names = list(queries.texts)
@@ -57,6 +72,15 @@ class Searcher:
             name: self._kept(found, name if name in queries.themselves else None)
             for name, found in zip(names, matches, strict=True)
         }
+
+    def _reranked(self, run: Run, queries: Queries) -> Run:
+        if self._reranker is None:
+            raise Invalid("mode `rerank` needs a reranker", hint="name one under `retrieval.reranker` in mathrag.yaml")
+        texts = self._collection.texts({document for found in run.values() for document in found})
+        try:
+            return {query: by_score(self._reranker, queries.texts[query], found, texts) for query, found in run.items()}
+        except ModelFailed as failed:
+            raise Unavailable(f"the reranker gave no score: {failed}", hint="see `retrieval.reranker`") from failed
 
     def _kept(self, matches: Sequence[Match], itself: str | None) -> list[Match]:
         named = [match._replace(document=self._collection.ids[match.document]) for match in matches]
@@ -74,10 +98,11 @@ class Searcher:
         if manifest.is_file():
             try:
                 files.verify(folder, made, hashlib.sha256(manifest.read_bytes()).digest())
+                backend.check(folder)
                 return backend.load(folder)
             except Unavailable:  # damaged: it is built again in its place
                 pass
-        index = backend.build(self._collection.batches())
+        index = backend.build(self._collection.batches(), folder.name)
         files.write(self._root, made, index)
         return index
 
@@ -85,3 +110,9 @@ class Searcher:
 def ranked(mode: Mode, lists: Lists, queries: Queries, k: int) -> Run:
     """The `k` best documents of every query in one mode."""
     return {query: mode.ranked({kind: lists[kind][query] for kind in mode.kinds})[:k] for query in queries.texts}
+
+
+def by_score(reranker: Reranker, question: str, documents: Sequence[str], texts: Mapping[str, str]) -> list[str]:
+    """The documents by falling score; equal ones keep their order."""
+    scores = reranker.score(question, [texts[document] for document in documents])
+    return [document for document, _ in sorted(zip(documents, scores, strict=True), key=lambda each: -each[1])]

@@ -134,7 +134,7 @@ def settings(tuned: Mode) -> str:
 
 def _weighing(request: Tune) -> Mode:
     base = mode(request.mode, request.params)
-    if len(base.kinds) < 2:
+    if len(base.kinds) < 2 or base.reranks:
         raise Invalid(f"`{base.name}` has no weights to tune", hint="tune hybrid, weighted, weighted-z-score ...")
     return base
 
