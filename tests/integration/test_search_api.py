@@ -1,13 +1,14 @@
 """`POST /v1/search`: what the retriever finds, fused as the pipelines do, shown with the corpus's own ids."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
 import pytest
 
 from shared.rag.fusion import rrf
+from shared.runtime.models import NO_RERANKER, ModelIdentity, register
 from shared.storage.database import Database
 from shared.storage.documents import LONGEST_TEXT
 from tests.integration import scene
@@ -24,9 +25,17 @@ class Retriever:
     def __init__(self, indexes: dict[int, list[str]]) -> None:
         self.indexes = indexes
         self.asked: list[dict[str, Any]] = []
+        self.scored: list[dict[str, Any]] = []
+        """Requests to rerank."""
+        self.score: Callable[[str], float] = len
+        """What the reranker makes of a text."""
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         """One request."""
+        if request.url.path == "/rerank":
+            self.scored.append(json.loads(request.content))
+            scores = [self.score(text) for text in self.scored[-1]["documents"]]
+            return httpx2.Response(200, json={"type": "scored", "scores": scores})
         assert request.url.path == "/search"
         self.asked += json.loads(request.content)["searches"]
         return httpx2.Response(200, json=[self._reply(search) for search in json.loads(request.content)["searches"]])
@@ -79,11 +88,89 @@ async def test_one_index_is_shown_as_it_answers(api: Api, mode: str, order: list
 async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
     """By reciprocal rank, in one request to the retriever."""
     found = await search(api, k=4)
-    expected = rrf([HASHES[:4], HASHES[::-1][:4]])[:4]
+    expected = rrf([HASHES[:10], HASHES[::-1][:10]])[:4]
     assert [(hit["hash"], hit["score"]) for hit in found["hits"]] == [(hash_, score) for hash_, score in expected]
     assert [hit["rank"] for hit in found["hits"]] == [1, 2, 3, 4]
     assert len(api.asked) == 1
     assert found["duplicates"] == [HASHES[-1]]
+
+
+async def test_a_search_looks_at_as_many_documents_as_a_job_and_shows_the_first(api: Api) -> None:
+    """Its `candidates`, from the request or the configuration; or `k`, where that is more."""
+    for fields, asked in (({"k": 3}, 10), ({"k": 12}, 12), ({"k": 3, "params": {"candidates": 15}}, 15)):
+        assert len((await search(api, **fields))["hits"]) == fields["k"]
+        assert [each["k"] for each in api.other.asked[-2:]] == [asked, asked]  # type: ignore[attr-defined]
+    change = {"params": {"candidates": 17}}
+    assert (await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})).status_code == 200
+    await search(api, k=3)
+    assert api.other.asked[-1]["k"] == 17  # type: ignore[attr-defined]
+
+
+async def test_lists_are_fused_as_the_parameters_say(api: Api) -> None:
+    """By scores, with weights: as a job with these parameters would."""
+    params = {"fusion": {"method": "weighted", "normaliser": "rank", "dense": 1, "sparse": 0}, "candidates": 5}
+    found = await search(api, k=5, params=params)
+    assert [hit["hash"] for hit in found["hits"]] == HASHES[:5]
+    assert [hit["score"] for hit in found["hits"]] == pytest.approx([1, 0.8, 0.6, 0.4, 0.2])
+
+
+@pytest.fixture
+async def reranker(database: Database) -> ModelIdentity:
+    """What the retriever has registered."""
+    identity = ModelIdentity(name=NO_RERANKER.name, backend="endpoint", digest="a-reranker")
+    async with database.transaction() as connection:
+        await register(connection, identity)
+    return identity
+
+
+async def test_the_configured_reranker_puts_them_in_order(api: Api, reranker: ModelIdentity) -> None:
+    """By its probabilities, which are shown; all candidates are scored, whole and as jobs have them scored."""
+    number = {f"{each.problem}\n{each.text}": n / 100 for n, each in enumerate(scene.DOCUMENTS)}
+    api.other.score = number.__getitem__  # type: ignore[attr-defined]
+    found = await search(api, k=3, mode="dense", rerank=True, params={"candidates": 8, "rerank": {"threshold": 0.05}})
+    assert [hit["hash"] for hit in found["hits"]] == HASHES[7:4:-1]
+    assert [(hit["rank"], hit["relevance"], hit["dense_rank"]) for hit in found["hits"]] == [
+        (1, 0.07, 8), (2, 0.06, 7), (3, 0.05, 6),
+    ]  # fmt: skip
+    (asked,) = api.other.scored  # type: ignore[attr-defined]
+    assert (asked["model"], asked["question"], len(asked["documents"])) == (reranker.hash.hex(), "What?", 8)
+    (decision,) = found["decisions"]
+    assert (decision["stage"], decision["action"], decision["detail"]["kept"]) == ("rerank", "threshold", 3)
+
+
+async def test_without_a_reranker_the_order_stays_and_says_why(api: Api) -> None:
+    """None is configured: nothing is sent."""
+    found = await search(api, mode="dense", rerank=True)
+    assert [hit["hash"] for hit in found["hits"]] == HASHES[:10]
+    assert found["decisions"] == [{"stage": "rerank", "action": "original order", "fallback": "not_configured"}]
+    assert api.other.scored == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("status", "slow", "kind"), [(500, False, "backend_error"), (200, True, "timeout")])
+async def test_a_reranker_that_fails_is_left_out(
+    api: Api, reranker: ModelIdentity, status: int, slow: bool, kind: str
+) -> None:
+    """The documents come as they were found; a search is not lost over it."""
+    finding = api.other
+
+    def failing(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path != "/rerank":
+            return finding(request)
+        if slow:
+            raise httpx2.ReadTimeout("slow")
+        return httpx2.Response(status, json={})
+
+    api.other = failing
+    found = await search(api, mode="sparse", rerank=True)
+    assert [hit["hash"] for hit in found["hits"]] == HASHES[::-1][:10]
+    assert [each["fallback"] for each in found["decisions"]] == [kind]
+
+
+async def test_a_question_that_the_embedder_cannot_hold_is_refused(api: Api) -> None:
+    """As the retriever says it."""
+    api.other = lambda _: httpx2.Response(413, json={"detail": "600 tokens, the model holds 512", "hint": "max_chars"})
+    reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
+    assert (reply.status_code, reply.json()["detail"]) == (413, "600 tokens, the model holds 512")
 
 
 async def test_nothing_is_stored(api: Api, database: Database) -> None:
@@ -113,6 +200,9 @@ async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner
         ({"question": ""}, 422, "`question`"),
         ({"question": "a\0b"}, 422, "`question`"),
         ({"top": 3}, 422, "`top`"),
+        ({"params": {"fusion": {"method": "sum"}}}, 422, "`params.fusion.method`"),
+        ({"params": {"fusion": {"dense": 0, "sparse": 0}}}, 422, "`params.fusion`"),
+        ({"params": {"candidates": 1001}}, 422, "`params.candidates`"),
     ],
 )
 async def test_what_cannot_be_searched_is_named(api: Api, change: dict[str, Any], status: int, words: str) -> None:

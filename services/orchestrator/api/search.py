@@ -2,49 +2,58 @@
 
 from typing import Annotated, Any, Literal
 
-import httpx2
 import msgspec
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
-from services.orchestrator.api.said import PROBLEM
-from shared.contracts.calls import MAX_QUESTION, Retrieved
+from services.orchestrator.api.resources import Held, json
+from services.orchestrator.api.submissions import params_of
+from services.orchestrator.searching.answering import Answering
+from services.orchestrator.searching.steps import Options, steps
+from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Trace
+from shared.contracts.samples import Candidate, Decision, Trace
 from shared.errors import NotFound, Unavailable
-from shared.rag.provenance import Found, fused_trace, single_trace
-from shared.storage import documents
+from shared.runtime.models import pin_reranker
+from shared.runtime.replay import Replay
+from shared.storage import configurations, documents
+from shared.storage.configurations import Configuration
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MOST = 100
-PATIENCE_S = 30.0
 INDEXES = text("""
     SELECT i.kind, i.id FROM corpora c
     LEFT JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready' WHERE c.name = :corpus""")
+COPIED = ("rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "relevance")
+"""Of a candidate, into the hit that is shown."""
 
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
-_REPLIES = msgspec.json.Decoder(list[Retrieved])
+ASKED: dict[str, Any] = {
+    "question": "What is $2+3$?", "corpus": "math", "k": 3, "rerank": True,
+    "params": {"fusion": {"dense": 0.7, "sparse": 0.3}},
+}  # fmt: skip
 
 
 class SearchRequest(BaseModel):
-    """What is looked for, and where."""
+    """What is looked for, where, and how."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        json_schema_extra={"example": {"question": "What is $2+3$?", "corpus": "math", "k": 3}},
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": ASKED})
 
     question: Question
     corpus: Name
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
-    """`hybrid`: both lists, fused by reciprocal rank as the pipelines do."""
+    """`hybrid`: both lists, fused as `params` say."""
     k: Annotated[int, Field(ge=1, le=MOST), WHOLE] = 10
+    """Documents that are shown; `params.candidates` are looked at, or `k` where that is more."""
+    rerank: bool = False
+    """Whether the configured reranker puts them in order."""
+    params: dict[str, Any] = {}
+    """As a job's: `candidates`, `rrf_k`, `fusion` and `rerank` count here."""
 
 
 class SearchHit(documents.Shown, frozen=True, kw_only=True):
@@ -52,11 +61,13 @@ class SearchHit(documents.Shown, frozen=True, kw_only=True):
 
     rank: int
     score: float
-    """Larger is better; comparable within one answer only. `hybrid`: the sum of 1 / (60 + rank) over both lists."""
+    """What the order was made by: larger is better; comparable within one answer only."""
     dense_rank: int | None
     dense_score: float | None
     sparse_rank: int | None
     sparse_score: float | None
+    relevance: float | None
+    """The reranker's probability that it helps with the question; null: it was not asked, or did not answer."""
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,41 +78,77 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hits: list[SearchHit]
     duplicates: list[str]
     """Hashes of near-duplicates of the question that were left out, as they are for every job."""
+    decisions: list[Decision]
+    """What was decided on the way, in order; `fallback` says why a part was left out."""
 
 
 EXAMPLE: dict[str, Any] = {
     "corpus": "math", "mode": "hybrid", "duplicates": [],
     "hits": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
-              "truncated": False, "rank": 1, "score": 0.0325, "dense_rank": 2, "dense_score": 0.71, "sparse_rank": 1,
-              "sparse_score": 8.4}],
+              "truncated": False, "rank": 1, "score": 0.91, "dense_rank": 2, "dense_score": 0.71, "sparse_rank": 1,
+              "sparse_score": 8.4, "relevance": 0.91}],
+    "decisions": [{"stage": "rerank", "action": "threshold",
+                   "detail": {"documents": 10.0, "kept": 1.0, "best": 0.91, "threshold": 0.4}}],
 }  # fmt: skip
 
 
 @router.post("/search", summary="Search a corpus", responses=answers(SearchAnswer, EXAMPLE))
 async def search(request: SearchRequest, held: Held) -> Response:
-    """The `k` best documents for one question, as a pipeline with `candidates` = `k` would find them."""
-    trace = await _trace(held, request)
+    """The `k` best documents for one question, as a pipeline with these `params` would find them.
+
+    What needs a model of the device, such as rewriting or a judge, is left out, and the decisions say so: that is what
+    `POST /v1/chat` does.
+    """
     async with held.database.transaction() as connection:
-        found = [candidate.document for candidate in trace.candidates]
-        texts = await documents.shown(connection, request.corpus, found)
-    hits = [_hit(candidate, texts[candidate.document]) for candidate in trace.candidates]
-    return json(SearchAnswer(corpus=request.corpus, mode=request.mode, hits=hits, duplicates=list(trace.duplicates)))
-
-
-async def _trace(held: Resources, request: SearchRequest) -> Trace:
-    indexes = await _indexes(held, request.corpus)
-    params = Params(candidates=request.k)
-    if request.mode == "hybrid":
-        dense, sparse = await _ask(held, request, [indexes["dense"], indexes["sparse"]])
-        return fused_trace(Found(dense, sparse), params)
-    (found,) = await _ask(held, request, [indexes[request.mode]])
-    return single_trace(found, request.mode, params)
-
-
-async def _indexes(held: Resources, corpus: str) -> dict[str, int]:
-    """Ids of the corpus's index builds, by kind."""
+        params = _params(request, await configurations.newest(connection))
+        indexes = await _indexes(connection, request.corpus)
+        reranker = (await pin_reranker(connection)).hash
+    trace = await _trace(Answering(held, indexes, reranker), request, params)
+    candidates = trace.candidates[: request.k]
     async with held.database.transaction() as connection:
-        rows = (await connection.execute(INDEXES, {"corpus": corpus})).all()
+        texts = await documents.shown(connection, request.corpus, [candidate.document for candidate in candidates])
+    return json(
+        SearchAnswer(
+            corpus=request.corpus,
+            mode=request.mode,
+            hits=[_hit(candidate, texts[candidate.document]) for candidate in candidates],
+            duplicates=list(trace.duplicates),
+            decisions=list(trace.decisions),
+        )
+    )
+
+
+def _params(request: SearchRequest, holding: Configuration) -> Params:
+    """A job's, but that no more documents are looked at than are shown, unless `candidates` says so."""
+    params = params_of(request.params, holding.params)
+    return msgspec.structs.replace(params, candidates=max(request.k, params.candidates))
+
+
+async def _trace(answering: Answering, request: SearchRequest, params: Params) -> Trace:
+    """Run the search as the runtime runs a sample.
+
+    Raises:
+        Unavailable: a part of it failed that cannot be left out.
+        RuntimeError: a defect of ours.
+    """
+    options = Options(mode=request.mode, rerank=request.rerank)
+    replay = Replay(steps(request.question, options, params))
+    while replay.calls:
+        replay.answer(await answering.replies(replay.calls))
+    if replay.result is None:
+        kind, detail = replay.failure or ("", "")
+        raise RuntimeError(detail) if kind == "pipeline_error" else Unavailable(f"the search failed ({kind}): {detail}")
+    return replay.result
+
+
+async def _indexes(connection: AsyncConnection, corpus: str) -> dict[str, int]:
+    """Ids of the corpus's index builds, by kind.
+
+    Raises:
+        NotFound: no such corpus.
+        Unavailable: they are not built.
+    """
+    rows = (await connection.execute(INDEXES, {"corpus": corpus})).all()
     if not rows:
         raise NotFound(f"no corpus {corpus!r}", hint="mathrag corpus list")
     found = {row.kind: row.id for row in rows if row.id is not None}
@@ -110,26 +157,5 @@ async def _indexes(held: Resources, corpus: str) -> dict[str, int]:
     return found
 
 
-async def _ask(held: Resources, request: SearchRequest, indexes: list[int]) -> list[Retrieved]:
-    """One reply an index.
-
-    Raises:
-        Unavailable: the retriever does not answer, or not as it should.
-    """
-    searches = [{"index": index, "question": request.question, "k": request.k} for index in indexes]
-    try:
-        url = f"{held.settings.retriever_url}/search"
-        reply = await held.http.post(url, json={"searches": searches}, timeout=PATIENCE_S)
-        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
-            said = PROBLEM.decode(reply.content)
-            raise Unavailable(said.detail, hint=said.hint)
-        reply.raise_for_status()
-        return _REPLIES.decode(reply.content)
-    except (httpx2.HTTPError, msgspec.DecodeError) as error:
-        hint = "see GET /readyz and the retriever's log"
-        raise Unavailable(f"the retriever did not answer ({type(error).__name__})", hint=hint) from error
-
-
 def _hit(candidate: Candidate, shown: documents.Shown) -> SearchHit:
-    copied = ("rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score")
-    return SearchHit(**msgspec.structs.asdict(shown), **{field: getattr(candidate, field) for field in copied})
+    return SearchHit(**msgspec.structs.asdict(shown), **{field: getattr(candidate, field) for field in COPIED})

@@ -10,6 +10,7 @@ from services.orchestrator.cli import (
     gpu,
     jobs,
     keys,
+    mcp,
     nouns,
     plan,
     purge,
@@ -45,6 +46,7 @@ app.command(cls=nouns.ApiCommand)(plan.plan)
 app.add_typer(keys.key, name="key", cls=nouns.Noun)
 app.add_typer(config.config, name="config", cls=nouns.Noun)
 app.add_typer(retrieval.retrieval, name="retrieval", cls=nouns.Noun)
+app.command()(mcp.mcp)
 app.command()(purge.purge)
 app.command()(completion.completion)
 

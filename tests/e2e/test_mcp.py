@@ -1,0 +1,64 @@
+"""`mathrag mcp` as an assistant starts it: the SDK's own client, over standard input and output, against a stack."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.running import DEADLINE_S, REPOSITORY, RunningStack, ended
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def assistant(url: str, errors: Path, *options: str) -> AsyncIterator[Client]:
+    """A client whose server runs in a process of its own; what that writes to its standard error is kept."""
+    command = ["-m", "services.orchestrator.cli.main", "mcp", *options]
+    started = StdioServerParameters(
+        command=sys.executable, args=command, cwd=REPOSITORY, env={"MATHRAG_URL": url, "MATHRAG_API_KEY": ""}
+    )
+    with errors.open("w") as stream:
+        async with Client(stdio_client(started, errlog=stream), read_timeout_seconds=DEADLINE_S) as client:
+            yield client
+
+
+async def told(client: Client, tool: str, **given: Any) -> Any:
+    """What a tool that works answers, in both of its forms."""
+    answer = await client.call_tool(tool, given)
+    assert not answer.is_error, answer.content
+    assert json.loads(answer.content[0].text) == answer.structured_content  # type: ignore[union-attr]
+    return answer.structured_content
+
+
+async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp_path: Path) -> None:
+    """With nothing but the tools; nothing strays onto its standard output, and nothing goes wrong on the other."""
+    question = "What is 3 plus 4?"
+    async with assistant(stack.url, tmp_path / "errors") as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        assert listed == ["enhanced-search", "enhanced-chat", "job-submit", "job-status", "job-report"]
+        found = await told(client, "enhanced-search", query=question, top_k=3)
+        assert (found["corpus"], found["mode"], len(found["hits"])) == ("world", "hybrid", 3)
+        asked = {"name": "by-mcp", "dataset": "world", "corpus": "world", "pipeline": "sparse"}
+        job = (await told(client, "job-submit", **asked))["id"]
+        stack.wait(job, ended)
+        assert (await told(client, "job-status", job=job))["state"] == "completed"
+        assert (await told(client, "job-report", job="by-mcp"))["accuracy"]["graded"] > 0
+        refused = await client.call_tool("enhanced-search", {"query": question, "corpus": "nowhere"})
+        assert refused.is_error
+        assert "fix: mathrag corpus list" in refused.content[0].text  # type: ignore[union-attr]
+    assert (tmp_path / "errors").read_text() == ""
+
+
+async def test_an_api_that_is_away_is_the_tools_error(tmp_path: Path) -> None:
+    """The server starts, lists its tools, and says what to do."""
+    async with assistant("http://127.0.0.1:1", tmp_path / "errors", "--corpus", "world") as client:
+        assert (await client.list_tools()).tools
+        answer = await client.call_tool("enhanced-search", {"query": "What?"})
+        assert (answer.is_error, "mathrag up" in answer.content[0].text) == (True, True)  # type: ignore[union-attr]
+    assert (tmp_path / "errors").read_text() == ""
