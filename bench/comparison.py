@@ -29,8 +29,8 @@ SAMPLING_SEED = 1
 
 PARAMS: dict[str, Any] = {"context_size": 1, "generate": {"max_tokens": 256}}
 """Of every job: the shipped generator reads one document. Everything else is the documented default."""
-VARIANTS: dict[str, dict[str, Any]] = {"mathrag-gate, judge forced": {"gate": {"tau": 1.0}}}
-"""Further rows: a pipeline, a comma, what is different."""
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mathrag-gate-judge": ("mathrag-gate", {"gate": {"tau": 1.0}})}
+"""Further rows: a pipeline with other parameters; here the judge rates, whatever the correlation."""
 
 
 class Row(NamedTuple):
@@ -101,12 +101,10 @@ def compared(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:
 
 def job(running: Stack, part: str, name: str) -> Row:
     """Submit, wait, and read what the API says."""
-    pipeline = name.partition(",")[0]
-    params = {**PARAMS, **VARIANTS.get(name, {})}
+    pipeline, changed = VARIANTS.get(name, (name, {}))
+    wanted = {"name": f"{part}-{name}", "dataset": part, "corpus": part, "pipeline": pipeline}
     try:
-        ended = running.run(
-            name=f"{part}: {name}", dataset=part, corpus=part, pipeline=pipeline, params=params, reuse="none"
-        )
+        ended = running.run(**wanted, params={**PARAMS, **changed}, reuse="none")
     except httpx2.HTTPStatusError as refusal:
         return Row(name, refusal.response.json()["detail"], None, clean=True, verdicts={})
     report, audit = (running.get(f"/v1/jobs/{ended['id']}/{what}") for what in ("report", "audit"))
