@@ -20,12 +20,22 @@ def backends(retrieval: Retrieval, embedder: Embedder) -> list[Backend[Index]]:
 
 
 def _dense(retrieval: Retrieval, embedder: Embedder) -> Backend[Index]:
+    if retrieval.dense.backend == "elasticsearch":
+        from services.retriever.elasticsearch.dense import ElasticsearchVectors
+        from services.retriever.elasticsearch.server import Server
+
+        return ElasticsearchVectors(Server(retrieval.elasticsearch), embedder, retrieval.dense)
     return Faiss(embedder, _layout(retrieval.dense))
 
 
 def _sparse(retrieval: Retrieval) -> Backend[Index]:
-    sparse = retrieval.sparse
-    return Bm25(Words(sparse.chinese), k1=sparse.k1, b=sparse.b)
+    sparse, words = retrieval.sparse, Words(retrieval.sparse.chinese)
+    if sparse.backend == "elasticsearch":
+        from services.retriever.elasticsearch.server import Server
+        from services.retriever.elasticsearch.sparse import ElasticsearchTerms
+
+        return ElasticsearchTerms(Server(retrieval.elasticsearch), words, k1=sparse.k1, b=sparse.b)
+    return Bm25(words, k1=sparse.k1, b=sparse.b)
 
 
 def _layout(dense: Dense) -> Layout:

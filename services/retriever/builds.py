@@ -46,7 +46,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
     documents: int
     reused: bool
-    """It existed already and its files are sound."""
+    """It existed already and is sound."""
     seconds: float
 
 
@@ -87,7 +87,7 @@ async def stored(database: Database, index: int) -> Stored:
     """
     found = await _stored(database, index=index)
     if found is None:
-        raise NotFound(f"There is no index {index}", hint='Build a corpus\'s indexes with POST /indexes {"corpus": id}')
+        raise NotFound(f"There is no index {index}", hint=files.REBUILD)
     return found
 
 
@@ -95,14 +95,15 @@ async def _build(database: Database, data_dir: Path, backend: Backend[Index], co
     started = time.monotonic()
     made = await to_thread.run_sync(recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
-    reused = await _reusable(database, data_dir, made, signature)
+    reused = await _reusable(database, data_dir, backend, made, signature)
     if reused is None:
         folder, file_hash, documents = await _make(database, data_dir, backend, made, corpus)
         values = {"path": f"{FOLDER}/{folder.name}", "file_hash": file_hash, "documents": documents}
         index = await _register(database, made, signature, values)
     else:
-        index, documents = reused.id, reused.documents
+        index, documents, folder = reused.id, reused.documents, data_dir / reused.path
     await _point(database, corpus, backend.kind, index)
+    await to_thread.run_sync(backend.point, folder, corpus.id)
     return Build(
         index=index,
         kind=backend.kind,
@@ -113,13 +114,16 @@ async def _build(database: Database, data_dir: Path, backend: Backend[Index], co
     )
 
 
-async def _reusable(database: Database, data_dir: Path, made: dict[str, Any], signature: bytes) -> Stored | None:
-    """The index of this signature, if its files are sound."""
+async def _reusable(
+    database: Database, data_dir: Path, backend: Backend[Index], made: dict[str, Any], signature: bytes
+) -> Stored | None:
+    """The index of this signature, if it is sound."""
     found = await _stored(database, signature=signature)
     if found is None:
         return None
     try:
         await to_thread.run_sync(files.verify, data_dir / found.path, made, found.file_hash)
+        await to_thread.run_sync(backend.check, data_dir / found.path)
     except Unavailable:
         return None
     return found

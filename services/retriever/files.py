@@ -13,6 +13,11 @@ from shared.contracts import canonical
 from shared.errors import Unavailable
 
 MANIFEST = "manifest.json"
+REBUILD = "Build the corpus's indexes again: `mathrag corpus index NAME`"
+
+
+LONGEST = 40
+"""Characters of a value that a message repeats whole."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +48,7 @@ def write(root: Path, recipe: dict[str, Any], index: Index) -> tuple[Path, bytes
         return _write(root, recipe, index)
     except OSError as error:
         said = error.strerror or str(error)
-        hint = "make room there, then upload the same corpus again: it goes on here"
+        hint = "make room there, then `mathrag corpus index NAME`, or upload the same corpus again: it goes on here"
         raise Unavailable(f"the index cannot be written below {root}: {said}", hint=hint) from error
 
 
@@ -79,9 +84,10 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> Manifest:
 
 
 def _check(folder: Path, manifest: Manifest, recipe: dict[str, Any]) -> None:
-    built = {key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key)}
-    if built:
-        raise _refusal(folder, f"it was built with another {', '.join(sorted(built))}")
+    differing = sorted(key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key))
+    if differing:
+        said = (f"{key} ({_brief(manifest.recipe.get(key))}, now {_brief(recipe.get(key))})" for key in differing)
+        raise _refusal(folder, f"it was built with another {', '.join(said)}")
     for name, expected in manifest.files.items():
         if _sha256(folder / name).hex() != expected:
             raise _refusal(folder, f"{name} is not the file that was built")
@@ -97,7 +103,13 @@ def _publish(unfinished: Path, folder: Path) -> Path:
 
 
 def _refusal(folder: Path, reason: str) -> Unavailable:
-    return Unavailable(f"Index {folder.name[:12]} cannot be used: {reason}", hint="Build the corpus's indexes again")
+    return Unavailable(f"Index {folder.name[:12]} cannot be used: {reason}", hint=REBUILD)
+
+
+def _brief(value: object) -> str:
+    """A value of a recipe, of a digest the beginning."""
+    said = "none" if value is None else str(value)
+    return said if len(said) <= LONGEST else f"{said[:12]}…"
 
 
 def _sha256(file: Path) -> bytes:

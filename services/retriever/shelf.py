@@ -60,6 +60,7 @@ class Shelf:
         folder = self._data_dir / row.path
         made = await to_thread.run_sync(builds.recipe, backend, row.corpus)
         await to_thread.run_sync(files.verify, folder, made, row.file_hash)
+        await to_thread.run_sync(backend.check, folder)
         return await to_thread.run_sync(backend.load, folder)
 
 

@@ -66,7 +66,7 @@ async def test_an_upload_whose_indexing_failed_goes_on_when_it_is_sent_again(api
     api.other = lambda _: httpx2.Response(500)
     refused = await api.upload("corpora", "mine", LINES)
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:mathrag:unavailable")
-    assert "upload the same file again" in refused.json()["hint"]
+    assert "upload the same again" in refused.json()["hint"]
     api.other = lambda _: httpx2.Response(200, json={})
     assert (await api.upload("corpora", "mine", LINES)).status_code == 200
     assert len(api.asked) == 2
@@ -79,6 +79,17 @@ async def test_what_the_retriever_says_is_passed_on(api: Api) -> None:
     refused = (await api.upload("corpora", "mine", LINES)).json()
     assert refused["detail"] == "corpus 'mine' is stored, but the index cannot be written: No space left on device"
     assert refused["hint"] == "make room there"
+
+
+async def test_indexes_are_built_again_without_an_upload(api: Api) -> None:
+    """After a change of settings; what the retriever says of each is passed on."""
+    corpus = (await api.upload("corpora", "mine", LINES)).json()["id"]
+    built = {"index": 7, "kind": "dense", "signature": "ab", "documents": 2, "reused": False, "seconds": 0.1}
+    api.other = lambda _: httpx2.Response(200, json={"corpus": corpus, "indexes": [built]})
+    reply = await api.http.post("/v1/corpora/mine/indexes")
+    assert (reply.status_code, reply.json()) == (200, {"corpus": corpus, "indexes": [built]})
+    assert [request.content for request in api.asked] == [b'{"corpus":%d}' % corpus] * 2
+    assert (await api.http.post("/v1/corpora/other/indexes")).status_code == 404
 
 
 async def test_the_same_upload_again_is_the_same_corpus(api: Api, database: Database) -> None:

@@ -4,6 +4,7 @@ import httpx2
 import pytest
 
 from services.orchestrator.cli import client
+from tests.unit.back_ends import BEHIND
 from tests.unit.commands import Handler, Server
 
 
@@ -25,3 +26,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     monkeypatch.delenv("MATHRAG_API_KEY", raising=False)
     return install
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what stood behind the back ends of retrieval."""
+    if BEHIND:
+        terminalreporter.section("back ends of retrieval")
+        for name, behind in BEHIND.items():
+            terminalreporter.line(f"{name}: {behind}")

@@ -6,10 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from services.retriever.ports import Backend, DenseIndex, Index, Match
+from services.retriever import files
+from services.retriever.ports import UNSIGNED, Backend, DenseIndex, Index, Match
 from services.retriever.tokens import tokenise
+from shared.errors import Invalid, Unavailable
+from tests.unit.back_ends import BEHIND
 
 TEXTS = [
     "the area of a circle is pi times the radius squared",
@@ -47,14 +51,65 @@ class HashedWords:
         return np.random.default_rng(seed).standard_normal(self.dimension)
 
 
+MIXED = [r"$\frac{a}{b}$", "the number 40,000", "x^2 + 1", "x^{10}", "三角形的面积", "一个圆的周长", "Café", "한글"]
+
+
 class Conformance:
     """The contract of a `Backend` and its `Index`; a subclass says which."""
 
     backend: Backend[Index]
+    behind = "real"
 
-    def built(self, documents: Sequence[tuple[str, str]] = DOCUMENTS, size: int = 4) -> Index:
+    @pytest.fixture(autouse=True)
+    def _said(self) -> None:
+        BEHIND[type(self).__name__.removeprefix("Test")] = self.behind
+
+    def built(
+        self, documents: Sequence[tuple[str, str]] = DOCUMENTS, size: int = 4, signature: str = UNSIGNED
+    ) -> Index:
         """An index of `documents`, in batches of `size`."""
-        return self.backend.build(documents[at : at + size] for at in range(0, len(documents), size))
+        batches = (documents[at : at + size] for at in range(0, len(documents), size))
+        return self.backend.build(batches, signature)
+
+    @pytest.mark.parametrize(
+        ("question", "expected"),
+        [
+            (r"\frac", 0),
+            ("40000", 1),
+            ("x^2", 2),
+            ("x^10", 3),
+            ("三角形面积", 4),
+            ("圆的周长", 5),
+            ("café", 6),
+            ("한글", 7),
+        ],
+    )
+    def test_finds_commands_numbers_powers_and_words_of_any_language(self, question: str, expected: int) -> None:
+        """However they are written."""
+        documents = [(f"{at:064x}", text) for at, text in enumerate(MIXED)]
+        [matches] = self.built(documents).search([question], 1)
+        assert [int(match.document, 16) for match in matches] == [expected]
+
+    def test_a_build_leaves_the_others_alone(self) -> None:
+        """What was built stays what it is: another build is another index, whatever is in it."""
+        first = self.built(signature="a" * 64)
+        before = first.search(QUESTIONS, 6)
+        self.built([(document, "other words") for document, _ in DOCUMENTS], signature="b" * 64)
+        assert first.search(QUESTIONS, 6) == before
+
+    def test_damage_is_refused(self, tmp_path: Path) -> None:
+        """One flipped bit in any file of the folder; the sound folder passes."""
+        recipe = {"kind": self.backend.kind}
+        folder, registered = files.write(tmp_path, recipe, self.built())
+        for file in folder.iterdir():
+            sound = file.read_bytes()
+            file.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
+            with pytest.raises(Unavailable, match=file.name):
+                files.verify(folder, recipe, registered)
+            file.write_bytes(sound)
+        files.verify(folder, recipe, registered)
+        self.backend.check(folder)
+        self.backend.point(folder, 1)
 
     def test_documents_are_in_ascending_order(self) -> None:
         """Each once, whatever the order of the batches."""
@@ -122,7 +177,7 @@ class Conformance:
 
     def test_empty_corpus_is_refused(self) -> None:
         """In words."""
-        with np.testing.assert_raises_regex(Exception, "no documents"):
+        with pytest.raises(Invalid, match="no documents"):
             self.backend.build(iter([]))
 
     def test_recipe_holds_plain_values(self) -> None:
@@ -140,3 +195,55 @@ class Conformance:
         with ThreadPoolExecutor(4) as threads:
             found = [threads.submit(index.search, QUESTIONS, 4) for _ in range(32)]
             assert all(each.result() == expected for each in found)
+
+
+class SparseConformance(Conformance):
+    """What indexes of terms do besides."""
+
+    @pytest.mark.parametrize("question", ["zymurgy", "", "+ = $", "　"])
+    def test_a_question_without_a_known_term_finds_nothing(self, question: str) -> None:
+        """Not an error either."""
+        assert self.built().search([question], 3) == [[]]
+
+    def test_nothing_is_found_with_a_score_of_zero(self) -> None:
+        """It would enter a fusion as noise."""
+        for matches in self.built().search([*QUESTIONS, "circumference"], 6):
+            assert all(match.score > 0 for match in matches)
+        [matches] = self.built().search(["circumference"], 6)
+        assert [match.document for match in matches] == [DOCUMENTS[1][0]]
+
+    def test_a_repeated_term_counts_again(self) -> None:
+        """As BM25 sums over the terms of the question."""
+        [[once], [twice]] = self.built().search(["derivative", "derivative derivative"], 1)
+        assert twice.score == pytest.approx(2 * once.score, rel=1e-6)
+
+
+class DenseConformance(Conformance):
+    """What indexes of vectors do besides."""
+
+    def test_the_same_text_has_cosine_one(self) -> None:
+        """Vectors have length 1."""
+        [[match]] = self.built().search([TEXTS[0]], 1)
+        assert match.document == DOCUMENTS[0][0]
+        assert match.score == pytest.approx(1, abs=1e-6)
+
+    def test_scores_are_cosines(self) -> None:
+        """Negative ones too, to the precision of a float."""
+        embedder = HashedWords()
+        expected = embedder.embed_queries(QUESTIONS).astype(np.float64) @ embedder.embed_documents(TEXTS).T
+        position = {document: at for at, (document, _) in enumerate(DOCUMENTS)}
+        for row, matches in zip(expected, self.built().search(QUESTIONS, 6), strict=True):
+            assert len(matches) == 6
+            assert all(match.score == pytest.approx(row[position[match.document]], abs=1e-6) for match in matches)
+
+    def test_a_text_without_words_is_equally_far_from_everything(self) -> None:
+        """Its vector is zero, so nothing is NaN and the hash alone decides."""
+        [matches] = self.built().search(["+"], 6)
+        assert [match.score for match in matches] == [0.0] * 6
+        assert [match.document for match in matches] == sorted(document for document, _ in DOCUMENTS)
+
+    def test_a_document_without_words_is_indexed(self) -> None:
+        """Also by a server that knows no direction of the zero vector."""
+        index = self.built([("0" * 64, "+"), ("1" * 64, "circle")])
+        [matches] = index.search(["circle"], 2)
+        assert [match.score for match in matches] == [pytest.approx(1), 0.0]

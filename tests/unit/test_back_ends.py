@@ -1,37 +1,83 @@
-"""One suite for every back end: the contract of `tests.unit.retrieval.Conformance`, unchanged."""
+"""One suite for every back end, unchanged: the contracts of `tests.unit.retrieval`.
+
+Those of a server run against the one that ELASTICSEARCH_URL names, else against a double, which proves the protocol
+and nothing about scores. Which was which is printed at the end of the run.
+"""
+
+import os
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
 
 from services.retriever.dense import Faiss
+from services.retriever.elasticsearch.dense import ElasticsearchVectors
+from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.sparse import ElasticsearchTerms
 from services.retriever.layouts import Hnsw, Ivf
 from services.retriever.sparse import Bm25
-from services.retriever.words import Words
-from tests.unit.retrieval import Conformance, HashedWords
+from services.retriever.words import PAIRS, Words
+from shared.retrieval import Dense, Elasticsearch
+from tests.doubles.search_server import search_server
+from tests.unit.retrieval import DenseConformance, HashedWords, SparseConformance
 
 
-class TestFlat(Conformance):
+class TestFlat(DenseConformance):
     """All vectors are compared."""
 
     backend = Faiss(HashedWords())
 
 
-class TestHnsw(Conformance):
+class TestHnsw(DenseConformance):
     """A graph; six documents are all reached."""
 
     backend = Faiss(HashedWords(), Hnsw(neighbours=16, build=64, search=64))
 
 
-class TestIvf(Conformance):
+class TestIvf(DenseConformance):
     """Lists; six documents are one."""
 
     backend = Faiss(HashedWords(), Ivf(lists=0, probes=4))
 
 
-class TestBm25(Conformance):
-    """bm25s, with characters and pairs."""
+class TestBm25s(SparseConformance):
+    """With characters and pairs."""
 
     backend = Bm25()
 
 
-class TestBm25WithWords(Conformance):
-    """bm25s, with jieba's words and other parameters."""
+class TestBm25sWithWords(SparseConformance):
+    """With jieba's words and other parameters."""
 
     backend = Bm25(Words("jieba"), k1=0.9, b=0.4)
+
+
+@pytest.fixture(scope="class")
+def engine(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The real one with a prefix of its own, or the double."""
+    url = os.environ.get("ELASTICSEARCH_URL")
+    if url is None:
+        request.cls.behind = "a double: ELASTICSEARCH_URL names no server"
+        with search_server() as double:
+            yield Server(Elasticsearch(url=double.url))
+        return
+    real = Server(Elasticsearch(prefix=f"mathrag-test-{uuid4().hex[:8]}"))
+    yield real
+    for index in real.indexes():
+        real.delete(index)
+
+
+class TestElasticsearchTerms(SparseConformance):
+    """BM25 by the server."""
+
+    @pytest.fixture(autouse=True)
+    def _backend(self, engine: Server) -> None:
+        self.backend = ElasticsearchTerms(engine, PAIRS, k1=1.2, b=0.75)
+
+
+class TestElasticsearchVectors(DenseConformance):
+    """kNN by the server."""
+
+    @pytest.fixture(autouse=True)
+    def _backend(self, engine: Server) -> None:
+        self.backend = ElasticsearchVectors(engine, HashedWords(), Dense())

@@ -66,6 +66,27 @@ def test_a_corpus_is_sent_line_by_line(corpus: Path, monkeypatch: pytest.MonkeyP
     assert requests[0].url.params["name"] == "mine"
 
 
+def test_indexes_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line an index: what was there, and what took how long."""
+    made = {"signature": "ab", "documents": 2, "seconds": 0.1}
+    indexes = [
+        {**made, "index": 1, "kind": "dense", "reused": True},
+        {**made, "index": 2, "kind": "sparse", "reused": False},
+    ]
+    asked: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append((request.method, request.url.path))
+        return httpx2.Response(200, json={"corpus": 1, "indexes": indexes})
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
+    ended = CliRunner().invoke(app, ["corpus", "index", "mine"])
+    assert (ended.exit_code, asked) == (0, [("POST", "/v1/corpora/mine/indexes")])
+    assert [line.split() for line in ended.stdout.splitlines()] == [
+        ["KIND", "INDEX", "DOCUMENTS", "BUILT"], ["dense", "1", "2", "was", "there"], ["sparse", "2", "2", "0.1", "s"],
+    ]  # fmt: skip
+
+
 def test_the_servers_line_is_the_files_line(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Line 2 of what was sent is line 3 of the file."""
 

@@ -94,9 +94,18 @@ def test_another_embedder_or_corpus_is_another_signature() -> None:
 def test_an_index_of_another_embedder_is_refused(tmp_path: Path) -> None:
     """The message says what differs, the hint what to do."""
     folder, _, file_hash = write(tmp_path, BACKENDS[1])
-    with pytest.raises(Unavailable, match="built with another embedder") as caught:
+    with pytest.raises(Unavailable, match=r"built with another embedder \(hashed-words, now other-words\)") as caught:
         files.verify(folder, builds.recipe(Faiss(OtherWords()), CORPUS), file_hash)
-    assert caught.value.hint == "Build the corpus's indexes again"
+    assert caught.value.hint == "Build the corpus's indexes again: `mathrag corpus index NAME`"
+
+
+def test_what_differs_is_named_with_both_values(tmp_path: Path) -> None:
+    """All of it; of a long digest the beginning."""
+    folder, recipe, file_hash = write(tmp_path, Bm25())
+    other = {key: value for key, value in recipe.items() if key != "tokens"} | {"k1": 0.9, "corpus": "cd" * 32}
+    said = r"another corpus \(abababababab…, now cdcdcdcdcdcd…\), k1 \(1.2, now 0.9\), tokens \(1, now none\)"
+    with pytest.raises(Unavailable, match=said):
+        files.verify(folder, other, file_hash)
 
 
 def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[Index]) -> None:

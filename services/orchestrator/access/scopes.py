@@ -18,6 +18,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/corpora"): READ,
     ("GET", "/v1/corpora/{name}"): READ,
     ("POST", "/v1/corpora"): SUBMIT,
+    ("POST", "/v1/corpora/{name}/indexes"): SUBMIT,
     ("GET", "/v1/datasets"): READ,
     ("GET", "/v1/datasets/{name}"): READ,
     ("POST", "/v1/datasets"): SUBMIT,

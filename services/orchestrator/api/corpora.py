@@ -27,6 +27,38 @@ UPLOADED: dict[str, Any] = {
 }  # fmt: skip
 
 
+INDEXED: dict[str, Any] = {
+    "corpus": 1,
+    "indexes": [
+        {"index": 3, "kind": "dense", "signature": "51c9…", "documents": 7500, "reused": True, "seconds": 0.2},
+        {"index": 8, "kind": "sparse", "signature": "e07a…", "documents": 7500, "reused": False, "seconds": 1.4},
+    ],
+}
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """An index that the corpus now uses; the ones before stay on record, for the jobs that used them."""
+
+    index: int
+    kind: str
+    signature: str
+    """Digest of everything that determines it, as the settings are now."""
+    documents: int
+    reused: bool
+    """It was there, and sound."""
+    seconds: float
+
+
+class Indexes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a corpus is searched by."""
+
+    corpus: int = 0
+    indexes: tuple[Index, ...] = ()
+
+
+_INDEXES = msgspec.json.Decoder(Indexes)
+
+
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
     """The corpus, and what was left out of it."""
 
@@ -56,7 +88,16 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upl
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
 
 
-async def _index(held: Resources, corpus: corpora.Corpus) -> None:
+@router.post("/{name}/indexes", summary="Build a corpus's indexes", responses=answers(Indexes, INDEXED))
+async def index(held: Held, name: str) -> Response:
+    """As the settings are now: what they and the documents determine is built where it is missing or damaged.
+
+    For after a change of embedder, tokenizer or back end, which the indexes of before are refused under.
+    """
+    return json(await _index(held, await corpora.get(held.database, name)))
+
+
+async def _index(held: Resources, corpus: corpora.Corpus) -> Indexes:
     """Have the retriever build both indexes.
 
     Raises:
@@ -69,10 +110,11 @@ async def _index(held: Resources, corpus: corpora.Corpus) -> None:
             said = PROBLEM.decode(reply.content)
             raise Unavailable(f"corpus {corpus.name!r} is stored, but {said.detail}", hint=said.hint)
         reply.raise_for_status()
+        return _INDEXES.decode(reply.content)
     except (httpx2.HTTPError, msgspec.DecodeError) as error:
         raise Unavailable(
             f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error})",
-            hint="see GET /readyz and the retriever's log, then upload the same file again: it goes on here",
+            hint="see GET /readyz and the retriever's log; then `mathrag corpus index NAME`, or upload the same again",
         ) from error
 
 

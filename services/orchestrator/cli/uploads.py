@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.orchestrator.cli.client import Client
+from services.orchestrator.cli.client import INDEXED_S, Client
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.cli.sources import Sources
@@ -87,6 +87,17 @@ def list_corpora(as_json: AsJson = False) -> None:
             table(("NAME", "DOCUMENTS", "INDEXED", "CREATED"), [_corpus_row(row) for row in rows])
 
 
+@corpus.command("index")
+def index_corpus(name: Name, as_json: AsJson = False) -> None:
+    """Build its indexes as the settings are now; what is there and sound stays."""
+    with reported(as_json=as_json), Client(patience_s=INDEXED_S) as client:
+        built = client.post(f"/v1/corpora/{name}/indexes")
+        if as_json:
+            print_json(built)
+        else:
+            table(("KIND", "INDEX", "DOCUMENTS", "BUILT"), [_index_row(row) for row in built["indexes"]])
+
+
 @dataset.command("list")
 def list_datasets(as_json: AsJson = False) -> None:
     """All datasets, newest first."""
@@ -100,6 +111,10 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 def _corpus_row(row: Any) -> tuple[object, ...]:
     return row["name"], row["documents"], "yes" if row["indexed"] else "no", row["created_at"][:19]
+
+
+def _index_row(row: Any) -> tuple[object, ...]:
+    return row["kind"], row["index"], row["documents"], "was there" if row["reused"] else f"{row['seconds']} s"
 
 
 def _upload(client: Client, path: str, name: str, sources: Sources) -> Any:

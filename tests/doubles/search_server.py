@@ -1,0 +1,262 @@
+"""A double of the search server that the project's Elasticsearch back ends call, on loopback.
+
+It answers exactly the calls that the project makes, with the real client in front: product header, media types of
+version 9, NDJSON, aliases, 400, 401, 404, 409, 429 and 503. It proves that we speak the protocol and what we make of
+errors. It proves nothing about scores: it counts BM25 and inner products by itself, over all documents.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import RLock, Thread
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+
+VENDOR = "application/vnd.elasticsearch+{}; compatible-with={}"
+BATCHES = ("_bulk",)
+"""Calls whose body is NDJSON."""
+
+Source = dict[str, Any]
+
+
+class Answer(NamedTuple):
+    """What is sent back."""
+
+    status: int
+    body: Any = None
+
+
+class Held:
+    """One index: what was written, and what a refresh has shown."""
+
+    def __init__(self, made: Source) -> None:
+        self.settings: Source = made.get("settings", {})
+        self.properties: Source = made["mappings"]["properties"]
+        self.written: dict[str, Source] = {}
+        self.shown: dict[str, Source] = {}
+
+    def write(self, document: str, fields: Source) -> Answer:
+        """One item of a bulk request; what the mapping does not know is refused, as `dynamic: strict` has it."""
+        if unknown := fields.keys() - self.properties.keys():
+            return Answer(400, {"type": "strict_dynamic_mapping_exception", "reason": f"not allowed: {unknown}"})
+        for name, value in fields.items():
+            if self.properties[name]["type"] == "dense_vector" and len(value) != self.properties[name]["dims"]:
+                return Answer(400, {"type": "document_parsing_exception", "reason": "another number of dimensions"})
+        status = 200 if document in self.written else 201
+        self.written[document] = fields
+        return Answer(status)
+
+    def scores(self, body: Source) -> dict[str, float]:
+        """Of all documents that are hits."""
+        if "knn" in body:
+            return self._nearest(body["knn"])
+        [(field, match)] = body["query"]["match"].items()
+        return self._bm25(field, match["query"].split())
+
+    def _nearest(self, knn: Source) -> dict[str, float]:
+        assert knn["k"] <= knn["num_candidates"] <= 10_000
+        assert self.properties[knn["field"]]["similarity"] == "max_inner_product"
+        asked = np.float32(knn["query_vector"])
+        products = {name: float(np.dot(np.float32(held[knn["field"]]), asked)) for name, held in self.shown.items()}
+        scores = {name: float(np.float32(x + 1 if x >= 0 else 1 / (1 - x))) for name, x in products.items()}
+        return dict(sorted(scores.items(), key=lambda each: -each[1])[: knn["k"]])
+
+    def _bm25(self, field: str, terms: list[str]) -> dict[str, float]:
+        assert self.properties[field]["analyzer"] == "whitespace"
+        similarity = self.settings["similarity"][self.properties[field]["similarity"]]
+        k1, b = similarity["k1"], similarity["b"]
+        bags = {name: Counter(held[field].split()) for name, held in self.shown.items()}
+        average = sum(bag.total() for bag in bags.values()) / max(1, len(bags))
+        total: Counter[str] = Counter()
+        for term in terms:
+            n = sum(term in bag for bag in bags.values())
+            idf = math.log(1 + (len(bags) - n + 0.5) / (n + 0.5))
+            for name, bag in bags.items():
+                if bag[term]:
+                    total[name] += idf * bag[term] / (bag[term] + k1 * (1 - b + b * bag.total() / average))
+        return {name: float(np.float32(score)) for name, score in total.items()}
+
+
+class SearchServer:
+    """The state of the server, and how it misbehaves."""
+
+    def __init__(self) -> None:
+        self.indexes: dict[str, Held] = {}
+        self.aliases: dict[str, set[str]] = {}
+        self.seen: list[str] = []
+        """Method and path of every call."""
+        self.bodies: list[Any] = []
+        self.credentials: set[str] = set()
+        """Values of Authorization that are let in; none: everybody is."""
+        self.product: str | None = "Elasticsearch"
+        self.version = 9
+        self.failures: list[tuple[str, int]] = []
+        """(end of a path, status): the next such call is answered so."""
+        self.refused: dict[str, list[int]] = {}
+        """Document -> statuses of the next bulk items that hold it."""
+        self.url = ""
+        self._lock = RLock()
+
+    def fail(self, path: str, *statuses: int) -> None:
+        """Answer the next calls to paths that end so with these."""
+        self.failures += [(path, status) for status in statuses]
+
+    def calls(self, end: str) -> int:
+        """How many calls went to paths that end so."""
+        return sum(each.endswith(end) for each in self.seen)
+
+    def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
+        """What one call gets."""
+        path = urlsplit(target).path.strip("/")
+        with self._lock:
+            self.seen.append(f"{method} /{path}")
+            return self._refusal(path, headers) or self._routed(method, path, body)
+
+    def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
+        if self.credentials and headers.get("authorization") not in self.credentials:
+            return wrong(401, "security_exception", "missing or wrong credentials")
+        kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
+        wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
+        for name, allowed in wanted.items():
+            if headers.get(name, "") not in [VENDOR.format(kind, self.version) if kind else "" for kind in allowed]:
+                return wrong(400, "media_type_header_exception", f"Invalid media-type value on header [{name}]")
+        for failure in self.failures:
+            if path.endswith(failure[0]):
+                self.failures.remove(failure)
+                return wrong(failure[1], "unavailable_exception", "as the test told it")
+        return None
+
+    def _routed(self, method: str, path: str, body: bytes) -> Answer:
+        name, _, call = path.partition("/")
+        match method, call or name:
+            case "PUT" | "POST", "_bulk":
+                return self._bulk(body, name)
+            case "POST", "_aliases":
+                return self._move(json.loads(body)["actions"])
+            case "GET", _ if name == "_alias":
+                return self._named(call)
+        if method == "GET" and "*" in name:
+            return Answer(200, {each: {} for each in self.indexes if fnmatchcase(each, name)})
+        if method == "PUT":
+            return self._create(name, json.loads(body))
+        if name not in self.indexes:
+            return wrong(404, "index_not_found_exception", f"no such index [{name}]")
+        return self._of(method, name, call, json.loads(body) if body else {})
+
+    def _of(self, method: str, name: str, call: str, body: Source) -> Answer:
+        held = self.indexes[name]
+        self.bodies.append(body)
+        match method, call:
+            case "DELETE", "":
+                del self.indexes[name]
+                return Answer(200, {"acknowledged": True})
+            case "POST", "_refresh":
+                held.shown = dict(held.written)
+                return Answer(200, {"_shards": {"failed": 0}})
+            case "POST", "_count":
+                return Answer(200, {"count": len(held.shown)})
+            case "POST", "_search":
+                return self._search(held, body)
+        return wrong(405, "method_not_allowed", f"{method} {call} is none of the calls that the project makes")
+
+    def _create(self, name: str, made: Source) -> Answer:
+        if name in self.indexes:
+            return wrong(400, "resource_already_exists_exception", f"index [{name}] already exists")
+        if not re.fullmatch("[a-z][a-z0-9-]{0,254}", name):
+            return wrong(400, "invalid_index_name_exception", name)
+        self.indexes[name] = Held(made)
+        return Answer(200, {"acknowledged": True, "index": name})
+
+    def _bulk(self, body: bytes, name: str) -> Answer:
+        assert body.endswith(b"\n")
+        lines = [json.loads(line) for line in body.splitlines()]
+        items = []
+        for action, fields in zip(lines[::2], lines[1::2], strict=True):
+            index, document = action["index"].get("_index", name), action["index"]["_id"]
+            told = self.refused.get(document)
+            done = wrong(told.pop(0), "refused", "as told") if told else self.indexes[index].write(document, fields)
+            error = {} if done.status < 300 else {"error": (done.body or {}).get("error", done.body)}
+            items.append({"index": {"_index": index, "_id": document, "status": done.status, **error}})
+        return Answer(200, {"errors": any("error" in item["index"] for item in items), "items": items})
+
+    def _search(self, held: Held, body: Source) -> Answer:
+        scores = held.scores(body)
+        key: Callable[[str], Any] = lambda name: (-scores[name], name)  # noqa: E731 - by sort or by document
+        hits = [{"_id": name, "_score": scores[name]} for name in sorted(scores, key=key)[: body["size"]]]
+        return Answer(200, {"timed_out": False, "_shards": {"failed": 0}, "hits": {"hits": hits}})
+
+    def _move(self, actions: list[Source]) -> Answer:
+        moved = {name: set(held) for name, held in self.aliases.items()}
+        for action in actions:
+            [(verb, each)] = action.items()
+            if each["index"] not in self.indexes:
+                return wrong(404, "index_not_found_exception", f"no such index [{each['index']}]")
+            named = moved.setdefault(each["alias"], set())
+            (named.add if verb == "add" else named.remove)(each["index"])
+        self.aliases = moved
+        return Answer(200, {"acknowledged": True})
+
+    def _named(self, alias: str) -> Answer:
+        held = self.aliases.get(alias, set()) & self.indexes.keys()
+        if not held:
+            return Answer(404, {"error": f"alias [{alias}] missing", "status": 404})
+        return Answer(200, {index: {"aliases": {alias: {}}} for index in sorted(held)})
+
+
+def wrong(status: int, kind: str, reason: str) -> Answer:
+    """An error as the server words it."""
+    return Answer(status, {"error": {"type": kind, "reason": reason}, "status": status})
+
+
+@contextmanager
+def search_server() -> Iterator[SearchServer]:
+    """A server on a free port for the length of the block."""
+    server = SearchServer()
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
+    listening.daemon_threads = True
+    server.url = f"http://127.0.0.1:{listening.server_address[1]}"
+    Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        listening.server_close()
+
+
+def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One request."""
+
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            """Any method."""
+            self.raw_requestline = self.rfile.readline(65_537)
+            if not self.raw_requestline or not self.parse_request():
+                self.close_connection = True
+                return
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._send(server.answer(self.command, self.path, headers, body))
+
+        def _send(self, answer: Answer) -> None:
+            body = json.dumps(answer.body).encode()
+            self.send_response(answer.status)
+            if server.product is not None:
+                self.send_header("X-Elastic-Product", server.product)
+            self.send_header("Content-Type", VENDOR.format("json", server.version))
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing on stderr."""
+
+    return Handler
