@@ -55,7 +55,7 @@ def test_weights_are_tuned(folder: Path) -> None:
     command = ("retrieval", "tune", "--from", str(folder), "--mode", "weighted-rank", "--set", "rrf_k=10")
     ended = mathrag(*command)
     assert ended.exit_code == Exit.DONE, ended.output
-    assert "weighted-rank: nDCG@10 is best with a dense share of" in ended.stdout
+    assert "weighted-rank: nDCG@10 is best at dense = " in ended.stdout
     assert "half of test.tsv, seed 0" in ended.stdout
     assert "--set fusion.method=weighted --set fusion.normaliser=rank --set fusion.dense=" in ended.stdout
     assert json.loads(mathrag(*command, "--json").stdout)["metric"] == "nDCG@10"

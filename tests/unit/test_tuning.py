@@ -11,7 +11,7 @@ from services.retriever.evaluation import tuning
 from services.retriever.evaluation.collection import Collection
 from services.retriever.evaluation.requests import Tune
 from services.retriever.evaluation.searching import Searcher
-from services.retriever.evaluation.tuning import SHARES, interval, plateau, points, split
+from services.retriever.evaluation.tuning import CONSTANTS, SHARES, interval, plateau, points, split
 from services.retriever.sparse import Bm25
 from shared.errors import Invalid
 from tests.unit import beir
@@ -68,6 +68,8 @@ class TestSplitting:
         made = beir.write(tmp_path / "c", queries=QUERIES, test={"q0": {"ring": 1}, "q1": {"ring": 1}})
         with pytest.raises(Invalid, match="too few queries"):
             split(asked(made), Collection(made))
+        with pytest.raises(Invalid, match="no judgements for the split 'train'"):
+            split(asked(made, split="train"), Collection(made))
 
 
 class TestChoosing:
@@ -76,26 +78,26 @@ class TestChoosing:
     def test_the_plateau_is_what_is_not_separable_around_the_choice(self) -> None:
         """Wide where queries differ a lot, a point where they agree."""
         values = curve(0.4)
-        found = points(values)
+        found = points(SHARES, values)
         low, high = plateau(found, 0.4)
         assert low <= 0.4 <= high
-        assert all(point.separable == (not low <= point.dense <= high) for point in found)
-        assert plateau(points(curve(0.4, spread=0)), 0.4) == [0.4, 0.4]
+        assert all(point.separable == (not low <= point.at <= high) for point in found)
+        assert plateau(points(SHARES, curve(0.4, spread=0)), 0.4) == [0.4, 0.4]
 
     def test_a_plateau_ends_where_the_first_share_is_worse(self) -> None:
         """What lies behind a valley is not part of it."""
         values = np.ones((len(SHARES), 10))
         values[5] -= np.linspace(0.1, 0.2, 10)
-        assert plateau(points(values), 0.0) == [0.0, 0.2]
+        assert plateau(points(SHARES, values), 0.0) == [0.0, 0.2]
 
     def test_an_interval_holds_the_choices_of_other_queries(self) -> None:
         """None where all queries agree; wide where each wants its own."""
-        assert interval(curve(0.4, spread=0), seed=0) == [0.4, 0.4]
+        assert interval(SHARES, curve(0.4, spread=0), seed=0) == [0.4, 0.4]
         wishes = np.random.default_rng(0).uniform(0.2, 0.8, 12)
         values = np.array([1 - (share - wishes) ** 2 for share in SHARES])
-        low, high = interval(values, seed=0)
+        low, high = interval(SHARES, values, seed=0)
         assert low < SHARES[int(values.mean(axis=1).argmax())] < high
-        assert interval(values, seed=0) == [low, high]
+        assert interval(SHARES, values, seed=0) == [low, high]
 
 
 class TestTuning:
@@ -112,25 +114,33 @@ class TestTuning:
         """With the command line that uses it."""
         found = tuned(folder)
         best = max(found["curve"], key=lambda point: point.value)  # type: ignore[call-overload]
-        assert found["dense"] == best.dense
-        assert f"--set fusion.dense={best.dense} --set fusion.sparse={round(1 - best.dense, 6)}" in str(found["set"])
+        assert found["chosen"] == best.at
+        assert f"--set fusion.dense={best.at} --set fusion.sparse={round(1 - best.at, 6)}" in str(found["set"])
         assert "--set fusion.method=weighted --set fusion.normaliser=min-max" in str(found["set"])
 
     def test_the_choice_is_measured_on_the_other_queries(self, folder: Path) -> None:
-        """Against either list and equal weights."""
+        """Against either list, and what was not tuned."""
         held_out = tuned(folder)["held_out"]
         assert isinstance(held_out, dict)
         assert (held_out["queries"], 0 <= held_out["nDCG@10"] <= 1) == (5, True)
-        assert [each["mode"] for each in held_out["against"]] == ["equal weights", "dense", "sparse"]
+        assert [each["mode"] for each in held_out["against"]] == ["untuned", "dense", "sparse"]
         assert all(each["difference"].n == 5 for each in held_out["against"])
 
     def test_reciprocal_ranks_have_weights_too(self, folder: Path) -> None:
         """And no normaliser."""
         assert str(tuned(folder, mode="hybrid")["set"]).startswith("--set fusion.method=rrf --set fusion.dense=")
 
+    def test_the_constant_of_reciprocal_ranks_is_tuned(self, folder: Path) -> None:
+        """Where ranks are what is fused."""
+        found = tuned(folder, mode="hybrid", over="rrf_k")
+        assert found["chosen"] in CONSTANTS
+        assert str(found["set"]).endswith(f"--set rrf_k={found['chosen']}")
+        with pytest.raises(Invalid, match="no constant of reciprocal ranks"):
+            tuned(folder, over="rrf_k")
+
     def test_one_list_has_no_weight(self, folder: Path) -> None:
         """In words."""
-        with pytest.raises(Invalid, match="`dense` has no weights"):
+        with pytest.raises(Invalid, match="`dense` has nothing to tune"):
             tuned(folder, mode="dense")
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:

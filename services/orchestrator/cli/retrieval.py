@@ -51,9 +51,10 @@ def evaluate(
 def tune(
     source: From,
     mode: Annotated[str, typer.Option(help="hybrid, weighted, weighted-z-score ...")] = "weighted",
+    over: Annotated[str, typer.Option(help="dense (the share of the dense list) or rrf_k.")] = "dense",
     split: Annotated[
-        str, typer.Option(help="Judgements to choose by; without them, half of the held-out ones.")
-    ] = "dev",
+        str | None, typer.Option(help="Judgements to choose by. [default: dev, else half of the held-out ones]")
+    ] = None,
     held_out: Annotated[str, typer.Option(help="Judgements to measure the choice by.")] = "test",
     k: K = 100,
     metric: Annotated[str, typer.Option(help="What is to be best.")] = "nDCG@10",
@@ -61,11 +62,11 @@ def tune(
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose how much the dense list weighs, on some queries, and measure the choice on others."""
+    """Choose how much the dense list weighs (or k of RRF) on some queries, and measure the choice on others."""
     with reported(as_json=as_json):
         request = {
-            "type": "tune", "folder": str(source), "mode": mode, "split": split, "held_out": held_out, "k": k,
-            "metric": metric, "seed": seed, "params": parameters(settings or []),
+            "type": "tune", "folder": str(source), "mode": mode, "over": over, "split": split, "held_out": held_out,
+            "k": k, "metric": metric, "seed": seed, "params": parameters(settings or []),
         }  # fmt: skip
         found = asked(request)
         if as_json:
@@ -114,12 +115,12 @@ def print_tuning(found: Any) -> None:
     metric, held_out = found["metric"], found["held_out"]
     value, other = found["development"], held_out["intervals"][metric]
     best = max(point["value"] for point in found["curve"])
-    typer.echo(f"{found['mode']}: {metric} is best with a dense share of {found['dense']}")
+    typer.echo(f"{found['mode']}: {metric} is best at {found['over']} = {found['chosen']:g}")
     facts(
         [
             ("chosen on", f"{value['from']}, {value['queries']} queries: {figure(best)}"),
-            ("other queries", f"would choose {low} to {high} [bootstrap, 95 %]"),
-            ("plateau", f"anything from {lowest} to {highest} is not separable from it"),
+            ("other queries", f"would choose {low:g} to {high:g} [bootstrap, 95 %]"),
+            ("plateau", f"anything from {lowest:g} to {highest:g} is not separable from it"),
             (
                 "held out",
                 f"{held_out['queries']} queries: {figure(held_out[metric])} ({' to '.join(map(figure, other))})",

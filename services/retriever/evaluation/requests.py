@@ -1,7 +1,7 @@
 """What can be asked for, as JSON on standard input."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -29,12 +29,14 @@ class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag="eval", forbid_unk
 
 
 class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown_fields=True):
-    """Choose how much the dense list weighs on one split, and measure the choice on another."""
+    """Choose a parameter of fusion on one split, and measure the choice on another."""
 
     folder: str
     mode: str = "weighted"
-    split: str = "dev"
-    """Where the weight is chosen; without such judgements, half of the queries of `held_out`."""
+    over: Literal["dense", "rrf_k"] = "dense"
+    """The share of the dense list, or the constant of reciprocal ranks."""
+    split: str | None = None
+    """Where it is chosen; None: `dev`, or half of the queries of `held_out` where there is no such split."""
     held_out: str = "test"
     k: Depth = 100
     metric: str = "nDCG@10"
