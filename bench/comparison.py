@@ -115,8 +115,8 @@ def job(running: Stack, part: str, name: str) -> Row:
 
 
 COLUMNS = (
-    "pipeline", "accuracy (Wilson 95 %)", f"against {BASELINE} (McNemar, Holm)", "failed", "refused", "fallbacks",
-    "calls made", "loads", "seconds", "audit",
+    "pipeline", "accuracy (Wilson 95 %)", f"against {BASELINE} (McNemar, Holm)", "nDCG@10", "failed", "refused",
+    "fallbacks", "calls made", "loads", "seconds", "audit",
 )  # fmt: skip
 HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"))
 
@@ -136,11 +136,11 @@ def line(row: Row, pair: Pair | None, corrected: float | None) -> str:
     report = row.report
     cells = [
         row.name, accuracy(report["accuracy"]), words(pair, corrected) if pair and corrected is not None else "-",
-        counted(report["failures"]) or 0, report["extraction"].get("refused", 0), counted(report.get("fallbacks", {})),
+        ndcg(report["retrieval"]), counted(report["failures"]), report["refused"], fallbacks(report["fallbacks"]),
         counted(report["calls_made"]), report["model_loads"], f"{report['seconds']:.0f}",
         "clean" if row.clean else "violations",
     ]  # fmt: skip
-    return "| " + " | ".join(str(cell) or "none" for cell in cells) + " |"
+    return "| " + " | ".join(str(cell) or "-" for cell in cells) + " |"
 
 
 def accuracy(found: dict[str, Any]) -> str:
@@ -148,6 +148,16 @@ def accuracy(found: dict[str, Any]) -> str:
     if found["value"] is None:
         return "n/a"
     return "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * found[key] for key in ("value", "low", "high")))
+
+
+def ndcg(found: dict[str, Any] | None) -> str:
+    """Of the candidates in their last order; nothing was judged, or nothing searched: none."""
+    return f"{found['final']['nDCG@10']['value']:.3f}" if found else ""
+
+
+def fallbacks(stages: dict[str, dict[str, int]]) -> str:
+    """What fell back, and why."""
+    return "; ".join(f"{stage}: {counted(kinds)}" for stage, kinds in stages.items())
 
 
 def counted(counts: dict[str, int]) -> str:

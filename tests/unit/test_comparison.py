@@ -24,7 +24,7 @@ def report(**changed: Any) -> dict[str, Any]:
     return {
         "state": "completed", "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}, "failures": {},
         "extraction": {"ok": 100}, "calls_made": {"retrieve": 100, "judge": 0, "generate": 100}, "model_loads": 1,
-        "seconds": 12.3, **changed,
+        "seconds": 12.3, "refused": 0, "fallbacks": {}, "retrieval": None, **changed,
     }  # fmt: skip
 
 
@@ -99,20 +99,21 @@ def test_the_table_compares_every_pipeline_with_dense_and_corrects_for_their_num
 
 
 def test_a_line_shows_failures_refusals_fallbacks_and_the_calls_of_each_role() -> None:
-    """Each in its own column; roles without calls are left out."""
-    shown = line(
-        row("enhanced", 50, failures={"truncated": 2}, extraction={"ok": 90, "refused": 8}, fallbacks={"timeout": 3}),
-        Pair(10, 0, 100),
-        0.002,
-    )
+    """Each in its own column; what did not happen is left out."""
+    figures = {
+        "failures": {"truncated": 2}, "refused": 8, "fallbacks": {"rerank": {"not_configured": 3}},
+        "retrieval": {"final": {"nDCG@10": {"value": 0.61234}}},
+    }  # fmt: skip
+    shown = line(row("enhanced", 50, **figures), Pair(10, 0, 100), 0.002)
     cells = [cell.strip() for cell in shown.strip("|").split("|")]
     assert dict(zip(COLUMNS, cells, strict=True)) == {
         "pipeline": "enhanced",
         "accuracy (Wilson 95 %)": "50.0 % (40.0 to 60.0)",
         "against dense (McNemar, Holm)": "better (+10 -0 of 100, p = 0.002)",
+        "nDCG@10": "0.612",
         "failed": "truncated 2",
         "refused": "8",
-        "fallbacks": "timeout 3",
+        "fallbacks": "rerank: not_configured 3",
         "calls made": "retrieve 100, generate 100",
         "loads": "1",
         "seconds": "12",
