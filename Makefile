@@ -7,6 +7,9 @@ STAMP := $(VENV)/installed
 UV := $(VENV)/lock/bin/uv
 AUDIT := $(VENV)/advisories/bin/pip-audit
 
+# Each process has servers of its own; a database that is given is for one alone.
+PARALLEL := $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses 2 --dist loadfile)
+
 # --no-header, no index: a lock file names packages and hashes, never where they came from.
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
@@ -36,7 +39,7 @@ compose: ## Build and start everything in containers; `docker compose down` stop
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
 test: $(STAMP) ## Unit and integration tests
-	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults"
+	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults" $(PARALLEL)
 
 e2e: $(STAMP) ## Tests against the whole running stack
 	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow"
