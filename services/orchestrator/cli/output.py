@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+SMALL = 0.0001
+"""Of a p-value that is not told from 0."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -64,7 +66,8 @@ def verdict(test: Any) -> str:
         return "too few queries to compare"
     value, low, high = (f"{test[name]:+.4f}" for name in ("value", "low", "high"))
     said = "separable" if test["separable"] else f"not separable on {test['n']} queries"
-    return f"{value} ({low} to {high}), p = {test['adjusted']:.4f}: {said}"
+    p = f"p = {test['adjusted']:.4f}" if test["adjusted"] >= SMALL else f"p < {SMALL}"
+    return f"{value} ({low} to {high}), {p}: {said}"
 
 
 def figure(value: float | None) -> str:

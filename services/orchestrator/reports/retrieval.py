@@ -12,7 +12,7 @@ from shared.rag.significance import Difference, Mean
 from shared.storage.gold import ABSENT
 from shared.storage.samples import Traced
 
-RANKED = ("nDCG@10", "Recall@10", "MAP", "MRR")
+RANKED = ("nDCG@10", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR")
 """Of the candidates, of which there are no more than the job asked for."""
 FUSED, FINAL, CONTEXT = "fused", "final", "context"
 
