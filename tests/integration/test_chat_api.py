@@ -6,10 +6,16 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.audit import check
+from shared.contracts.calls import Generate, require
+from shared.contracts.params import Params
+from shared.contracts.samples import Decision, Library, Sample, Steps
 from shared.lease import residencies
+from shared.rag.provenance import answered, search, single_trace
+from shared.rag.relevance import refused
 from shared.runtime import online
 from shared.storage.database import Database
 from tests.integration import scene
@@ -263,3 +269,39 @@ async def test_what_cannot_be_asked_is_named(api: Api, change: dict[str, Any], w
 async def test_an_unknown_corpus_is_not_found(api: Api) -> None:
     """404."""
     assert "no corpus" in (await ask(api, 404, corpus="nothing"))["detail"]
+
+
+def deciding(sample: Sample, params: Params, _library: Library) -> Steps:
+    """Answers from the first of two texts, unless the question is about nothing."""
+    found = require((yield search(sample.question, "dense", params)))
+    decision = Decision(stage="crag", action="incorrect", detail={"tokens": float(params.compress.tokens)})
+    trace = msgspec.structs.replace(single_trace(found, "dense", params), decisions=(decision,))
+    if "nothing" in sample.question:
+        return refused("nothing is relevant", trace)
+    texts = [require(reply) for reply in (yield [Generate(template="cot", question=n) for n in ("first", "second")])]
+    return answered(texts[0], (), trace)
+
+
+async def test_an_answer_tells_what_was_decided_on_the_way(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the text that it is from; parameters are those of a job."""
+    scene.install(monkeypatch, "deciding", deciding)
+    with no_pause(monkeypatch):
+        async with answering(database):
+            asked = {"corpus": "docs", "pipeline": "deciding", "params": {"compress": {"tokens": 512}}, "wait_s": 60}
+            answer = await ask(api, 200, **asked)
+    assert answer["decisions"] == [{"stage": "crag", "action": "incorrect", "detail": {"tokens": 512.0}}]
+    assert (answer["text"], answer["refusal"]) == (f"so \\boxed{{{answer['answer']}}}", None)
+
+
+async def test_a_refusal_is_an_answer_that_says_why(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing failed, and nothing was written."""
+    scene.install(monkeypatch, "deciding", deciding)
+    with no_pause(monkeypatch):
+        async with answering(database):
+            answer = await ask(api, 200, question="About nothing?", corpus="docs", pipeline="deciding", wait_s=60)
+    assert (answer["state"], answer["reason"], answer["extraction"]) == ("completed", None, "refused")
+    assert (answer["answer"], answer["text"], answer["refusal"]) == (None, None, "nothing is relevant")

@@ -15,8 +15,9 @@ from services.orchestrator.api.search import Name, Question
 from services.orchestrator.api.submissions import params_of
 from services.orchestrator.reports.work import work
 from shared.contracts.calls import Generated
-from shared.contracts.samples import Item
+from shared.contracts.samples import Decision, Item, Outcome
 from shared.lease import residencies
+from shared.rag.answers import extract
 from shared.runtime import online
 from shared.runtime.jobs import Jobs
 from shared.runtime.price import Price, price
@@ -43,12 +44,14 @@ ANSWER: dict[str, Any] = {
     "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "url": "/v1/jobs/6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11",
     "state": "completed", "reason": None, "pipeline": "hybrid", "price": PRICE,
     "cost": {"loads": 1, "calls_made": {"retrieve": 2, "generate": 1}, "calls_reused": {"retrieve": 0, "generate": 0}},
-    "answer": "5", "extraction": "ok", "truncated": False, "text": "So it is $\\boxed{5}$.",
+    "answer": "5", "extraction": "ok", "truncated": False, "text": "So it is $\\boxed{5}$.", "refusal": None,
+    "decisions": [{"stage": "compress", "action": "compressed"}],
     "context": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
                  "truncated": False}],
 }  # fmt: skip
 LATER: dict[str, Any] = {
     **ANSWER, "state": "running", "cost": None, "answer": None, "extraction": None, "text": None, "context": [],
+    "decisions": [],
 }  # fmt: skip
 
 
@@ -117,8 +120,12 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     text: str | None = None
     """All that the generator wrote."""
+    refusal: str | None = None
+    """Why the question was not answered although nothing failed: no document was relevant enough."""
     context: list[documents.Shown] = []
     """The documents that it was shown, in order."""
+    decisions: list[Decision] = []
+    """What the pipeline decided on the way, in order; `fallback` says why a part was left out."""
 
 
 @router.post(
@@ -178,17 +185,24 @@ async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None) -
     sample = await provenance.provenance(held.database, str(public_id), 0)
     if sample.outcome is None:
         return {"reason": f"{sample.failure}: {sample.detail}"}
-    replies = [step.attempt.reply for step in sample.steps if step.attempt is not None]
-    texts = [reply.text for reply in replies if isinstance(reply, Generated)]
     async with held.database.transaction() as connection:
         shown = await documents.shown(connection, corpus, sample.outcome.context)
     return {
         "answer": sample.outcome.answer,
         "extraction": sample.outcome.extraction.value,
         "truncated": sample.outcome.truncated,
-        "text": texts[-1] if texts else None,
+        "text": _text(sample, sample.outcome),
+        "refusal": sample.outcome.refusal,
+        "decisions": list(sample.outcome.trace.decisions),
         "context": [shown[document] for document in sample.outcome.context],
     }
+
+
+def _text(sample: provenance.Provenance, outcome: Outcome) -> str | None:
+    """What the generator wrote; of several texts the last one that gives the sample's answer."""
+    replies = [step.attempt.reply for step in sample.steps if step.attempt is not None and step.role == "generate"]
+    texts = [reply.text for reply in reversed(replies) if isinstance(reply, Generated)]
+    return next((text for text in texts if extract(text)[0] == outcome.answer), texts[0] if texts else None)
 
 
 async def _cost(held: Resources, public_id: uuid.UUID) -> Cost:
