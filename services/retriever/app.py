@@ -1,5 +1,6 @@
 """HTTP of the retriever: build a corpus's indexes, search them, rerank what was found."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any, TypeVar
@@ -105,10 +106,8 @@ def create_app(settings: Settings) -> FastAPI:
             database = Database(settings.database_url, pinned=False)
             stack.push_async_callback(database.close)
             app.state.retriever = State(settings, database, embedder, reranks)
-            async with anyio.create_task_group() as group:
-                group.start_soon(reranks.register, database)
-                yield
-                group.cancel_scope.cancel()
+            stack.push_async_callback(_ended, asyncio.create_task(reranks.register(database)))
+            yield
 
     app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
     internal.protect(app, settings, most=MAX_BODY)
@@ -124,6 +123,12 @@ def create_app(settings: Settings) -> FastAPI:
 async def _opened(stack: AsyncExitStack, model: AbstractContextManager[T]) -> T:
     """In a thread: files are read."""
     return await to_thread.run_sync(stack.enter_context, model)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Before the database is closed that it uses."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _state(request: Request) -> State:

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from services.orchestrator.stack.ports import free_port
 from services.retriever import builds
-from services.retriever.app import MAX_BODY, MAX_SEARCHES, create_app
+from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
 from services.retriever.ports import Index
 from services.retriever.shelf import Shelf
 from services.retriever.sparse import Bm25
@@ -198,6 +198,21 @@ async def test_finds_by_terms_and_by_meaning_in_request_order(client: httpx2.Asy
     assert all(reply["type"] == "retrieved" for reply in found)
 
 
+async def test_pages_and_hypothetical_documents_go_through(client: httpx2.AsyncClient, corpus: int) -> None:
+    """The second page goes on where the first one ended; words have no mean of vectors."""
+    built = await build(client, corpus)
+    dense, sparse = built["dense"]["index"], built["sparse"]["index"]
+    body: dict[str, Any] = {"index": dense, "question": "how large is a disc", "k": 2}
+    asked = [{**body, "k": 4}, body, {**body, "skip": 2}, {**body, "hypothetical": ["The derivative of a power."]}]
+    reply = await client.post("/search", json={"searches": asked})
+    whole, first, second, moved = (each["hits"] for each in reply.json())
+    assert first + second == whole
+    assert moved[0]["document"] == DOCUMENTS[1].hash != whole[0]["document"]
+    refused = await client.post("/search", json={"searches": [{**asked[3], "index": sparse}]})
+    assert refused.status_code == 422
+    assert "`searches.0.hypothetical`" in refused.json()["detail"]
+
+
 async def test_drops_the_near_duplicate_of_the_question_and_names_it(client: httpx2.AsyncClient, corpus: int) -> None:
     """The document that answers this very question would be a leak; the others move up."""
     built = await build(client, corpus)
@@ -304,6 +319,10 @@ async def test_empty_corpus_is_refused(client: httpx2.AsyncClient, database: Dat
         ({"question": ""}, "searches.0.question"),
         ({"question": "x" * 32_769}, "searches.0.question"),
         ({"index": 0}, "searches.0.index"),
+        ({"skip": -1}, "searches.0.skip"),
+        ({"skip": 1001}, "searches.0.skip"),
+        ({"hypothetical": ["x"] * (MAX_HYPOTHETICAL + 1)}, "searches.0.hypothetical"),
+        ({"hypothetical": [""]}, "searches.0.hypothetical.0"),
         ({"mode": "hybrid"}, "searches.0.mode"),
     ],
 )
