@@ -15,11 +15,8 @@ from shared.contracts.params import CompressParams
 from shared.contracts.samples import Decision, Library
 from shared.rag.prompts import shown
 from shared.rag.sentences import sentences, tokens
+from shared.rag.shingles import Shingles, alike, shingles
 from shared.rag.tfidf import Weights, cosine, terms
-
-SHINGLE = 3
-ALIKE = 0.8
-"""Jaccard index of two sentences' shingles from which they say the same; as the retriever's for near-duplicates."""
 
 
 class Compressed(NamedTuple):
@@ -140,28 +137,13 @@ def _importance(question: str, parts: Sequence[_Sentence]) -> list[float]:
 def _distinct(parts: Sequence[_Sentence]) -> list[int]:
     """Indexes of the sentences that do not repeat an earlier one; a sentence without a term repeats none."""
     distinct: list[int] = []
-    seen: list[frozenset[tuple[str, ...]]] = []
+    seen: list[Shingles] = []
     for at, part in enumerate(parts):
-        shingles = _shingles(part.terms)
-        if not any(_alike(shingles, other) for other in seen):
+        mine = shingles(part.terms)
+        if not any(alike(mine, other) for other in seen):
             distinct.append(at)
-            seen.append(shingles)
+            seen.append(mine)
     return distinct
-
-
-def _shingles(found: tuple[str, ...]) -> frozenset[tuple[str, ...]]:
-    """Every three neighbouring terms; a shorter sentence is one shingle, one without terms has none."""
-    if len(found) <= SHINGLE:
-        return frozenset({found} if found else ())
-    return frozenset(zip(*(found[start:] for start in range(SHINGLE)), strict=False))
-
-
-def _alike(left: frozenset[tuple[str, ...]], right: frozenset[tuple[str, ...]]) -> bool:
-    # Sets of too different a size cannot share enough, and most pairs are settled by that.
-    if min(len(left), len(right)) < ALIKE * max(len(left), len(right), 1):
-        return False
-    shared = len(left & right)
-    return shared >= ALIKE * (len(left) + len(right) - shared)
 
 
 def _left(whole: Sequence[Document], kept: Sequence[_Sentence]) -> dict[int, Document]:

@@ -1,0 +1,121 @@
+"""Documents found for one question by one or several searches, and what an evaluator says of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+from shared.contracts.calls import Failure, Retrieved
+from shared.contracts.params import Params
+from shared.contracts.samples import Candidate, Decision, Library
+from shared.rag.crag import Evaluation, Score, evaluated, known
+from shared.rag.diversity import diversity
+from shared.rag.provenance import Found
+from shared.rag.shingles import asks_the_same
+
+NOTHING = Retrieved(hits=())
+
+
+class Pool(NamedTuple):
+    """What there is so far; every step makes another pool of it."""
+
+    question: str
+    lists: tuple[tuple[str, Retrieved], ...] = ()
+    """What was found, by the name of the search: "dense", "sparse", in later rounds "dense 2" ..., "fallback"."""
+    documents: tuple[str, ...] = ()
+    """Each once, in the order in which they were found: fused, round after round."""
+    fused: tuple[float, ...] = ()
+    """Their scores there."""
+    scores: tuple[tuple[str, Score], ...] = ()
+    """By document, of those that were evaluated."""
+    duplicates: tuple[str, ...] = ()
+    """Documents that ask the question itself, which a search for another text has found."""
+    decisions: tuple[Decision, ...] = ()
+
+    def found(
+        self, dense: Retrieved | Failure, sparse: Retrieved | Failure, number: int, params: Params, library: Library
+    ) -> Self:
+        """With what both indexes have in round `number`, 0 the first; a failed search is left out, and said."""
+        suffix = f" {number + 1}" if number else ""
+        pair = Found(*(NOTHING if isinstance(reply, Failure) else reply for reply in (dense, sparse)))
+        pool = self._searched(f"dense{suffix}", dense, number)._searched(f"sparse{suffix}", sparse, number)
+        fused = pair.fused(params)
+        return pool._added(fused) if number == 0 else pool._harmless(fused, library)
+
+    def elsewhere(self, reply: Retrieved | Failure, library: Library) -> Self:
+        """A pool of what the fallback corpus has beside this one, in its order."""
+        hits = () if isinstance(reply, Failure) else reply.hits
+        new = [(hit.document, hit.score) for hit in hits if hit.document not in self.documents]
+        other = type(self)(self.question)
+        return other._searched("fallback", reply, 0)._harmless(new, library)
+
+    def scored(self, scores: Mapping[str, Score]) -> Self:
+        """With what the evaluator says of further documents."""
+        return self._replace(scores=(*self.scores, *scores.items()))
+
+    def decided(self, decision: Decision) -> Self:
+        """With one thing more that was done."""
+        return self._replace(decisions=(*self.decisions, decision))
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """Documents that were not evaluated yet."""
+        scores = dict(self.scores)
+        return tuple(document for document in self.documents if document not in scores)
+
+    def evaluation(self, params: Params) -> Evaluation:
+        """Of all documents."""
+        scores = dict(self.scores)
+        dense = [found for name, found in self.lists if name.startswith("dense")]
+        return evaluated(
+            params.crag.evaluator, {document: scores.get(document) for document in self.documents}, dense, params.crag
+        )
+
+    def diversity(self, library: Library) -> float:
+        """Of their texts."""
+        return diversity([library[document].text for document in self.documents])
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Near-duplicates of the question, whoever dropped them."""
+        by_searches = [each for _, found in self.lists for each in found.duplicates]
+        return tuple(dict.fromkeys([*by_searches, *self.duplicates]))
+
+    def candidates(self, evaluation: Evaluation) -> list[Candidate]:
+        """As a trace shows them, the best score first; `rank` is left to whoever puts lists together."""
+        fused = dict(zip(self.documents, self.fused, strict=True))
+        return [
+            self._candidate(document, fused[document], evaluation.scores[document]) for document in evaluation.ranked()
+        ]
+
+    def _candidate(self, document: str, fused: float, score: Score) -> Candidate:
+        hits = {name: hit for name, found in self.lists for hit in reversed(found.hits) if hit.document == document}
+        dense, sparse = hits.get("dense"), hits.get("sparse")
+        return Candidate(
+            document=document,
+            rank=0,
+            dense_rank=dense.rank if dense else None,
+            sparse_rank=sparse.rank if sparse else None,
+            dense_score=dense.score if dense else None,
+            sparse_score=sparse.score if sparse else None,
+            fused=fused,
+            failure=score.kind.value if isinstance(score, Failure) else None,
+            relevance=known(score),
+            paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
+            score=known(score),
+        )
+
+    def _searched(self, name: str, reply: Retrieved | Failure, number: int) -> Self:
+        if isinstance(reply, Failure):
+            return self.decided(
+                Decision(stage="retrieve", action=f"without {name}", round=number, fallback=reply.kind.value)
+            )
+        return self._replace(lists=(*self.lists, (name, reply)))
+
+    def _harmless(self, documents: Sequence[tuple[str, float]], library: Library) -> Self:
+        """The retriever drops documents that ask what is searched for; here that was another text."""
+        same = {document for document, _ in documents if asks_the_same(self.question, library[document].problem)}
+        pool = self._replace(duplicates=(*self.duplicates, *sorted(same)))
+        return pool._added([entry for entry in documents if entry[0] not in same])
+
+    def _added(self, documents: Sequence[tuple[str, float]]) -> Self:
+        new = {document: score for document, score in documents if document not in self.documents}
+        return self._replace(documents=(*self.documents, *new), fused=(*self.fused, *new.values()))

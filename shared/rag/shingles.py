@@ -1,0 +1,40 @@
+"""Texts that say the same in almost the same words: the Jaccard index of their shingles."""
+
+from collections.abc import Sequence
+
+from shared.contracts import canonical
+from shared.rag.tfidf import terms
+
+SHINGLE = 3
+ALIKE = 0.8
+"""Jaccard index from which two texts say the same. As the retriever's, which looks at the words that BM25 counts."""
+
+Shingles = frozenset[tuple[str, ...]]
+
+
+def shingles(found: Sequence[str]) -> Shingles:
+    """Every three neighbouring terms; a shorter text is one shingle, one without terms has none."""
+    if len(found) <= SHINGLE:
+        return frozenset({tuple(found)} if found else ())
+    return frozenset(zip(*(found[start:] for start in range(SHINGLE)), strict=False))
+
+
+def alike(left: Shingles, right: Shingles) -> bool:
+    """Whether they share so much; two texts without terms do not."""
+    # Sets of too different a size cannot share enough, and most pairs are settled by that.
+    if min(len(left), len(right)) < ALIKE * max(len(left), len(right), 1):
+        return False
+    shared = len(left & right)
+    return shared >= ALIKE * (len(left) + len(right) - shared)
+
+
+def asks_the_same(question: str, problem: str) -> bool:
+    """Whether a document with this problem would give the question's answer away.
+
+    The retriever drops such documents by the text that is searched for. Where that is not the question (a rewritten
+    one, keywords), they are dropped by this afterwards. A plain passage, without a problem, is never one.
+    """
+    asked, answered = (canonical.normalise(text).lower() for text in (question, problem))
+    if asked == answered or not answered:
+        return bool(answered)
+    return alike(shingles(terms(asked)), shingles(terms(answered)))

@@ -1,0 +1,206 @@
+"""CRAG's decision: from scores and thresholds to an action, and evaluators that fail."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts.calls import Failure, FailureKind, Generated, Retrieved
+from shared.contracts.documents import Hit
+from shared.contracts.params import CragParams
+from shared.rag.crag import (
+    THRESHOLDS,
+    Action,
+    Score,
+    Thresholds,
+    action,
+    evaluated,
+    flag,
+    judged,
+    merged,
+    missing,
+    query,
+    similarity,
+    thresholds,
+)
+
+LIMITS = Thresholds(0.5, -0.5)
+"""T5's scores may be negative, and so may thresholds."""
+GONE = Failure(kind=FailureKind.CONNECTION, detail="gone")
+KNOWN = st.floats(-2, 2)
+SCORES = st.lists(KNOWN | st.just(math.nan) | st.just(GONE) | st.none(), max_size=6)
+
+
+def dense(**cosines: float) -> Retrieved:
+    """A list by vectors."""
+    hits = (Hit(document=name, rank=rank, score=score) for rank, (name, score) in enumerate(cosines.items(), start=1))
+    return Retrieved(hits=tuple(hits))
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        (0.51, 2), (0.5, 2), (0.49, 1), (0.0, 1), (-0.5, 1), (-0.51, 0), (math.inf, 2), (-math.inf, 0),
+        (math.nan, None), (None, None), (GONE, None),
+    ],
+)  # fmt: skip
+def test_a_flag_follows_from_two_thresholds(score: Score, expected: int | None) -> None:
+    """Each belongs to what is above it; what is not known has no flag."""
+    assert flag(score, LIMITS) == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([0.5], Action.CORRECT),
+        ([-1.0, 0.9, -1.0], Action.CORRECT),
+        ([0.4, 0.5], Action.CORRECT),
+        ([0.9, GONE, math.nan], Action.CORRECT),
+        ([0.49], Action.AMBIGUOUS),
+        ([-0.5], Action.AMBIGUOUS),
+        ([-1.0, -0.5], Action.AMBIGUOUS),
+        ([-0.51, -1.0], Action.INCORRECT),
+        ([], Action.INCORRECT),
+        ([GONE], Action.AMBIGUOUS),
+        ([None], Action.AMBIGUOUS),
+        ([math.nan], Action.AMBIGUOUS),
+        ([-1.0, GONE], Action.AMBIGUOUS),
+        ([-1.0, math.nan], Action.AMBIGUOUS),
+    ],
+)
+def test_the_best_flag_decides(scores: list[Score], expected: Action) -> None:
+    """One relevant document is enough; a failure is not irrelevance; no document is nothing relevant."""
+    assert action(scores, LIMITS) is expected
+
+
+def test_crossed_thresholds_leave_no_room_for_doubt() -> None:
+    """With the lower one above the upper one, a score is one or the other."""
+    crossed = Thresholds(0.2, 0.8)
+    assert [action([score], crossed) for score in (0.1, 0.2, 0.5)] == [Action.INCORRECT, Action.CORRECT, Action.CORRECT]
+
+
+@settings(deadline=None)
+@given(SCORES, KNOWN, KNOWN, st.floats(0, 2))
+def test_a_higher_lower_threshold_never_makes_a_list_ambiguous(
+    scores: list[Score], upper: float, lower: float, rise: float
+) -> None:
+    """What was incorrect stays incorrect, and what was correct stays correct."""
+    before = action(scores, Thresholds(upper, lower))
+    after = action(scores, Thresholds(upper, lower + rise))
+    assert before is after or (before, after) == (Action.AMBIGUOUS, Action.INCORRECT)
+
+
+@settings(deadline=None)
+@given(SCORES, KNOWN, KNOWN, st.randoms(use_true_random=False))
+def test_the_order_of_the_documents_decides_nothing(scores: list[Score], upper: float, lower: float, random) -> None:  # type: ignore[no-untyped-def]
+    """A list is what its documents are."""
+    shuffled = list(scores)
+    random.shuffle(shuffled)
+    assert action(shuffled, Thresholds(upper, lower)) is action(scores, Thresholds(upper, lower))
+
+
+def test_every_evaluator_has_thresholds_and_a_job_may_set_its_own() -> None:
+    """One of them, or both; 0 is a threshold, too."""
+    for evaluator, own in THRESHOLDS.items():
+        assert own.lower < own.upper
+        assert thresholds(evaluator, CragParams()) == own
+        assert thresholds(evaluator, CragParams(lower=0.0)) == (own.upper, 0.0)
+        assert thresholds(evaluator, CragParams(upper=0.9, lower=0.1)) == (0.9, 0.1)
+
+
+def test_similarity_is_the_match_and_how_far_it_stands_out() -> None:
+    """cosine + (cosine - mean), here with a mean of 0.5."""
+    assert similarity(["a", "b", "c"], [dense(a=0.7, b=0.5, c=0.3)]) == pytest.approx({"a": 0.9, "b": 0.5, "c": 0.1})
+
+
+def test_similarities_stay_between_0_and_1() -> None:
+    """Cosines may be negative, and the best of bad ones stands out far."""
+    assert similarity(["a", "b"], [dense(a=1.0, b=-0.5)]) == {"a": 1.0, "b": 0.0}
+
+
+def test_similarity_is_compared_with_the_jobs_thresholds() -> None:
+    """Nobody was asked, so no score is needed beforehand."""
+    found = evaluated("similarity", {"a": None, "b": None}, [dense(a=0.7, b=0.3)], CragParams(upper=0.95))
+    assert found.scores == pytest.approx({"a": 0.9, "b": 0.1})
+    assert (found.action, found.fallback) == (Action.AMBIGUOUS, None)
+
+
+def test_a_document_of_another_list_counts_as_the_last_dense_one() -> None:
+    """It matches no better, or it would be in the list."""
+    found = similarity(["x", "b"], [dense(a=0.7, b=0.3)])
+    assert found["x"] == found["b"]
+
+
+def test_the_questions_own_search_counts_before_a_rewritten_ones() -> None:
+    """A document that both have found is scored as it matches the question."""
+    found = similarity(["a", "b"], [dense(a=0.6), dense(a=0.9, b=0.6)])
+    assert found["a"] == found["b"]
+
+
+def test_without_a_dense_hit_similarity_knows_nothing() -> None:
+    """Which is ambiguous, not incorrect."""
+    evaluation = evaluated("similarity", {"a": None}, [], CragParams())
+    assert evaluation.scores == {"a": None}
+    assert (evaluation.action, evaluation.confidence, evaluation.unknown) == (Action.AMBIGUOUS, None, 1)
+
+
+def test_an_evaluator_that_fails_altogether_is_replaced_by_similarity() -> None:
+    """With similarity's default thresholds, whatever the job has set for the other one."""
+    found = evaluated("judge", {"a": GONE, "b": GONE}, [dense(a=0.9, b=0.1)], CragParams(upper=0.1, lower=0.05))
+    assert (found.evaluator, found.fallback) == ("similarity", "connection")
+    assert found.thresholds == THRESHOLDS["similarity"]
+    assert (found.scores, found.action) == ({"a": 1.0, "b": 0.0}, Action.CORRECT)
+
+
+def test_an_evaluator_that_fails_for_some_documents_is_kept() -> None:
+    """What it said of the others stands, and nothing is said of these."""
+    found = evaluated("judge", {"a": GONE, "b": 0.0}, [dense(a=0.9)], CragParams())
+    assert (found.evaluator, found.fallback, found.action) == ("judge", None, Action.AMBIGUOUS)
+    assert (found.confidence, found.unknown) == (0.0, 1)
+
+
+def test_no_documents_are_no_failed_evaluation() -> None:
+    """There was nothing to evaluate."""
+    found = evaluated("judge", {}, [], CragParams())
+    assert (found.fallback, found.action, found.confidence) == (None, Action.INCORRECT, None)
+
+
+def test_what_is_not_known_to_be_irrelevant_is_of_use() -> None:
+    """In the order in which it was found; ranked, the unknown come last."""
+    found = evaluated("judge", {"a": 0.25, "b": 0.0, "c": GONE, "d": 1.0}, [], CragParams())
+    assert found.useful() == ["a", "c", "d"]
+    assert found.ranked() == ["d", "a", "b", "c"]
+
+
+def test_a_decision_holds_what_it_was_made_of() -> None:
+    """Enough to make it again."""
+    found = evaluated("judge", {"a": 0.5, "b": GONE}, [], CragParams(upper=0.9))
+    decision = judged(found, 0.4, 1)
+    assert (decision.stage, decision.action, decision.round, decision.fallback) == ("crag", "ambiguous", 1, None)
+    assert decision.detail == {
+        "evaluator": "judge", "confidence": 0.5, "upper": 0.9, "lower": 0.25, "documents": 2.0, "unknown": 1.0,
+        "diversity": 0.4,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("area", "area"), ('\n "area of it" \nmore', "area of it"), (" \n", None), ('""', None), ("“面积”", "面积")],
+)
+def test_a_query_is_the_first_line_that_says_something(text: str, expected: str | None) -> None:
+    """Models quote and explain."""
+    assert query(Generated(text=text)) == expected
+
+
+def test_no_query_has_a_reason() -> None:
+    """The failure's, or that nothing was written."""
+    assert query(GONE) is None
+    assert missing(GONE) == "connection"
+    assert missing(Generated(text=" ")) == "refused"
+
+
+def test_two_kinds_of_knowledge_are_told_apart() -> None:
+    """As the authors' data has it: "Knowledge1: " + internal + " [sep] Knowledge2: " + external."""
+    assert merged("a; b", "c") == "Knowledge1: a; b [sep] Knowledge2: c"
+    assert (merged("a", ""), merged("", "c"), merged("", "")) == ("a", "c", "")

@@ -1,0 +1,158 @@
+"""Knowledge strips: three ways to cut a passage, and which of the pieces stay."""
+
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.rag.strips import WORST, Strip, chosen, scored, strips, words
+
+LENGTHS = (0, 1, 9, 10, 49, 50, 51, 59, 60)
+WINDOWS = ([], [1], [9], [10], [49], [50], [51], [59], [50, 10])
+PASSAGES = st.lists(st.sampled_from(["a", "bb", "$x + y$", "c.", "d?", "好", "吗？", "e. f", "\n"]), max_size=130).map(
+    " ".join
+)
+
+
+def passage(count: int) -> str:
+    """So many words, each another."""
+    return " ".join(f"w{at}" for at in range(count))
+
+
+def authors_code(psg: str, mode: Literal["fixed", "excerption"]) -> list[str]:
+    """The rules of the authors' code, written once more; blanks around sentences are left out, as we do.
+
+    A passage of fewer than 10 words is an error in it.
+    """
+    if mode == "fixed":
+        found = psg.split(" ")
+        cut = [" ".join(found[at : at + 50]) for at in range(0, len(found), 50)]
+        if len(cut[-1].split(" ")) < 10:
+            cut[-2:] = [f"{cut[-2]} {cut[-1]}"]
+        return cut
+    joined: list[str] = []
+    for sentence in (each.strip() for part in psg.split("?") for each in part.split(". ")):
+        if sentence in joined:
+            continue
+        if joined and len(sentence.split()) <= 5:
+            joined[-1] += sentence
+        else:
+            joined.append(sentence)
+    return [" ".join(joined[at : at + 3]) for at in range(0, len(joined), 3)]
+
+
+@pytest.mark.parametrize(("count", "expected"), list(zip(LENGTHS, WINDOWS, strict=True)))
+def test_windows_have_fifty_words_and_a_short_tail_belongs_to_the_last(count: int, expected: list[int]) -> None:
+    """Fewer than 10 words at the end are no window, unless there is no other."""
+    found = strips(passage(count), "fixed")
+    assert [len(window.split()) for window in found] == expected
+    assert " ".join(found) == passage(count)
+
+
+@pytest.mark.parametrize("count", LENGTHS)
+def test_a_selection_is_the_whole_passage(count: int) -> None:
+    """However long; nothing is cut of nothing."""
+    assert strips(passage(count), "selection") == ([passage(count)] if count else [])
+
+
+@pytest.mark.parametrize("count", LENGTHS)
+def test_an_excerpt_of_one_sentence_is_the_passage(count: int) -> None:
+    """Length alone cuts nothing there."""
+    assert strips(passage(count), "excerption") == ([passage(count)] if count else [])
+
+
+S = [f"sentence number {name} has seven words here" for name in ("one", "two", "three", "four", "five")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (". ".join(S[:3]), [" ".join(S[:3])]),
+        (". ".join(S[:4]), [" ".join(S[:3]), S[3]]),
+        (". ".join([*S, S[0]]), [" ".join(S[:3]), " ".join(S[3:])]),
+        ("? ".join(S[:2]), [" ".join(S[:2])]),
+        (f"{S[0]}?", [S[0]]),
+        (f"{S[0]}. only five words are here. {S[1]}", [f"{S[0]} only five words are here {S[1]}"]),
+        (f"Why. {S[0]}", [f"Why {S[0]}"]),
+        ("Why? So?", ["Why So"]),
+        (f"{S[0]}. {S[0]}. {S[0]}", [S[0]]),
+        ("?", []),
+    ],
+)  # fmt: skip
+def test_excerpts_are_groups_of_three_sentences(text: str, expected: list[str]) -> None:
+    """Repeated ones are left out, those of five words at most belong to the one before."""
+    assert strips(text, "excerption") == expected
+
+
+def test_nothing_is_cut_inside_a_formula() -> None:
+    """A formula is one word, and its stops end no sentence."""
+    formula = "$a + b. c? d$"
+    assert words(f"so {formula} holds") == ["so", formula, "holds"]
+    assert strips(f"it is {formula} that makes it all true. So.", "excerption") == [
+        f"it is {formula} that makes it all true So."
+    ]
+    windows = strips(f"{passage(49)} {formula} {passage(20)}", "fixed")
+    assert [formula in window for window in windows] == [True, False]
+
+
+def test_chinese_characters_are_words() -> None:
+    """Ten of them are enough for a window, and 。 ends a sentence."""
+    assert words("鸭子 16 颗蛋") == ["鸭", "子", "16", "颗", "蛋"]
+    assert [len(window) for window in strips("好" * 60, "fixed")] == [50, 10]
+    assert [len(window) for window in strips("好" * 59, "fixed")] == [59]
+    assert strips("鸭子每天下十六颗蛋。她每天早上要吃三颗。为什么？", "excerption") == [
+        "鸭子每天下十六颗蛋 她每天早上要吃三颗 为什么"
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["a", "bb", "c.", "d?", "e"]), min_size=10, max_size=130).map(" ".join))
+def test_without_formulas_the_strips_are_those_of_the_authors_code(text: str) -> None:
+    """But for blanks, and for strips of nothing."""
+    for mode in ("fixed", "excerption"):
+        theirs = ["".join(strip.split()) for strip in authors_code(text, mode)]
+        assert ["".join(strip.split()) for strip in strips(text, mode)] == [strip for strip in theirs if strip]
+
+
+@settings(deadline=None)
+@given(PASSAGES)
+def test_windows_lose_nothing(text: str) -> None:
+    """Every word is in exactly one, in order; all but the last have 50, and the last fewer than 60."""
+    found = strips(text, "fixed")
+    assert [word for window in found for word in words(window)] == words(text)
+    sizes = [len(words(window)) for window in found]
+    assert set(sizes[:-1]) <= {50}
+    assert all(10 <= size < 60 for size in sizes[-1:]) or len(sizes) == 1
+
+
+@settings(deadline=None)
+@given(PASSAGES)
+def test_no_strip_is_empty(text: str) -> None:
+    """Whatever the mode."""
+    assert all(strip.strip() for mode in ("selection", "fixed", "excerption") for strip in strips(text, mode))  # type: ignore[arg-type]
+
+
+def test_strips_are_scored_by_their_likeness_to_the_question() -> None:
+    """One that shares no word has 0, one of fewer than four words comes after it."""
+    found = scored(
+        "area of a triangle",
+        [
+            ("d", "the area of this triangle"),
+            ("d", "music is a fine thing"),
+            ("e", "music for all of"),
+            ("e", "triangle"),
+        ],
+    )
+    assert [strip.document for strip in found] == ["d", "d", "e", "e"]
+    assert found[0].score > found[1].score > 0
+    assert found[3].score == WORST < found[2].score
+
+
+def test_the_best_strips_stay_in_their_order_or_by_score() -> None:
+    """The paper's way and that of its code; equal ones stay in order."""
+    pieces = [Strip("d", text, score) for text, score in (("a", 0.1), ("b", 0.9), ("c", 0.5), ("e", 0.9))]
+    assert [strip.text for strip in chosen(pieces, 3, "original")] == ["b", "c", "e"]
+    assert [strip.text for strip in chosen(pieces, 3, "score")] == ["b", "e", "c"]
+    assert chosen(pieces, 9, "original") == pieces
+    assert chosen([], 3, "score") == []
