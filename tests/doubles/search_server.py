@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import RLock, Thread
+from threading import Event, RLock, Thread
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -101,6 +101,11 @@ class SearchServer:
         """(end of a path, status): the next such call is answered so."""
         self.refused: dict[str, list[int]] = {}
         """Document -> statuses of the next bulk items that hold it."""
+        self.lost = 0
+        """Documents that a refresh does not show."""
+        self.answering = Event()
+        """Cleared: calls wait."""
+        self.answering.set()
         self.url = ""
         self._lock = RLock()
 
@@ -115,6 +120,7 @@ class SearchServer:
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """What one call gets."""
         path = urlsplit(target).path.strip("/")
+        self.answering.wait()
         with self._lock:
             self.seen.append(f"{method} /{path}")
             return self._refusal(path, headers) or self._routed(method, path, body)
@@ -158,7 +164,7 @@ class SearchServer:
                 del self.indexes[name]
                 return Answer(200, {"acknowledged": True})
             case "POST", "_refresh":
-                held.shown = dict(held.written)
+                held.shown = dict(list(held.written.items())[self.lost :])
                 return Answer(200, {"_shards": {"failed": 0}})
             case "POST", "_count":
                 return Answer(200, {"count": len(held.shown)})

@@ -1,0 +1,151 @@
+"""Settings that change after a corpus was indexed: the old index is refused when it is searched, and built anew."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from services.retriever.app import create_app
+from services.retriever.files import REBUILD
+from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from shared.settings import Settings
+from shared.storage.database import Database
+from tests.doubles.search_server import SearchServer, search_server
+from tests.integration.test_retriever import DOCUMENTS, add_corpus, build, rows, search
+
+pytestmark = pytest.mark.anyio
+
+POINTERS = "SELECT dense_index, sparse_index FROM corpora"
+
+
+@pytest.fixture
+async def corpus(database: Database) -> int:
+    """Five documents."""
+    return await add_corpus(database, "five", DOCUMENTS)
+
+
+@pytest.fixture
+def double() -> Iterator[SearchServer]:
+    """What stands for Elasticsearch."""
+    with search_server() as double:
+        yield double
+
+
+@pytest.fixture
+def where(database_url: str, tmp_path: Path) -> dict[str, Any]:
+    """The database and the folder that all processes of a test share."""
+    return {"database_url": database_url, "data_dir": tmp_path}
+
+
+@asynccontextmanager
+async def retriever(where: dict[str, Any], **retrieval: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """A process with these settings."""
+    app = create_app(Settings(**where, retrieval=Retrieval(**retrieval)))
+    transport = httpx2.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        yield client
+
+
+async def refusal(client: httpx2.AsyncClient, index: int) -> dict[str, Any]:
+    """What a search says that must not be answered."""
+    body = {"searches": [{"index": index, "question": "circle", "k": 1}]}
+    reply = await client.post("/search", json=body)
+    assert reply.status_code == 503, reply.text
+    said: dict[str, Any] = reply.json()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "words"),
+    [
+        ({"sparse": Sparse(chinese="bigrams", k1=0.9)}, "sparse", "another k1 (1.2, now 0.9)"),
+        ({"sparse": Sparse(chinese="jieba")}, "sparse", "another chinese (none, now jieba "),
+        ({"dense": Dense(backend="hnsw")}, "dense", "another backend (faiss IndexFlatIP, now faiss IndexHNSWFlat)"),
+    ],
+    ids=["parameter", "tokenizer", "back end"],
+)
+async def test_an_index_of_other_settings_is_refused_and_built_anew(
+    where: dict[str, Any], corpus: int, database: Database, changed: dict[str, Any], kind: str, words: str
+) -> None:
+    """The message names what differs, the hint the command; what did not change is kept, and no row goes."""
+    before = {"sparse": Sparse(chinese="bigrams")}
+    async with retriever(where, **before) as client:
+        first = await build(client, corpus)
+        answers = await search(client, *((each["index"], "area of a circle", 2) for each in first.values()))
+    async with retriever(where, **{**before, **changed}) as client:
+        said = await refusal(client, first[kind]["index"])
+        assert f"it was built with {words}" in said["detail"]
+        assert said["hint"] == REBUILD
+        second = await build(client, corpus)
+        assert {each: built["reused"] for each, built in second.items()} == {
+            "dense": kind != "dense", "sparse": kind != "sparse",
+        }  # fmt: skip
+        assert (await search(client, (second[kind]["index"], "circle", 1)))[0]["hits"]
+        [pointers] = await rows(database, POINTERS)
+        assert pointers == (second["dense"]["index"], second["sparse"]["index"])
+        assert len(await rows(database, "SELECT id FROM indexes")) == 3
+    async with retriever(where, **before) as client:
+        assert await build(client, corpus) == {
+            each: {**built, "reused": True, "seconds": pytest.approx(built["seconds"], abs=60)}
+            for each, built in first.items()
+        }
+        assert await search(client, *((each["index"], "area of a circle", 2) for each in first.values())) == answers
+
+
+def served(double: SearchServer) -> dict[str, Any]:
+    """Both indexes on the server."""
+    return {
+        "dense": Dense(backend="elasticsearch"),
+        "sparse": Sparse(backend="elasticsearch"),
+        "elasticsearch": Elasticsearch(url=double.url, retries=0),
+    }
+
+
+async def test_indexes_on_a_server_are_built_searched_and_found_again(
+    where: dict[str, Any], corpus: int, double: SearchServer
+) -> None:
+    """By the same service, with an alias for the corpus; another process answers alike."""
+    async with retriever(where, **served(double)) as client:
+        built = await build(client, corpus)
+        asked = [(each["index"], "area of a circle", 3) for each in built.values()]
+        before = await search(client, *asked)
+        assert all(reply["hits"][0]["document"] == DOCUMENTS[0].hash for reply in before)
+    signatures = {kind: f"mathrag-{kind}-{each['signature']}" for kind, each in built.items()}
+    assert double.aliases == {f"mathrag-{kind}-corpus-{corpus}": {name} for kind, name in signatures.items()}
+    async with retriever(where, **served(double)) as client:
+        assert await search(client, *asked) == before
+
+
+async def test_an_index_that_the_server_lost_is_refused_and_built_again(
+    where: dict[str, Any], corpus: int, double: SearchServer
+) -> None:
+    """Its files are sound; building again repairs the same index."""
+    async with retriever(where, **served(double)) as client:
+        built = await build(client, corpus)
+    del double.indexes[f"mathrag-sparse-{built['sparse']['signature']}"]
+    async with retriever(where, **served(double)) as client:
+        said = await refusal(client, built["sparse"]["index"])
+        assert "no such index" in said["detail"]
+        assert said["hint"] == REBUILD
+        again = await build(client, corpus)
+        assert (again["sparse"]["reused"], again["dense"]["reused"]) == (False, True)
+        assert again["sparse"]["index"] == built["sparse"]["index"]
+        assert (await search(client, (again["sparse"]["index"], "radius", 1)))[0]["hits"]
+
+
+async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
+    where: dict[str, Any], corpus: int, database: Database, double: SearchServer
+) -> None:
+    """As a 503 that says what to do."""
+    double.credentials = {"nobody"}
+    async with retriever(where, **served(double)) as client:
+        reply = await client.post("/indexes", json={"corpus": corpus})
+    assert reply.status_code == 503
+    assert "`retrieval.elasticsearch.api_key`" in reply.json()["hint"]
+    assert await rows(database, "SELECT id FROM indexes") == []

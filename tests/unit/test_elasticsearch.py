@@ -1,0 +1,319 @@
+"""What the Elasticsearch back ends say to a server, and what they make of its errors; a double plays the server."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.retriever import builds, files
+from services.retriever.backends import backends
+from services.retriever.dense import Faiss
+from services.retriever.elasticsearch import backend as placing
+from services.retriever.elasticsearch import server as serving
+from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, cosine
+from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.sparse import ElasticsearchTerms
+from services.retriever.ports import Batch
+from services.retriever.sparse import Bm25
+from services.retriever.words import PAIRS
+from shared.contracts import canonical
+from shared.errors import Unavailable
+from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from tests.doubles.search_server import SearchServer, search_server
+from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
+
+SIGNATURE = "ab" * 32
+TERMS, VECTORS = f"mathrag-sparse-{SIGNATURE}", f"mathrag-dense-{SIGNATURE}"
+MANY = [(f"{at:064x}", f"text {at}") for at in range(1200)]
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
+    """A server that waits for nothing."""
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
+    monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
+    with search_server() as double:
+        yield double
+        double.answering.set()
+
+
+def client(double: SearchServer, **settings: object) -> Server:
+    """The project's side of it."""
+    return Server(Elasticsearch.model_validate({"url": double.url, **settings}))
+
+
+def terms(double: SearchServer, **settings: object) -> ElasticsearchTerms:
+    """BM25 there."""
+    return ElasticsearchTerms(client(double, **settings), PAIRS, k1=0.9, b=0.4)
+
+
+def vectors(double: SearchServer) -> ElasticsearchVectors:
+    """kNN there."""
+    return ElasticsearchVectors(client(double), HashedWords(), Dense(neighbours=24, build=150, search=99))
+
+
+def test_terms_are_ours_and_so_are_the_parameters(double: SearchServer) -> None:
+    """One shard, so that frequencies are those of the whole corpus; a whitespace analyser takes our tokens apart."""
+    terms(double).build([[("0" * 64, r"Find $x^{10}$ of $\frac{1}{2}$, 面积")]], SIGNATURE)
+    held = double.indexes[TERMS]
+    assert held.shown["0" * 64] == {"hash": "0" * 64, "terms": r"find x^10 x 10 of \frac 1 2 面 积 面积"}
+    assert held.settings["similarity"] == {"ours": {"type": "BM25", "k1": 0.9, "b": 0.4}}
+    assert (held.settings["number_of_shards"], held.settings["refresh_interval"]) == (1, "-1")
+    assert held.properties["terms"]["similarity"] == "ours"
+
+
+def test_vectors_are_a_graph_of_floats(double: SearchServer) -> None:
+    """Not the quantised one that is the server's default."""
+    vectors(double).build([DOCUMENTS], SIGNATURE)
+    assert double.indexes[VECTORS].properties["vector"] == {
+        "type": "dense_vector", "dims": 64, "index": True, "similarity": "max_inner_product",
+        "index_options": {"type": "hnsw", "m": 24, "ef_construction": 150},
+    }  # fmt: skip
+
+
+def test_as_many_candidates_are_looked_at_as_the_settings_say(double: SearchServer) -> None:
+    """And never fewer than are wanted."""
+    index = vectors(double).build([DOCUMENTS], SIGNATURE)
+    for k in (4, 400):
+        index.search(["circle"], k)
+    asked = [body["knn"] for body in double.bodies if "knn" in body]
+    assert [(each["k"], each["num_candidates"]) for each in asked] == [(4 + MARGIN, 99), (400 + MARGIN, 400 + MARGIN)]
+
+
+def test_both_give_what_the_embedded_ones_give(double: SearchServer) -> None:
+    """Documents and order; the scores to single precision. The double counts by the same formulas, so this shows that
+    nothing is lost on the way, not that a real server counts so."""
+    pairs = [
+        (ElasticsearchTerms(client(double), PAIRS, k1=1.2, b=0.75).build([DOCUMENTS]), Bm25().build([DOCUMENTS])),
+        (vectors(double).build([DOCUMENTS]), Faiss(HashedWords()).build([DOCUMENTS])),
+    ]
+    for served, embedded in pairs:
+        for left, right in zip(served.search(QUESTIONS, 6), embedded.search(QUESTIONS, 6), strict=True):
+            assert [match.document for match in left] == [match.document for match in right]
+            assert [match.score for match in left] == pytest.approx([match.score for match in right], abs=1e-6)
+
+
+def test_a_question_without_terms_asks_nothing(double: SearchServer) -> None:
+    """There is nothing to match."""
+    index = terms(double).build([DOCUMENTS], SIGNATURE)
+    assert index.search(["+ = $"], 3) == [[]]
+    assert double.calls("_search") == 0
+
+
+def test_documents_stream_in_chunks(double: SearchServer) -> None:
+    """The first are at the server before the last are read; one refresh shows them all."""
+    seen: list[int] = []
+
+    def batches() -> Iterator[Batch]:
+        for at in range(0, len(MANY), 100):
+            seen.append(double.calls("_bulk"))
+            yield MANY[at : at + 100]
+
+    index = terms(double).build(batches(), SIGNATURE)
+    assert (double.calls("_bulk"), double.calls("_refresh")) == (3, 1)
+    assert seen[0] == 0 < seen[-1]
+    assert len(index.documents) == client(double).count(TERMS) == len(MANY)
+
+
+@pytest.mark.parametrize("status", serving.RETRIED)
+@pytest.mark.parametrize("call", ["_bulk", "_search", "_refresh"])
+def test_what_may_pass_is_tried_again(double: SearchServer, call: str, status: int) -> None:
+    """Three times by default."""
+    double.fail(call, status, status, status)
+    assert len(terms(double).build([DOCUMENTS], SIGNATURE).search(["circle"], 3)[0]) == 2
+    assert double.calls(call) == 4
+
+
+def test_a_document_that_is_refused_for_now_is_sent_again_alone(double: SearchServer) -> None:
+    """The others of its chunk are not."""
+    double.refused[DOCUMENTS[3][0]] = [429, 429]
+    index = terms(double).build([DOCUMENTS], SIGNATURE)
+    assert double.calls("_bulk") == 3
+    assert len(index.documents) == client(double).count(TERMS) == len(DOCUMENTS)
+
+
+def test_a_document_that_is_refused_is_named_and_nothing_stays(double: SearchServer) -> None:
+    """By its hash, with what the server says of it."""
+    double.refused[DOCUMENTS[3][0]] = [400]
+    with pytest.raises(Unavailable, match=rf"refuses document {DOCUMENTS[3][0]} \(400\): as told"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
+    assert double.indexes == {}
+
+
+def test_documents_that_the_server_loses_are_noticed(double: SearchServer) -> None:
+    """Before the index is registered."""
+    double.lost = 2
+    with pytest.raises(Unavailable, match="holds 4 of 6 documents that it took"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
+    assert double.indexes == {}
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left: int) -> None:
+    """It broke off, or is damaged."""
+    terms(double).build([MANY[:10]], SIGNATURE)
+    double.indexes[TERMS].shown = dict(list(double.indexes[TERMS].shown.items())[:left])
+    terms(double).build([DOCUMENTS], SIGNATURE)
+    assert set(double.indexes[TERMS].shown) == {document for document, _ in DOCUMENTS}
+
+
+def refusal(double: SearchServer, **settings: object) -> Unavailable:
+    """What is said where a search cannot be made."""
+    with pytest.raises(Unavailable) as caught:
+        client(double, **{"retries": 0, **settings}).search(TERMS, 3, query={"match": {"terms": {"query": "circle"}}})
+    return caught.value
+
+
+def test_a_server_that_is_not_there_is_said_so(double: SearchServer) -> None:
+    """With the setting, and without the password."""
+    said = refusal(double, url="http://elastic:secret@127.0.0.1:9")
+    assert said.message.startswith("Elasticsearch at 127.0.0.1:9 cannot be reached: ")
+    assert "ELASTICSEARCH_URL" in str(said.hint)
+    assert "secret" not in f"{said.message} {said.hint}"
+
+
+def test_a_server_that_does_not_answer_is_said_so(double: SearchServer) -> None:
+    """With the setting of how long it may take."""
+    double.answering.clear()
+    said = refusal(double, timeout_s=0.2)
+    assert "did not answer in time" in said.message
+    assert "`retrieval.elasticsearch.timeout_s`" in str(said.hint)
+
+
+def test_keys_and_passwords_are_sent(double: SearchServer) -> None:
+    """A key by the setting, a password in the URL."""
+    basic = base64.b64encode(b"elastic:secret").decode()
+    double.credentials = {"ApiKey c2VjcmV0", f"Basic {basic}"}
+    assert client(double, api_key="c2VjcmV0").indexes() == []
+    assert client(double, url=double.url.replace("//", "//elastic:secret@")).indexes() == []
+    said = refusal(double, api_key="d3Jvbmc=")
+    assert "refuses us (401): missing or wrong credentials" in said.message
+    assert "`retrieval.elasticsearch.api_key`" in str(said.hint)
+
+
+@pytest.mark.parametrize("product", [None, "OpenSearch"])
+def test_another_product_is_said_so(double: SearchServer, product: str | None) -> None:
+    """The client asks for the header; a fork does not send it."""
+    terms(double).build([DOCUMENTS], SIGNATURE)
+    double.product = product
+    said = refusal(double)
+    assert "is something else" in said.message
+    assert "its forks are none" in str(said.hint)
+
+
+def test_another_version_is_said_so(double: SearchServer) -> None:
+    """It does not take the media type of version 9."""
+    double.version = 8
+    said = refusal(double)
+    assert "does not speak the language of version 9" in said.message
+    assert "a server of version 9" in str(said.hint)
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(429, "is overloaded or not ready (429)"), (503, "is overloaded or not ready (503)"), (418, "refuses a request")],
+)
+def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, words: str) -> None:
+    """Its status and its reason."""
+    double.fail("_search", status)
+    said = refusal(double)
+    assert words in said.message
+    assert said.message.endswith(f"({status}): as the test told it")
+    assert said.hint
+
+
+def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:
+    """With the command that builds it again."""
+    said = refusal(double)
+    assert f"no such index [{TERMS}]" in said.message
+    assert said.hint == files.REBUILD
+
+
+@pytest.mark.parametrize("damage", ["gone", "fewer"])
+def test_a_sound_folder_whose_index_is_not_is_refused(double: SearchServer, tmp_path: Path, damage: str) -> None:
+    """The folder only names it."""
+    backend = terms(double)
+    recipe = builds.recipe(backend, "cd" * 32)
+    signature = canonical.digest(recipe).hex()
+    folder, registered = files.write(tmp_path, recipe, backend.build([DOCUMENTS], signature))
+    backend.check(folder)
+    held = double.indexes[f"mathrag-sparse-{signature}"]
+    if damage == "gone":
+        double.indexes.clear()
+    else:
+        held.shown.popitem()
+    files.verify(folder, recipe, registered)
+    with pytest.raises(Unavailable, match="no such index" if damage == "gone" else "holds 5 documents on the server"):
+        backend.check(folder)
+
+
+def test_a_folder_names_the_index_and_its_size(double: SearchServer, tmp_path: Path) -> None:
+    """So that another process finds it, without an embedder's or a tokenizer's work."""
+    vectors(double).build([DOCUMENTS], SIGNATURE).save(tmp_path)
+    assert json.loads((tmp_path / placing.FILE).read_text()) == {"index": VECTORS, "documents": 6}
+
+
+def test_the_alias_names_the_build_that_is_used_now(double: SearchServer, tmp_path: Path) -> None:
+    """Moved in one call; the build before stays."""
+    backend = terms(double)
+    for signature in ("a" * 64, "b" * 64):
+        (tmp_path / signature).mkdir()
+        backend.build([DOCUMENTS], signature).save(tmp_path / signature)
+    for signature in ("a" * 64, "b" * 64, "b" * 64):
+        backend.point(tmp_path / signature, 7)
+        assert double.aliases == {"mathrag-sparse-corpus-7": {f"mathrag-sparse-{signature}"}}
+    assert double.calls("_aliases") == 3
+    assert len(double.indexes) == 2
+
+
+def test_the_environment_names_the_server(double: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As everywhere; the setting comes first."""
+    monkeypatch.setenv("ELASTICSEARCH_URL", double.url)
+    assert Server(Elasticsearch()).indexes() == []
+    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
+    assert client(double).indexes() == []
+
+
+def test_no_server_is_said_so(double: SearchServer) -> None:
+    """Where one is needed only."""
+    for retrieval in (
+        Retrieval(dense=Dense(backend="elasticsearch")),
+        Retrieval(sparse=Sparse(backend="elasticsearch")),
+    ):
+        with pytest.raises(Unavailable, match="no Elasticsearch is named") as caught:
+            backends(retrieval, HashedWords())
+        assert "`retrieval.elasticsearch.url`" in str(caught.value.hint)
+    assert len(backends(Retrieval(), HashedWords())) == 2
+
+
+def test_a_url_without_a_port_is_said_so(double: SearchServer) -> None:
+    """The client guesses none."""
+    with pytest.raises(Unavailable, match=r"`retrieval.elasticsearch.url` .*: URL must include a .*'port'"):
+        client(double, url="http://search")
+
+
+def test_settings_choose_the_server(double: SearchServer) -> None:
+    """Both kinds, with their parameters."""
+    retrieval = Retrieval(
+        dense=Dense(backend="elasticsearch", neighbours=8),
+        sparse=Sparse(backend="elasticsearch", k1=2, chinese="bigrams"),
+        elasticsearch=Elasticsearch(url=double.url, prefix="mine"),
+    )
+    recipes = [backend.recipe() for backend in backends(retrieval, HashedWords())]
+    assert [(each["backend"], each.get("neighbours"), each.get("k1")) for each in recipes] == [
+        ("elasticsearch hnsw", 8, None), ("elasticsearch BM25", None, 2),
+    ]  # fmt: skip
+    backends(retrieval, HashedWords())[1].build([DOCUMENTS], SIGNATURE)
+    assert list(double.indexes) == [f"mine-sparse-{SIGNATURE}"]
+
+
+@given(st.floats(-1, 1))
+def test_a_score_is_turned_back_into_the_cosine(product: float) -> None:
+    """The server never answers with a negative score."""
+    score = 1 + product if product >= 0 else 1 / (1 - product)
+    assert score >= 0
+    assert cosine(score) == pytest.approx(product, abs=1e-12)
