@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, Token, require
+from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, Scored, Token, require
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
@@ -120,6 +120,9 @@ def by_rule(request: Request) -> Reply:
             )
         case "judge":
             return Rated(rating=number % 5 + 1, text=f"[[{number % 5 + 1}]]")
+        case "rerank":
+            documents = request.values["documents"]
+            return Scored(scores=tuple((number + place) % 10 / 10 for place in range(len(documents or ()))))
         case "write":
             return Generated(text=f"What is {number % 20} plus {number % 20}?")
         case "generate" if request.logprobs:
