@@ -3,27 +3,32 @@
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from shared.contracts.calls import Failure, FailureKind, Judge, Write, Yielded, require
+from msgspec.structs import replace
+
+from shared.contracts.calls import Judge, Write, Yielded, require
 from shared.contracts.params import CriticParams, Params
 from shared.contracts.samples import Candidate, Decision, Library, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
 from shared.rag.critic import Action, Round, decide, enough, hints, ordered, rated, relevant
 from shared.rag.language import localised
 from shared.rag.pages import Pages
+from shared.rag.paths import gather
 from shared.rag.provenance import answered, generation
+from shared.rag.rewriting import rewritten
 
 
 @pipeline("critic-loop")
-def critic_loop(sample: Sample, params: Params, _library: Library) -> Steps:
+def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
     """Rounds of search and rating until there is enough, or no attempt left; then generate."""
     critic, question = params.critic, sample.question
-    pages, judged, decisions = Pages(params, critic.k), list[Candidate](), list[Decision]()
+    pages, judged, decisions = Pages(question, params, library), list[Candidate](), list[Decision]()
     query, attempt, action = question, 0, Action.CONTINUE
     while action is not Action.GENERATE:
         attempt += 1
-        dense, sparse = yield pages.next(query)
-        pages.add(query, require(dense), sparse)
-        decisions += _without(sparse, attempt)
+        paths = pages.next(query)
+        gathered = gather(paths, (yield [path.call for path in paths]))
+        pages.add(query, gathered.lists)
+        decisions += [replace(each, round=attempt) for each in gathered.decisions]
         page = yield from _rated(pages.unseen(query, {each.document for each in judged}), question)
         judged += page
         round_ = Round(attempt, query, page, len(relevant(judged, critic.generate)))
@@ -42,13 +47,6 @@ def critic_loop(sample: Sample, params: Params, _library: Library) -> Steps:
     chosen = tuple(each.document for each in enough(judged, critic)[: params.context_size])
     generated = require((yield generation(question, chosen)))
     return answered(generated, chosen, trace)
-
-
-def _without(sparse: object, attempt: int) -> list[Decision]:
-    """Where the search by words failed, vectors are enough (document 001)."""
-    if not isinstance(sparse, Failure):
-        return []
-    return [Decision(stage="retrieve", action="dense alone", round=attempt, fallback=sparse.kind.value)]
 
 
 def _rated(page: Sequence[Candidate], question: str) -> Generator[Yielded, Any, list[Candidate]]:
@@ -70,8 +68,5 @@ def _rewritten(
         slots={"question": question},
         documents=tuple(each.document for each in hints(judged, critic)),
     )
-    written = "" if isinstance(reply, Failure) else reply.text.strip().partition("\n")[0].strip()
-    if not written:
-        kind = reply.kind if isinstance(reply, Failure) else FailureKind.REFUSED
-        return round_.query, Decision(stage="rewrite", action="keep", round=round_.attempt, fallback=kind.value)
-    return written, Decision(stage="rewrite", action="rewrite", round=round_.attempt, detail={"query": written})
+    written = rewritten(question, reply)
+    return next(iter(written.queries), round_.query), replace(written.decision, round=round_.attempt)

@@ -6,7 +6,7 @@ They are searched with and thrown away: what a model made up is never context.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Write
+from shared.contracts.calls import MAX_QUESTION, Failure, FailureKind, Generated, Write
 from shared.contracts.params import HydeParams
 from shared.contracts.samples import Decision
 from shared.rag.language import localised
@@ -49,7 +49,7 @@ def hypotheses(replies: Sequence[Generated | Failure]) -> Hypotheses:
     for reply in replies:
         if isinstance(reply, Failure):
             failures.append(reply.kind)
-        elif text := reply.text.strip().partition(END)[0].strip():
+        elif text := reply.text.strip().partition(END)[0].strip()[:MAX_QUESTION]:
             texts.append(text)
         else:
             failures.append(FailureKind.REFUSED)

@@ -1,60 +1,73 @@
 """What was found for each query so far: a search that goes on takes the next page, not the same one again."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
-from shared.contracts.calls import Failure, Retrieve, Retrieved
+from shared.contracts.calls import Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
-from shared.contracts.samples import Candidate
+from shared.contracts.samples import Candidate, Library
 from shared.rag.fusion import fuse
+from shared.rag.paths import ORIGINAL, Path
+from shared.rag.shingles import asks_the_same
+
+Lists = dict[str, dict[str, Hit]]
+"""Hits by index and document, in list order."""
 
 
 class Pages:
-    """Both indexes' lists by query, each as long as it has been read."""
+    """Both indexes' lists by query, each as long as it has been read; a page has `critic.k` documents of each."""
 
-    def __init__(self, params: Params, size: int) -> None:
+    def __init__(self, question: str, params: Params, library: Library) -> None:
+        self._question = question
         self._params = params
-        self._size = size
+        self._library = library
+        self._size = params.critic.k
+        self._weights = {"dense": params.fusion.dense, "sparse": params.fusion.sparse}
         self._read: dict[str, int] = defaultdict(int)
-        self._hits: dict[str, tuple[list[Hit], list[Hit]]] = defaultdict(lambda: ([], []))
+        self._lists: dict[str, Lists] = defaultdict(lambda: {index: {} for index in self._weights})
         self.duplicates: dict[str, None] = {}
-        """Near-duplicates of the question, or of a query made from it: they must not come in by another query."""
+        """Near-duplicates of the question; the retriever knows only the query that it gets."""
 
-    def next(self, query: str) -> tuple[Retrieve, Retrieve]:
+    def next(self, query: str) -> list[Path]:
         """The searches for the next page of `query`; of a new one it is the first."""
+        wording = ORIGINAL if query == self._question else "rewritten"
         skip = self._size * self._read[query]
-        return (
-            Retrieve(question=query, index="dense", k=self._size, skip=skip),
-            Retrieve(question=query, index="sparse", k=self._size, skip=skip),
-        )
+        return [
+            Path(wording, Retrieve(question=query, index=index, k=self._size, skip=skip), weight)
+            for index, weight in self._weights.items()
+        ]
 
-    def add(self, query: str, dense: Retrieved, sparse: Retrieved | Failure) -> None:
-        """A page as it came; without the one of words where that search failed."""
+    def add(self, query: str, found: Mapping[Path, Retrieved]) -> None:
+        """A page as it came, of those indexes that answered."""
         self._read[query] += 1
-        for hits, found in zip(self._hits[query], (dense, sparse), strict=True):
-            if isinstance(found, Retrieved):
-                hits.extend(found.hits)
-                self.duplicates.update(dict.fromkeys(found.duplicates))
+        for path, page in found.items():
+            hits = self._lists[query][path.call.index]
+            for hit in page.hits:
+                hits.setdefault(hit.document, hit)
+            self.duplicates.update(dict.fromkeys((*page.duplicates, *self._twins(page.hits))))
 
     def unseen(self, query: str, seen: Collection[str]) -> list[Candidate]:
         """The best documents of a query, fused over all its pages, without those in `seen`: a page of them at most."""
-        lists = [[(hit.document, hit.score) for hit in hits] for hits in self._hits[query]]
-        weights = (self._params.fusion.dense, self._params.fusion.sparse)
-        fused = fuse(lists, weights, self._params.fusion, self._params.rrf_k)
+        lists = self._lists[query]
+        ranked = [[(hit.document, hit.score) for hit in hits.values()] for hits in lists.values()]
+        fused = fuse(ranked, list(self._weights.values()), self._params.fusion, self._params.rrf_k)
         new = [entry for entry in fused if entry[0] not in seen and entry[0] not in self.duplicates]
-        return [self._candidate(query, document, score) for document, score in new[: self._size]]
+        return [_candidate(document, score, lists) for document, score in new[: self._size]]
 
-    def _candidate(self, query: str, document: str, fused: float) -> Candidate:
-        dense, sparse = (
-            next((hit for hit in hits if hit.document == document), None) for hits in self._hits[query]
-        )  # fmt: skip
-        return Candidate(
-            document=document,
-            rank=0,
-            dense_rank=dense.rank if dense else None,
-            sparse_rank=sparse.rank if sparse else None,
-            dense_score=dense.score if dense else None,
-            sparse_score=sparse.score if sparse else None,
-            fused=fused,
-        )
+    def _twins(self, hits: Iterable[Hit]) -> list[str]:
+        documents = [hit.document for hit in hits]
+        return [each for each in documents if asks_the_same(self._question, self._library[each].problem)]
+
+
+def _candidate(document: str, fused: float, lists: Lists) -> Candidate:
+    dense, sparse = lists["dense"].get(document), lists["sparse"].get(document)
+    return Candidate(
+        document=document,
+        rank=0,
+        dense_rank=dense.rank if dense else None,
+        sparse_rank=sparse.rank if sparse else None,
+        dense_score=dense.score if dense else None,
+        sparse_score=sparse.score if sparse else None,
+        fused=fused,
+    )

@@ -1,5 +1,6 @@
 """The critic loop: every row of document 004's decision table, and what the loop may never do."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from shared.contracts.calls import (
     Retrieved,
     Write,
 )
-from shared.contracts.documents import Hit
+from shared.contracts.documents import Document, Hit
 from shared.contracts.params import CriticParams, Params
 from shared.contracts.samples import Candidate, Decision, Item, Outcome, Sample
 from shared.pipelines import registry
@@ -35,6 +36,10 @@ QUESTION = "What is x?"
 NEVER = Failure(kind=FailureKind.UNPARSED, detail="no single [[1]] to [[5]]")
 GENERATE, REWRITE, CONTINUE = Verdict(Action.GENERATE), Verdict(Action.REWRITE), Verdict(Action.CONTINUE)
 FORCED = Verdict(Action.GENERATE, forced=True)
+BETTER = "x better"
+"""Another query; it is about the same thing."""
+TWIN = "the twin"
+LIBRARY = defaultdict(lambda: Document(problem="", text="t"), {TWIN: Document(problem="What is  X?", text="14")})
 
 
 def page(*relevance: float | None) -> list[Candidate]:
@@ -190,7 +195,7 @@ def run(answer: Callable[[Call], Reply], size: int = 5, **critic: Any) -> tuple[
     """One sample."""
     params = Params(context_size=size, critic=msgspec.convert(critic, CriticParams))
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
-    result: tuple[Outcome, list[list[Call]]] = drive(registry.get("critic-loop").run(sample, params, {}), answer)
+    result: tuple[Outcome, list[list[Call]]] = drive(registry.get("critic-loop").run(sample, params, LIBRARY), answer)
     return result
 
 
@@ -255,25 +260,25 @@ def test_relevant_documents_of_all_rounds_are_counted() -> None:
 
 def test_a_query_that_finds_nothing_useful_is_rewritten() -> None:
     """After the second attempt; the new query begins at its first page, the critic keeps to the original question."""
-    corpus = Corpus({QUESTION: "abcdef", "better": "xyz"}, {"x": 5, "y": 4}, [written("  better \nand more")])
+    corpus = Corpus({QUESTION: "abcdef", BETTER: "xyz"}, {"x": 5, "y": 4}, [written(f"  Query: {BETTER} \nand more")])
     outcome, asked = run(corpus)
     assert kinds(asked) == ["retrieve", "judge", "retrieve", "judge", "write", "retrieve", "judge", "generate"]
     assert [(call.question, call.skip) for call in of(Retrieve, asked)[::2]] == [
         (QUESTION, 0),
         (QUESTION, 3),
-        ("better", 0),
+        (BETTER, 0),
     ]
     assert {call.question for call in of(Judge, asked)} == {QUESTION}
     assert [action for _, action, _ in verdicts(outcome)] == ["continue", "rewrite", "generate"]
     rewriting = next(each for each in outcome.trace.decisions if each.stage == "rewrite")
-    assert rewriting == Decision(stage="rewrite", action="rewrite", round=2, detail={"query": "better"})
+    assert rewriting == Decision(stage="rewrite", action="written", round=2, detail={"queries": [BETTER]})
     assert outcome.context == ("x", "y")
 
 
 def test_the_rewriter_sees_the_question_and_the_best_of_what_was_found() -> None:
     """Documents that are not irrelevant, best first, greedily decoded."""
     ratings = {"a": 2, "b": 1, "c": 3, "d": 1, "e": 1, "f": 1}
-    _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written("better")]))
+    _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))
     decoding = Decoding(temperature=0.0, max_tokens=100)
     slots = {"question": QUESTION}
     assert of(Write, asked) == [Write(template="rewrite-again", decoding=decoding, slots=slots, documents=("c",))]
@@ -289,7 +294,7 @@ def test_no_rewrite_is_paid_for_after_the_last_attempt() -> None:
 
 def test_a_new_query_that_finds_known_documents_shows_the_critic_only_new_ones() -> None:
     """Nothing is rated twice, and nothing counts twice."""
-    corpus = Corpus({QUESTION: "abcdef", "better": "abxcy"}, {"a": 4, "x": 5}, [written("better")])
+    corpus = Corpus({QUESTION: "abcdef", BETTER: "abxcy"}, {"a": 4, "x": 5}, [written(BETTER)])
     outcome, asked = run(corpus, rewrite_from=1, rewrite=0.5)
     judged = [call.document for call in of(Judge, asked)]
     assert judged == ["a", "b", "c", "x"]
@@ -304,7 +309,7 @@ def test_the_same_query_written_again_goes_deeper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind"), [(Failure(kind=FailureKind.TIMEOUT), "timeout"), (written(" \n "), "refused")]
+    ("reply", "kind"), [(Failure(kind=FailureKind.TIMEOUT), "timeout"), (written(" \n "), "unparsed")]
 )
 def test_where_no_query_is_written_the_old_one_goes_deeper(reply: Reply, kind: str) -> None:
     """Recorded as the fallback that it is."""
@@ -315,12 +320,12 @@ def test_where_no_query_is_written_the_old_one_goes_deeper(reply: Reply, kind: s
         (QUESTION, 6),
     ]
     kept = next(each for each in outcome.trace.decisions if each.stage == "rewrite")
-    assert (kept.action, kept.round, kept.fallback) == ("keep", 2, kind)
+    assert (kept.action, kept.round, kept.fallback) == ("original", 2, kind)
 
 
 def test_a_query_that_finds_nothing_is_rewritten_at_once() -> None:
     """There is nothing to rate and nothing deeper; the document gives up here."""
-    outcome, asked = run(Corpus({"better": "xyz"}, {"x": 5, "y": 5}, [written("better")]))
+    outcome, asked = run(Corpus({BETTER: "xyz"}, {"x": 5, "y": 5}, [written(BETTER)]))
     assert kinds(asked) == ["retrieve", "write", "retrieve", "judge", "generate"]
     assert verdicts(outcome)[0] == (1, "rewrite", None)
     assert outcome.context == ("x", "y")
@@ -328,7 +333,7 @@ def test_a_query_that_finds_nothing_is_rewritten_at_once() -> None:
 
 def test_an_empty_corpus_is_answered_without_documents() -> None:
     """As many searches as there are attempts, and a rewrite between each two."""
-    outcome, asked = run(Corpus({}, {}, [written("b"), written("c")]))
+    outcome, asked = run(Corpus({}, {}, [written("x b"), written("x c")]))
     assert kinds(asked) == ["retrieve", "write", "retrieve", "write", "retrieve", "generate"]
     assert (outcome.context, outcome.answer, outcome.trace.unscored) == ((), "14", False)
     assert outcome.trace.decisions[-1].detail["forced"] is True
@@ -366,27 +371,37 @@ def test_a_critic_that_never_rates_takes_what_was_found_in_its_order() -> None:
     assert outcome.context == ("a", "b")
 
 
-def test_a_near_duplicate_of_the_question_does_not_come_in_by_another_query() -> None:
-    """The retriever compares documents with the query that it gets, and a rewritten one reads differently."""
-    corpus = Corpus({QUESTION: "ab", "better": "axy"}, {"a": 5, "x": 5, "y": 5}, [written("better")], drops="a")
+def test_a_twin_of_the_question_that_only_another_query_finds_is_dropped() -> None:
+    """It has the answer; the retriever, which compares it with the query, lets it pass."""
+    corpus = Corpus({QUESTION: "b", BETTER: [TWIN, "x", "y"]}, {TWIN: 5, "x": 5, "y": 5}, [written(BETTER)])
+    outcome, asked = run(corpus, rewrite_from=1)
+    assert TWIN not in [call.document for call in of(Judge, asked)]
+    assert (outcome.context, outcome.trace.duplicates) == (("x", "y"), (TWIN,))
+
+
+def test_what_the_questions_own_search_drops_stays_out() -> None:
+    """Even if it reads differently to us."""
+    corpus = Corpus({QUESTION: "ab", BETTER: "axy"}, {"a": 5, "x": 5, "y": 5}, [written(BETTER)], drops="a")
     outcome, asked = run(corpus, rewrite_from=1)
     assert "a" not in [call.document for call in of(Judge, asked)]
     assert (outcome.context, outcome.trace.duplicates) == (("x", "y"), ("a",))
 
 
-def test_without_the_search_by_words_vectors_are_enough() -> None:
-    """Document 001's fallback, recorded with the round."""
+@pytest.mark.parametrize(("lost", "left"), [("sparse", "dense"), ("dense", "sparse")])
+def test_one_index_is_enough(lost: str, left: str) -> None:
+    """Document 001's fallback, recorded with the round; the other list's ranks are not made up."""
     corpus = Corpus({QUESTION: "abc"}, {"a": 5, "b": 5})
-    lost = Failure(kind=FailureKind.CONNECTION)
-    outcome, _ = run(lambda call: lost if isinstance(call, Retrieve) and call.index == "sparse" else corpus(call))
-    assert outcome.trace.decisions[0] == Decision(
-        stage="retrieve", action="dense alone", round=1, fallback="connection"
-    )
-    assert (outcome.context, outcome.trace.candidates[0].sparse_rank) == (("a", "b"), None)
+    failure = Failure(kind=FailureKind.CONNECTION)
+    outcome, _ = run(lambda call: failure if isinstance(call, Retrieve) and call.index == lost else corpus(call))
+    alone = outcome.trace.decisions[0]
+    assert (alone.stage, alone.action, alone.round, alone.fallback) == ("retrieve", f"{left} alone", 1, "connection")
+    first = outcome.trace.candidates[0]
+    assert outcome.context == ("a", "b")
+    assert (getattr(first, f"{left}_rank"), getattr(first, f"{lost}_rank")) == (1, None)
 
 
 @pytest.mark.parametrize("kind", [Retrieve, Generate])
-def test_without_vectors_or_an_answer_the_sample_fails(kind: type) -> None:
+def test_without_any_search_or_an_answer_the_sample_fails(kind: type) -> None:
     """With the failure."""
     corpus = Corpus({QUESTION: "abc"}, {"a": 5, "b": 5})
     lost = Failure(kind=FailureKind.TIMEOUT)
@@ -398,7 +413,8 @@ def test_a_chinese_question_is_judged_and_rewritten_in_chinese() -> None:
     """The critic reads prompts in the question's language."""
     sample = Sample(item=Item(ordinal=0, question="求 $x$ 的值是多少？"))
     _, asked = drive(
-        registry.get("critic-loop").run(sample, Params(), {}), Corpus({"b": "xyz"}, {}, [written("b")] * 2)
+        registry.get("critic-loop").run(sample, Params(), LIBRARY),
+        Corpus({"x 的值": "xyz"}, {}, [written("x 的值")] * 2),
     )
     assert {call.template for call in of(Write, asked)} == {"rewrite-again-zh"}
     assert {call.rubric for call in of(Judge, asked)} == {"relevance-zh"}
@@ -407,9 +423,9 @@ def test_a_chinese_question_is_judged_and_rewritten_in_chinese() -> None:
 DOCUMENTS = [f"d{n}" for n in range(12)]
 RATINGS = st.dictionaries(st.sampled_from(DOCUMENTS), st.integers(1, 5) | st.just(NEVER))
 LISTS = st.dictionaries(
-    st.sampled_from([QUESTION, "b", "c"]), st.lists(st.sampled_from(DOCUMENTS), unique=True, max_size=12)
+    st.sampled_from([QUESTION, "x b", "x c"]), st.lists(st.sampled_from(DOCUMENTS), unique=True, max_size=12)
 )
-WRITTEN = st.sampled_from(["b", "c", QUESTION, " "]).map(written) | st.just(Failure(kind=FailureKind.TIMEOUT))
+WRITTEN = st.sampled_from(["x b", "x c", QUESTION, " "]).map(written) | st.just(Failure(kind=FailureKind.TIMEOUT))
 
 
 @settings(deadline=None, max_examples=300)
