@@ -46,7 +46,15 @@ CONFIG = SchemathesisConfig.from_dict(
                     "include-path": path,
                     "checks": {"positive_data_acceptance": {"expected-statuses": [*ACCEPTED, "400", "422"]}},
                 }
-                for path in ("/v1/jobs", "/v1/chat", "/v1/plan", "/v1/configuration", "/v1/corpora", "/v1/datasets")
+                for path in (
+                    "/v1/jobs",
+                    "/v1/chat",
+                    "/v1/search",
+                    "/v1/plan",
+                    "/v1/configuration",
+                    "/v1/corpora",
+                    "/v1/datasets",
+                )
             ),
             # Reserved: 501 is what it is there for.
             {

@@ -86,12 +86,12 @@ async def test_one_index_is_shown_as_it_answers(api: Api, mode: str, order: list
 
 
 async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
-    """By reciprocal rank, in one request to the retriever."""
+    """By reciprocal rank, each list in a request of its own."""
     found = await search(api, k=4)
     expected = rrf([HASHES[:10], HASHES[::-1][:10]])[:4]
     assert [(hit["hash"], hit["score"]) for hit in found["hits"]] == [(hash_, score) for hash_, score in expected]
     assert [hit["rank"] for hit in found["hits"]] == [1, 2, 3, 4]
-    assert len(api.asked) == 1
+    assert len(api.asked) == 2
     assert found["duplicates"] == [HASHES[-1]]
 
 
@@ -164,6 +164,111 @@ async def test_a_reranker_that_fails_is_left_out(
     found = await search(api, mode="sparse", rerank=True)
     assert [hit["hash"] for hit in found["hits"]] == HASHES[::-1][:10]
     assert [each["fallback"] for each in found["decisions"]] == [kind]
+
+
+ASKED = "Please, what is the gcd of 12 and 18?"
+
+
+async def test_an_enhanced_question_is_searched_for_in_two_wordings(api: Api) -> None:
+    """As it was asked, and put right with its terms' other names: those of the configuration, too."""
+    change = {"params": {"enhance": {"terms": {"gcd": ["a name of our own"]}}}}
+    await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})
+    found = await search(api, question=ASKED, enhance=True, k=3)
+    asked = {(each["index"], each["question"]) for each in api.other.asked}  # type: ignore[attr-defined]
+    wordings = {question for _, question in asked}
+    assert (len(asked), ASKED in wordings) == (4, True)
+    (widened,) = wordings - {ASKED}
+    assert widened.startswith("what is the gcd of 12 and 18?")
+    assert "a name of our own" in widened
+    stages = [each["stage"] for each in found["decisions"]]
+    assert stages[:3] == ["intent", "clean", "synonyms"]
+    assert set(found["hits"][0]["paths"]) <= {f"{a} {b}" for a in ("original", "widened") for b in ("dense", "sparse")}
+
+
+@pytest.mark.parametrize("mode", ["dense", "sparse"])
+async def test_a_mode_is_kept_to_however_the_question_is_worded(api: Api, mode: str) -> None:
+    """The other index is not asked."""
+    found = await search(api, question=ASKED, enhance=True, mode=mode, k=20)
+    assert {name.split()[1] for hit in found["hits"] for name in hit["paths"]} == {mode}
+    assert len({each["index"] for each in api.other.asked}) == 1  # type: ignore[attr-defined]
+
+
+def without_sparse(finding: Any, sparse: int) -> Callable[[httpx2.Request], httpx2.Response]:
+    """A retriever whose words' index is away."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if json.loads(request.content)["searches"][0]["index"] == sparse:
+            return httpx2.Response(503, json={"detail": "no answer from Elasticsearch", "hint": "see its log"})
+        reply: httpx2.Response = finding(request)
+        return reply
+
+    return answer
+
+
+async def test_an_index_that_is_away_is_left_out_of_an_enhanced_search_alone(api: Api, database: Database) -> None:
+    """Vectors alone, and it says so; a plain hybrid search is as strict as the baseline, and says whose fault it is."""
+    sparse = await scene.scalar(database, "SELECT sparse_index FROM corpora")
+    api.other = without_sparse(api.other, int(str(sparse)))
+    found = await search(api, question="What is the area of a triangle?", enhance=True, k=3)
+    lost = [each for each in found["decisions"] if each.get("fallback")]
+    assert {(each["stage"], each["action"], each["fallback"]) for each in lost} == {
+        ("retrieve", "dense alone", "backend_error")
+    }
+    assert [hit["hash"] for hit in found["hits"]] == HASHES[:3]
+    refused = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
+    said = refused.json()
+    assert (refused.status_code, said["detail"], said["hint"]) == (503, "no answer from Elasticsearch", "see its log")
+
+
+@pytest.mark.parametrize(
+    ("crag", "action"),
+    [
+        ({"evaluator": "similarity", "upper": 0.99, "lower": 0.1}, "correct"),
+        ({"evaluator": "similarity", "upper": 1.5, "lower": 0.5}, "ambiguous"),
+        ({"evaluator": "similarity", "upper": 2, "lower": 1.5}, "incorrect"),
+    ],
+)
+async def test_what_was_found_is_evaluated_by_similarity(api: Api, crag: dict[str, Any], action: str) -> None:
+    """By the thresholds of the request; the verdict and what it was made of are told."""
+    found = await search(api, crag=True, params={"crag": crag})
+    assert found["action"] == action
+    decision = found["decisions"][-1]
+    assert (decision["stage"], decision["detail"]["evaluator"]) == ("crag", "similarity")
+    assert decision["detail"]["upper"] == crag["upper"]
+    assert "fallback" not in decision
+
+
+async def test_the_judge_is_not_asked_and_similarity_stands_in(api: Api) -> None:
+    """The default evaluator needs a model of the device: the decision says what was done instead, and why."""
+    found = await search(api, crag=True)
+    decision = found["decisions"][-1]
+    assert (decision["detail"]["evaluator"], decision["fallback"]) == ("similarity", "not_configured")
+    assert (await search(api))["action"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "action", "fallback"),
+    [
+        ({"params": {"crag": {"evaluator": "reranker", "upper": 0.95}}}, "ambiguous", None),
+        ({"params": {"crag": {"upper": 0.95}}, "rerank": True}, "correct", "not_configured"),
+    ],
+)
+async def test_the_reranker_evaluates_where_there_is_one(
+    api: Api, reranker: ModelIdentity, fields: dict[str, Any], action: str, fallback: str | None
+) -> None:
+    """It is asked once. In the judge's place it keeps its own thresholds: those of the request are the judge's."""
+    api.other.score = lambda _: 0.9  # type: ignore[attr-defined]
+    found = await search(api, crag=True, **fields)
+    decision = found["decisions"][-1]
+    assert (found["action"], decision["detail"]["evaluator"]) == (action, "reranker")
+    assert decision.get("fallback") == fallback
+    assert len(api.other.scored) == 1  # type: ignore[attr-defined]
+
+
+async def test_without_vectors_similarity_knows_nothing(api: Api) -> None:
+    """Which is not irrelevance."""
+    found = await search(api, mode="sparse", crag=True, params={"crag": {"evaluator": "similarity"}})
+    assert (found["action"], found["decisions"][-1]["detail"]["confidence"]) == ("ambiguous", None)
 
 
 async def test_a_question_that_the_embedder_cannot_hold_is_refused(api: Api) -> None:

@@ -92,11 +92,11 @@ async def test_a_search_asks_for_all_that_needs_no_model(server: Served) -> None
         await call("enhanced-search", {"query": "What?", "strategy": strategy, "enable_crag": False, "top_k": 3})
     answer = await call("enhanced-search", {"query": "What?"})
     sent = [msgspec.json.decode(each.content) for each in requests if each.url.path == "/v1/search"]
-    common = {"question": "What?", "corpus": "math", "rerank": True}
+    common = {"question": "What?", "corpus": "math", "enhance": True, "rerank": True}
     assert sent == [
-        {**common, "mode": "dense", "k": 3},
-        {**common, "mode": "sparse", "k": 3},
-        {**common, "mode": "hybrid", "k": 10},
+        {**common, "mode": "dense", "k": 3, "crag": False},
+        {**common, "mode": "sparse", "k": 3, "crag": False},
+        {**common, "mode": "hybrid", "k": 10, "crag": True},
     ]
     assert (answer.is_error, answer.structured_content) == (False, JOB)
     assert msgspec.json.decode(answer.content[0].text) == JOB

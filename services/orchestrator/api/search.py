@@ -13,7 +13,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
 from services.orchestrator.api.submissions import params_of
 from services.orchestrator.searching.answering import Answering
-from services.orchestrator.searching.steps import Options, steps
+from services.orchestrator.searching.steps import Options, steps, verdict
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Trace
@@ -28,7 +28,7 @@ MOST = 100
 INDEXES = text("""
     SELECT i.kind, i.id FROM corpora c
     LEFT JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready' WHERE c.name = :corpus""")
-COPIED = ("rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "relevance")
+COPIED = ("rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "relevance", "paths")
 """Of a candidate, into the hit that is shown."""
 
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
@@ -50,10 +50,14 @@ class SearchRequest(BaseModel):
     """`hybrid`: both lists, fused as `params` say."""
     k: Annotated[int, Field(ge=1, le=MOST), WHOLE] = 10
     """Documents that are shown; `params.candidates` are looked at, or `k` where that is more."""
+    enhance: bool = False
+    """Whether the question is cleaned, put right and searched for in a second wording, with synonyms."""
     rerank: bool = False
     """Whether the configured reranker puts them in order."""
+    crag: bool = False
+    """Whether what was found is evaluated, by the reranker or by similarity."""
     params: dict[str, Any] = {}
-    """As a job's: `candidates`, `rrf_k`, `fusion` and `rerank` count here."""
+    """As a job's: `candidates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag` count here."""
 
 
 class SearchHit(documents.Shown, frozen=True, kw_only=True):
@@ -68,6 +72,8 @@ class SearchHit(documents.Shown, frozen=True, kw_only=True):
     sparse_score: float | None
     relevance: float | None
     """The reranker's probability that it helps with the question; null: it was not asked, or did not answer."""
+    paths: dict[str, int] | None
+    """Its rank in every list that held it, where the question was enhanced."""
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +84,8 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hits: list[SearchHit]
     duplicates: list[str]
     """Hashes of near-duplicates of the question that were left out, as they are for every job."""
+    action: str | None
+    """CRAG's verdict on the list: `correct`, `ambiguous` or `incorrect`; null: it was not asked for."""
     decisions: list[Decision]
     """What was decided on the way, in order; `fallback` says why a part was left out."""
 
@@ -86,7 +94,8 @@ EXAMPLE: dict[str, Any] = {
     "corpus": "math", "mode": "hybrid", "duplicates": [],
     "hits": [{"id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
               "truncated": False, "rank": 1, "score": 0.91, "dense_rank": 2, "dense_score": 0.71, "sparse_rank": 1,
-              "sparse_score": 8.4, "relevance": 0.91}],
+              "sparse_score": 8.4, "relevance": 0.91, "paths": None}],
+    "action": None,
     "decisions": [{"stage": "rerank", "action": "threshold",
                    "detail": {"documents": 10.0, "kept": 1.0, "best": 0.91, "threshold": 0.4}}],
 }  # fmt: skip
@@ -113,6 +122,7 @@ async def search(request: SearchRequest, held: Held) -> Response:
             mode=request.mode,
             hits=[_hit(candidate, texts[candidate.document]) for candidate in candidates],
             duplicates=list(trace.duplicates),
+            action=verdict(trace.decisions),
             decisions=list(trace.decisions),
         )
     )
@@ -128,16 +138,15 @@ async def _trace(answering: Answering, request: SearchRequest, params: Params) -
     """Run the search as the runtime runs a sample.
 
     Raises:
-        Unavailable: a part of it failed that cannot be left out.
+        Unavailable, TooLarge: a part of it failed that cannot be left out.
         RuntimeError: a defect of ours.
     """
-    options = Options(mode=request.mode, rerank=request.rerank)
-    replay = Replay(steps(request.question, options, params))
+    options = Options(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
+    replay = Replay(steps(request.question, options, params, answering.library))
     while replay.calls:
         replay.answer(await answering.replies(replay.calls))
     if replay.result is None:
-        kind, detail = replay.failure or ("", "")
-        raise RuntimeError(detail) if kind == "pipeline_error" else Unavailable(f"the search failed ({kind}): {detail}")
+        raise answering.refusal or RuntimeError(replay.failure)
     return replay.result
 
 

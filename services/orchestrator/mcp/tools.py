@@ -56,7 +56,7 @@ def enhanced_search(server: Server, given: dict[str, Any]) -> Any:
     asked = read(given, arguments.Search)
     body = {
         "question": asked.query, "corpus": server.corpus_for(asked.corpus), "mode": MODES[asked.strategy],
-        "k": asked.top_k, "rerank": True,
+        "k": asked.top_k, "enhance": True, "rerank": True, "crag": asked.enable_crag,
     }  # fmt: skip
     return server.client.post("/v1/search", body)
 

@@ -1,6 +1,7 @@
 """Who answers the calls of a search: the retriever. What needs a model of the device is not to be had here."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 
 import httpx2
 import msgspec
@@ -9,73 +10,71 @@ from services.orchestrator.api.resources import Resources
 from services.orchestrator.api.said import PROBLEM
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
 from shared.contracts.documents import Document
-from shared.errors import TooLarge, Unavailable
-from shared.runtime.library import LibraryCache
+from shared.errors import MathragError, TooLarge, Unavailable
+from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.models import NO_RERANKER
 
 PATIENCE_S = 30.0
-_FOUND = msgspec.json.Decoder(list[Retrieved])
+NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
+_FOUND = msgspec.json.Decoder(tuple[Retrieved])
 _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
 
 
 class Answering:
-    """The calls of one search over the builds `indexes`, by role."""
+    """The calls of one search over the builds `indexes`, by role; `reranker` is the hash that a job would be given."""
 
-    def __init__(self, held: Resources, indexes: dict[str, int], reranker: str) -> None:
+    def __init__(self, held: Resources, indexes: Mapping[str, int], reranker: str) -> None:
         self._held = held
         self._indexes = indexes
         self._reranker = reranker
-        """Hash of the model that a job of this moment would be pinned to."""
-        self._library = LibraryCache()
+        self.library = LibraryCache()
+        """Every document that was found."""
+        self.refusal: MathragError | None = None
+        """What to tell whoever cannot go on without a search that failed."""
 
     async def replies(self, calls: Sequence[Call]) -> list[Reply]:
-        """One a call.
+        """One a call, side by side, so that each fails alone."""
+        replies = await asyncio.gather(*(self._reply(call) for call in calls))
+        async with self._held.database.statement() as connection:
+            await self.library.ensure(connection, mentioned(replies))
+        return list(replies)
 
-        Raises:
-            Unavailable: the retriever does not answer a search, or not as it should.
-            TooLarge: the embedder cannot hold the question.
-        """
-        searches = [call for call in calls if isinstance(call, Retrieve)]
-        found = iter(await self._search(searches) if searches else ())
-        return [next(found) if isinstance(call, Retrieve) else await self._other(call) for call in calls]
+    async def _reply(self, call: Call) -> Reply:
+        match call:
+            case Retrieve():
+                return await self._search(call)
+            case Rerank():
+                return await self._rerank(call)
+        return Failure(kind=FailureKind.NOT_CONFIGURED, detail=f"a search has nobody for a {type(call).__name__}")
 
-    async def _other(self, call: Call) -> Reply:
-        if isinstance(call, Rerank):
-            return await self._rerank(call)
-        detail = "a search asks no model of the device: POST /v1/chat does"
-        return Failure(kind=FailureKind.NOT_CONFIGURED, detail=detail)
-
-    async def _search(self, calls: Sequence[Retrieve]) -> list[Retrieved]:
-        searches = [
-            {"index": self._indexes[call.index], "question": call.question, "k": call.k, "skip": call.skip}
-            for call in calls
-        ]
+    async def _search(self, call: Retrieve) -> Retrieved | Failure:
+        asked = {"index": self._indexes[call.index], "question": call.question, "k": call.k}
         try:
-            reply = await self._post("/search", {"searches": searches})
+            reply = await self._post("/search", {"searches": [asked]})
             _refuse(reply)
-            return _FOUND.decode(reply.content)
+            return _FOUND.decode(reply.content)[0]
+        except MathragError as refusal:
+            self.refusal = refusal
+            kind = FailureKind.CONTEXT_EXCEEDED if isinstance(refusal, TooLarge) else FailureKind.BACKEND_ERROR
+            return Failure(kind=kind, detail=refusal.message)
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
-            hint = "see GET /readyz and the retriever's log"
-            raise Unavailable(f"the retriever did not answer ({type(error).__name__})", hint=hint) from error
+            said = f"the retriever did not answer ({type(error).__name__})"
+            self.refusal = Unavailable(said, hint="see GET /readyz and the retriever's log")
+            return Failure(kind=_kind(error), detail=said)
 
-    async def _rerank(self, call: Rerank) -> Reply:
-        """A reranker that is not there, or does not answer, is a failure that searches go on without."""
+    async def _rerank(self, call: Rerank) -> Scored | Failure:
         if self._reranker == NO_RERANKER.hash.hex():
-            return Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
+            return NOT_CONFIGURED
         if not call.documents:
             return Scored(scores=())
-        async with self._held.database.statement() as connection:
-            await self._library.ensure(connection, call.documents)
-        texts = [_text(self._library[document]) for document in call.documents]
+        texts = [_text(self.library[document]) for document in call.documents]
         try:
             body = {"model": self._reranker, "question": call.question, "documents": texts}
             reply = await self._post("/rerank", body)
             reply.raise_for_status()
             return _SCORED.decode(reply.content)
-        except httpx2.TimeoutException as error:
-            return Failure(kind=FailureKind.TIMEOUT, detail=type(error).__name__)
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
-            return Failure(kind=FailureKind.BACKEND_ERROR, detail=type(error).__name__)
+            return Failure(kind=_kind(error), detail=f"the retriever did not answer ({type(error).__name__})")
 
     async def _post(self, path: str, body: object) -> httpx2.Response:
         url = f"{self._held.settings.retriever_url}{path}"
@@ -83,14 +82,23 @@ class Answering:
 
 
 def _refuse(reply: httpx2.Response) -> None:
-    """What the retriever says of a request is said on."""
-    if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
+    """What the retriever says of a request is said on.
+
+    Raises:
+        Unavailable: an index, or what it needs, is not there.
+        TooLarge: the embedder cannot hold the question.
+    """
+    if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.CONTENT_TOO_LARGE):
         said = PROBLEM.decode(reply.content)
-        raise Unavailable(said.detail, hint=said.hint)
-    if reply.status_code == httpx2.codes.CONTENT_TOO_LARGE:
-        said = PROBLEM.decode(reply.content)
-        raise TooLarge(said.detail, hint=said.hint)
+        away = reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE
+        raise (Unavailable if away else TooLarge)(said.detail, hint=said.hint)
     reply.raise_for_status()
+
+
+def _kind(error: Exception) -> FailureKind:
+    if isinstance(error, httpx2.TimeoutException):
+        return FailureKind.TIMEOUT
+    return FailureKind.CONNECTION if isinstance(error, httpx2.TransportError) else FailureKind.BACKEND_ERROR
 
 
 def _text(document: Document) -> str:
