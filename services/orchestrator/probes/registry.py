@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, machine, models, services
+from services.orchestrator.probes import device, machine, models, retrieval, services
 from services.orchestrator.probes.probe import Probe, Run
 from shared.contracts.calls import Lane
 from shared.lease.placement import narrowed
@@ -78,7 +78,7 @@ DEVICE = (
 
 def probes(settings: Settings) -> tuple[Probe, ...]:
     """All that there is to look at."""
-    return tuple(_for_devices((*SERVERS, *models.probes(settings), *DEVICE), settings))
+    return tuple(_for_devices((*SERVERS, *retrieval.probes(settings), *models.probes(settings), *DEVICE), settings))
 
 
 def readiness(settings: Settings) -> tuple[Probe, ...]:
