@@ -45,12 +45,16 @@ class Findings:
         """Count these samples in; `gold` has the relevant documents of their items."""
         judged = [(row.index, outcome) for row, outcome in batch if outcome is not None and row.index in gold]
         relevant = {str(place): gold[item] for place, (item, _) in enumerate(judged)}
-        for order, ranked in ((FUSED, _fused), (FINAL, _final)):
-            run = {str(place): ranked(outcome.trace.candidates) for place, (_, outcome) in enumerate(judged)}
-            self._any_fused |= order == FUSED and any(run.values())
-            for place, found in metrics.per_query(relevant, run, RANKED).items():
-                for name, value in found.items():
-                    self._values[order, name].add(judged[int(place)][0], value)
+        final = {str(place): _final(outcome.trace.candidates) for place, (_, outcome) in enumerate(judged)}
+        fused = {str(place): _fused(outcome.trace.candidates) for place, (_, outcome) in enumerate(judged)}
+        self._any_fused |= any(fused.values())
+        moved = {place: fused[place] for place in fused if fused[place] != final[place]}
+        after = metrics.per_query(relevant, final, RANKED)
+        before = after | _measured(relevant, moved)
+        for order, found in ((FUSED, before), (FINAL, after)):
+            for place, (item, _) in enumerate(judged):
+                for name, value in found[str(place)].items():
+                    self._values[order, name].add(item, value)
         for item, outcome in judged:
             self._values[CONTEXT, ""].add(item, _recall(outcome, gold[item]))
             self._absent.add(item, sum(document.startswith(ABSENT) for document in gold[item]))
@@ -94,6 +98,12 @@ class _Items:
 
     def values(self) -> list[float]:
         return [total / count for total, count in zip(self._sums, self._counts, strict=True)]
+
+
+def _measured(relevant: metrics.Judged, run: metrics.Run) -> dict[str, dict[str, float]]:
+    """Of the lists of `run`; an empty one is worth 0 without being measured."""
+    listed = {place: grades for place, grades in relevant.items() if run.get(place)}
+    return {**{place: dict.fromkeys(RANKED, 0.0) for place in run}, **metrics.per_query(listed, run, RANKED)}
 
 
 def _fused(candidates: Sequence[Candidate]) -> list[str]:
