@@ -6,17 +6,18 @@ Yan et al. 2024; diversity, rounds and fallbacks are those of seed document 001.
 from collections.abc import Generator
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from shared.contracts.calls import Failure, FailureKind, Judge, Rerank, Retrieve, Write, Yielded, require
 from shared.contracts.params import Params
 from shared.contracts.samples import Decision, Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.crag import Action, judged, missing, query
+from shared.rag.crag import Action, judged
 from shared.rag.knowledge import together
 from shared.rag.language import localised
 from shared.rag.pool import Pool
 from shared.rag.provenance import answered, generation, searches
+from shared.rag.rewriting import keywords, named, rewrite, rewritten
 
 Part = Generator[Yielded, Any, Pool]
 
@@ -65,46 +66,40 @@ def _refined(found: Pool, params: Params, library: Library) -> Part:
 
 
 def _searched_again(found: Pool, number: int, params: Params, library: Library) -> Part:
-    """With another query; without one, for the next documents of the question's own list."""
-    seen = found.documents[: params.context_size] if number > 1 else ()
-    template = localised("rewrite-again" if number > 1 else "rewrite", found.question)
-    slots = {"question": found.question}
-    written = yield Write(template=template, decoding=params.enhance.decoding, slots=slots, documents=seen)
-    wanted = query(written)
-    page = 0 if wanted else number * params.candidates
-    dense, sparse = yield [
-        msgspec.structs.replace(each, skip=page) for each in searches(wanted or found.question, params)
-    ]
-    more = found.found(dense, sparse, number, params, library)
-    return more.decided(
-        Decision(
-            stage="refine",
-            action="rewritten" if wanted else "deeper",
-            round=number,
-            detail={"query": wanted, "new": float(len(more.documents) - len(found.documents))},
-            fallback=None if wanted else missing(written),
-        )
+    """With another query; without one, for the next documents of the question's own lists."""
+    written = rewritten(found.question, (yield _rewriting(found, number, params)))
+    page = 0 if written.queries else number * params.candidates
+    query = next(iter(written.queries), found.question)
+    dense, sparse = yield [replace(each, skip=page) for each in searches(query, params)]
+    more = found.decided(replace(written.decision, round=number)).found(dense, sparse, number, params, library)
+    action = "rewritten" if written.queries else "deeper"
+    new = float(len(more.documents) - len(found.documents))
+    return more.decided(Decision(stage="refine", action=action, round=number, detail={"new": new}))
+
+
+def _rewriting(found: Pool, number: int, params: Params) -> Write:
+    """The first time of the question alone, then of what was found, too: from another angle."""
+    if number == 1:
+        return rewrite(found.question, params.enhance)
+    return Write(
+        template=localised("rewrite-again", found.question),
+        decoding=params.enhance.decoding,
+        slots={"question": found.question},
+        documents=found.documents[: params.context_size],
     )
 
 
 def _other(found: Pool, params: Params, library: Library) -> Part:
     """What the fallback corpus has for the question's keywords, evaluated; nothing where it is not needed."""
+    nothing = Pool(found.question)
     if found.evaluation(params).action is Action.CORRECT:
-        return Pool(found.question)
+        return nothing
     if not params.crag.fallback:
-        none = Decision(stage="external", action="none", fallback=FailureKind.NOT_CONFIGURED.value)
-        return Pool(found.question).decided(none)
-    slots = {"question": found.question}
-    written = yield Write(template=localised("keywords", found.question), decoding=params.enhance.decoding, slots=slots)
-    wanted = query(written)
-    reply = yield Retrieve(question=wanted or found.question, index="fallback", k=params.candidates)
+        return nothing.decided(Decision(stage="external", action="none", fallback=FailureKind.NOT_CONFIGURED.value))
+    written = named(found.question, (yield keywords(found.question, params.enhance)))
+    query = next(iter(written.queries), found.question)
+    reply = yield Retrieve(question=query, index="fallback", k=params.candidates)
     other = found.elsewhere(reply, library)
-    other = other.decided(
-        Decision(
-            stage="external",
-            action="searched",
-            detail={"query": wanted, "new": float(len(other.documents))},
-            fallback=None if wanted else missing(written),
-        )
-    )
-    return (yield from _evaluated(other, params))
+    other = other._replace(decisions=(written.decision, *other.decisions))
+    new = Decision(stage="external", action="searched", detail={"new": float(len(other.documents))})
+    return (yield from _evaluated(other.decided(new), params))

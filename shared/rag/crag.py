@@ -11,7 +11,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Retrieved
+from shared.contracts.calls import Failure, Retrieved
 from shared.contracts.params import CragParams
 from shared.contracts.samples import Decision
 
@@ -149,22 +149,11 @@ def similarity(documents: Sequence[str], dense: Sequence[Retrieved]) -> dict[str
     return {document: min(1.0, max(0.0, score)) for document, score in scores.items()}
 
 
-def query(reply: Generated | Failure) -> str | None:
-    """The query that a model wrote: its first line, without quotation marks; None if there is none."""
-    lines = [] if isinstance(reply, Failure) else [line.strip(" \t\"'“”`") for line in reply.text.splitlines()]
-    return next(filter(None, lines), None)
-
-
 def merged(internal: str, external: str) -> str:
     """Two kinds of knowledge as the authors' code gives them to the generator; one alone stands by itself."""
     if internal and external:
         return f"Knowledge1: {internal} [sep] Knowledge2: {external}"
     return internal or external
-
-
-def missing(reply: Generated | Failure) -> str:
-    """Why a reply holds no query."""
-    return reply.kind.value if isinstance(reply, Failure) else FailureKind.REFUSED.value
 
 
 def judged(evaluation: Evaluation, diversity: float, number: int) -> Decision:

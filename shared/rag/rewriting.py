@@ -23,7 +23,7 @@ MOST_LINES = 100
 
 _LABEL = re.compile(
     r"\A(?:(?:the |here (?:is|are) (?:the |a )?)?(?:re-?written |search |new |sub-?|simpler )*"
-    r"(?:query|queries|questions?)|改写后的(?:查询|问题)|重写后的(?:查询|问题)|查询|子问题|问题)(?: *\d+)? *[:：]\s*",
+    r"(?:query|queries|questions?|keywords?)|改写后的(?:查询|问题)|重写后的(?:查询|问题)|查询|子问题|问题|关键词)(?: *\d+)? *[:：]\s*",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\A(?:[-*•]\s+|\(?\d{1,2}[).、:：]\s*(?!\d)|[（(]\d{1,2}[）)]\s*|[①-⑩]\s*)")
@@ -49,6 +49,11 @@ def decompose(question: str, params: EnhanceParams) -> Write:
     return Write(template=localised("decompose", question), decoding=params.decoding, slots=slots)
 
 
+def keywords(question: str, params: EnhanceParams) -> Write:
+    """Ask for what another corpus is to be searched for."""
+    return Write(template=localised("keywords", question), decoding=params.decoding, slots={"question": question})
+
+
 def rewritten(question: str, reply: Generated | Failure) -> Written:
     """The first line of the reply that holds anything, without labels and quotes."""
     return _written("rewrite", question, reply, lines=1, most=1)
@@ -57,6 +62,11 @@ def rewritten(question: str, reply: Generated | Failure) -> Written:
 def decomposed(question: str, reply: Generated | Failure, params: EnhanceParams) -> Written:
     """The first `params.subqueries` lines that can be searched with, each once, without numbers."""
     return _written("decompose", question, reply, lines=MOST_LINES, most=params.subqueries)
+
+
+def named(question: str, reply: Generated | Failure) -> Written:
+    """The keywords: the first line of the reply that holds anything."""
+    return _written("keywords", question, reply, lines=1, most=1)
 
 
 def _written(stage: str, question: str, reply: Generated | Failure, lines: int, most: int) -> Written:

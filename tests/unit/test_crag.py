@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Retrieved
+from shared.contracts.calls import Failure, FailureKind, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import CragParams
 from shared.rag.crag import (
@@ -19,8 +19,6 @@ from shared.rag.crag import (
     flag,
     judged,
     merged,
-    missing,
-    query,
     similarity,
     thresholds,
 )
@@ -182,22 +180,6 @@ def test_a_decision_holds_what_it_was_made_of() -> None:
         "evaluator": "judge", "confidence": 0.5, "upper": 0.9, "lower": 0.25, "documents": 2.0, "unknown": 1.0,
         "diversity": 0.4,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("area", "area"), ('\n "area of it" \nmore', "area of it"), (" \n", None), ('""', None), ("“面积”", "面积")],
-)
-def test_a_query_is_the_first_line_that_says_something(text: str, expected: str | None) -> None:
-    """Models quote and explain."""
-    assert query(Generated(text=text)) == expected
-
-
-def test_no_query_has_a_reason() -> None:
-    """The failure's, or that nothing was written."""
-    assert query(GONE) is None
-    assert missing(GONE) == "connection"
-    assert missing(Generated(text=" ")) == "refused"
 
 
 def test_two_kinds_of_knowledge_are_told_apart() -> None:

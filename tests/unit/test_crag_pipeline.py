@@ -72,7 +72,7 @@ def world(ratings: dict[str, int], **lists: tuple[str, ...]) -> Answer:
             case Rerank():
                 return Scored(scores=tuple((ratings.get(NAMES[each], 1) - 1) / 4 for each in call.documents))
             case Write():
-                return Generated(text="area, triangle" if call.template == "keywords" else "half base height")
+                return Generated(text="area, triangle" if call.template == "keywords" else "area by base and height")
             case _:
                 return Generated(text=r"It is \boxed{6}.")
 
@@ -144,8 +144,9 @@ def test_an_ambiguous_list_is_completed_from_the_fallback_corpus() -> None:
     assert asked[3] == [Retrieve(question="area, triangle", index="fallback", k=10)]
     assert context(outcome) == ["base", "far"]
     assert decided(outcome, "external") == [
-        Decision(stage="external", action="searched", detail={"query": "area, triangle", "new": 2.0})
+        Decision(stage="external", action="searched", detail={"new": 2.0})
     ]  # fmt: skip
+    assert decided(outcome, "keywords")[0].detail == {"queries": ["area, triangle"]}
     assert [NAMES[each.document] for each in outcome.trace.candidates] == ["base", "music", "same", "far", "poem"]
     assert outcome.trace.candidates[3].paths == {"fallback": 1}
 
@@ -197,11 +198,11 @@ def test_a_list_that_says_the_same_again_is_refined_by_a_rewritten_query() -> No
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Write 1", "Retrieve 2", "Judge 1", "Generate 1"]
     assert isinstance(asked[2][0], Write)
     assert (asked[2][0].template, asked[2][0].documents) == ("rewrite", ())
-    assert [call.question for call in asked[3] if isinstance(call, Retrieve)] == ["half base height"] * 2
+    assert [call.question for call in asked[3] if isinstance(call, Retrieve)] == ["area by base and height"] * 2
     assert asked[4] == [Judge(rubric="relevance", document=HASHES["new"], question=QUESTION)]
     assert [(each.action, each.round) for each in decided(outcome, "crag")] == [("ambiguous", 0), ("correct", 1)]
     assert decided(outcome, "refine") == [
-        Decision(stage="refine", action="rewritten", round=1, detail={"query": "half base height", "new": 1.0})
+        Decision(stage="refine", action="rewritten", round=1, detail={"new": 1.0})
     ]  # fmt: skip
     assert context(outcome) == ["base", "new"]
     assert outcome.trace.duplicates == ("dup", HASHES["twin"])
@@ -235,14 +236,18 @@ def test_without_a_rewritten_query_the_search_goes_deeper() -> None:
     outcome, asked = run(failing(Write, world(AMBIGUOUS)), diversity=1.0, rounds=2)
     pages = [call for step in asked for call in step if isinstance(call, Retrieve) and call.index == "dense"]
     assert [(call.question, call.skip) for call in pages] == [(QUESTION, 0), (QUESTION, 10), (QUESTION, 20)]
-    assert [(each.action, each.fallback) for each in decided(outcome, "refine")] == [("deeper", "connection")] * 2
+    assert [(each.action, each.round) for each in decided(outcome, "refine")] == [("deeper", 1), ("deeper", 2)]
+    assert [(each.fallback, each.round) for each in decided(outcome, "rewrite")] == [
+        ("connection", 1),
+        ("connection", 2),
+    ]
 
 
 def test_without_keywords_the_question_is_searched_for() -> None:
     """Seed document 001: enhancement failed, original query."""
     outcome, asked = run(failing(Write, world(AMBIGUOUS)))
     assert asked[3] == [Retrieve(question=QUESTION, index="fallback", k=10)]
-    assert decided(outcome, "external")[0].fallback == "connection"
+    assert decided(outcome, "keywords")[0].fallback == "connection"
 
 
 def test_without_bm25_vectors_are_enough() -> None:
@@ -271,7 +276,9 @@ def test_a_failed_search_in_a_round_leaves_what_there_is() -> None:
     """Only the first search by vectors is needed."""
     answer = world(AMBIGUOUS)
     outcome, _ = run(
-        lambda call: GONE if isinstance(call, Retrieve) and call.question == "half base height" else answer(call),
+        lambda call: (
+            GONE if isinstance(call, Retrieve) and call.question == "area by base and height" else answer(call)
+        ),
         diversity=1.0,
         rounds=1,
     )

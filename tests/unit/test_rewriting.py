@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shared.contracts.calls import Failure, FailureKind, Generated, Write
 from shared.contracts.params import EnhanceParams
-from shared.rag.rewriting import Written, decompose, decomposed, rewrite, rewritten
+from shared.rag.rewriting import Written, decompose, decomposed, keywords, named, rewrite, rewritten
 
 QUESTION = "What is the greatest common divisor of 12 and 18?"
 PARAMS = EnhanceParams()
@@ -106,3 +106,19 @@ def test_no_reply_is_too_odd(question: str, text: str, truncated: bool) -> None:
         assert all(query.strip() and query != question and len(query) <= 200 for query in written.queries)
         assert bool(written.queries) == (written.decision.action == "written")
         assert (written.decision.action == "original") == (written.decision.fallback is not None)
+
+
+@pytest.mark.parametrize("text", ["area, triangle", "Keywords: area, triangle", '"area, triangle"\nbecause of it'])
+def test_keywords_are_read_like_a_query(text: str) -> None:
+    """One line, without the label that the prompt ends with."""
+    question = "What is the area of the triangle?"
+    found = named(question, Generated(text=text))
+    assert found.queries == ("area, triangle",)
+    assert (found.decision.stage, found.decision.action) == ("keywords", "written")
+
+
+def test_keywords_of_something_else_leave_the_question() -> None:
+    """As a rewritten query would."""
+    found = named("What is the area of the triangle?", Generated(text="loud music"))
+    assert (found.queries, found.decision.fallback) == ((), "unparsed")
+    assert keywords("What is it?", EnhanceParams()).template == "keywords"
