@@ -23,7 +23,7 @@ MOST_LINES = 100
 
 _LABEL = re.compile(
     r"\A(?:(?:the |here (?:is|are) (?:the |a )?)?(?:re-?written |search |new |sub-?|simpler )*"
-    r"(?:query|queries|questions?|keywords?)|改写后的(?:查询|问题)|重写后的(?:查询|问题)|查询|子问题|问题|关键词)(?: *\d+)? *[:：]\s*",
+    r"(?:query|queries|questions?|keywords?)|[改重]写后的(?:查询|问题)|查询|子问题|问题|关键词)(?: *\d+)? *[:：]\s*",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\A(?:[-*•]\s+|\(?\d{1,2}[).、:：]\s*(?!\d)|[（(]\d{1,2}[）)]\s*|[①-⑩]\s*)")
