@@ -1,93 +1,75 @@
-"""Chinese problems through a running stack: what is found, how it is asked, and what the shipped models make of it.
+"""How Chinese is best cut for BM25: `python -m bench.chinese ../shared/data/zh`.
 
-    .venv/bin/python -m bench.chinese --data ../shared/data/zh
-
-The corpus are CMATH's problems with their answers, as plain passages; a question is the last clause of a problem, its
-only relevant document that problem. `mgsm-zh.jsonl` is asked as it is, with nothing to find.
+Known items: every problem is a document, and a part of it is the question that must find it. Prints hit@1 and MRR@10
+for pairs of characters and for jieba's words, and a 95 % bootstrap interval of the difference in MRR@10.
 """
 
 import argparse
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from bench.comparison import accuracy, counted, fallbacks, ndcg
-from bench.running import Stack, stack
+import numpy as np
+from numpy.typing import NDArray
 
-PIPELINES = ("sparse", "dense", "hybrid", "mathrag-gate", "crag", "critic-loop", "enhanced", "hyde")
-PARAMS = {"context_size": 1, "generate": {"max_tokens": 64}}
-COLUMNS = ("pipeline", "nDCG@10", "Recall@10", "MRR", "prompts in Chinese", "failed", "fallbacks", "accuracy", "loads")
-_CLAUSE = re.compile(r"[，。？！；,?!;]")
+from services.retriever.sparse import Bm25
+from services.retriever.words import Words
+
+DEPTH = 10
+RESAMPLES = 2000
+_CLAUSE = re.compile(r"(?<=[。？！，；?!])")
+
+Pair = tuple[str, str]
+"""Document and question."""
+
+
+def problems(folder: Path) -> Iterator[str]:
+    """Texts of CMATH and MGSM."""
+    for line in (folder / "cmath-test.jsonl").open(encoding="utf-8"):
+        yield json.loads(line)["question"]
+    for line in (folder / "mgsm-zh.jsonl").open(encoding="utf-8"):
+        yield json.loads(line)["messages"][0]["content"]
+
+
+def clauses(text: str) -> list[str]:
+    """Between marks of punctuation."""
+    return [clause for clause in _CLAUSE.split(text) if clause.strip()]
+
+
+TASKS: dict[str, Callable[[str], Pair]] = {
+    "first half, in the whole": lambda text: (text, text[: len(text) // 2]),
+    "last clause, in the whole": lambda text: (text, clauses(text)[-1]),
+    "last clause, in the rest": lambda text: ("".join(clauses(text)[:-1]), clauses(text)[-1]),
+    "second half, in the first": lambda text: (text[: len(text) // 2], text[len(text) // 2 :]),
+}
+
+
+def reciprocal_ranks(words: Words, pairs: list[Pair]) -> NDArray[np.float64]:
+    """1 / rank of each question's own document, 0 below `DEPTH`."""
+    documents = [(f"{at:064x}", document) for at, (document, _) in enumerate(pairs)]
+    found = Bm25(words).build([documents]).search([question for _, question in pairs], DEPTH)
+    ranks = [[int(match.document, 16) for match in matches] for matches in found]
+    return np.array([1 / (1 + rank.index(at)) if at in rank else 0.0 for at, rank in enumerate(ranks)])
 
 
 def main() -> None:
-    """Upload, ask, and print one table."""
+    """One line a task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with cmath-test.jsonl")
-    parser.add_argument("--items", type=int, default=100)
-    parser.add_argument("--pipelines", nargs="*", default=PIPELINES)
-    options = parser.parse_args()
-    problems = [json.loads(line) for line in (options.data / "cmath-test.jsonl").read_bytes().splitlines()]
-    with stack() as running:
-        running.upload("corpora", "cmath", as_lines(passages(problems)))
-        running.upload("datasets", "cmath", as_lines(questions(problems, options.items)))
-        print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
-        for name in options.pipelines:
-            print(row(running, name), flush=True)
-
-
-def passages(problems: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A document for every problem; without a field for the problem, it is never dropped as a duplicate."""
-    for number, problem in enumerate(problems):
-        yield {"id": str(number), "text": f"{problem['question']}\n答案：{problem['golden']}"}
-
-
-def questions(problems: Sequence[dict[str, Any]], count: int) -> Iterator[dict[str, Any]]:
-    """So many items, evenly over the file: the last clause of a problem, which stands in that document at least."""
-    step = max(1, len(problems) // count)
-    for number in range(0, step * count, step):
-        problem = problems[number]
-        yield {
-            "id": str(number), "question": last_clause(problem["question"]), "answer": problem["golden"],
-            "gold_documents": [str(number)],
-        }  # fmt: skip
-
-
-def last_clause(text: str) -> str:
-    """What stands between the last two marks of punctuation, such as 一共买了多少小包茶叶."""
-    return [part for part in _CLAUSE.split(text) if part.strip()][-1].strip()
-
-
-def as_lines(rows: Iterator[dict[str, Any]]) -> list[bytes]:
-    """JSON lines."""
-    return [json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in rows]
-
-
-def row(running: Stack, pipeline: str) -> str:
-    """One job as a line of the table."""
-    params = {**PARAMS, "gate": {"on_unusable": "rules"}}
-    ended = running.run(
-        name=f"cmath-{pipeline}", dataset="cmath", corpus="cmath", pipeline=pipeline, params=params, reuse="none"
-    )
-    report = running.get(f"/v1/jobs/{ended['id']}/report")
-    if report["state"] != "completed":
-        return f"| {pipeline} | not run: {report['reason']} |" + " - |" * (len(COLUMNS) - 2)
-    final = report["retrieval"]["final"]
-    cells = [
-        pipeline, ndcg(report["retrieval"]), *(f"{final[name]['value']:.3f}" for name in ("Recall@10", "MRR")),
-        chinese(running, ended["id"]), counted(report["failures"]), fallbacks(report["fallbacks"]),
-        accuracy(report["accuracy"]), report["model_loads"],
-    ]  # fmt: skip
-    return "| " + " | ".join(str(cell) or "-" for cell in cells) + " |"
-
-
-def chinese(running: Stack, job: str, samples: int = 10) -> str:
-    """Of the first samples' prompts: how many were made from a Chinese template."""
-    steps = [step for at in range(samples) for step in running.get(f"/v1/jobs/{job}/samples/{at}")["steps"]]
-    templates = [step["request"]["template"].partition("@")[0] for step in steps if "template" in step["request"]]
-    return f"{sum(name.endswith('-zh') for name in templates)} of {len(templates)}"
+    parser.add_argument("folder", type=Path, help="a folder with cmath-test.jsonl and mgsm-zh.jsonl")
+    texts = list(dict.fromkeys(problems(parser.parse_args().folder)))
+    random = np.random.default_rng(0)
+    print("question | hit@1 pairs | words | MRR@10 pairs | words | words - pairs")
+    for name, pair in TASKS.items():
+        pairs = [found for found in map(pair, texts) if all(part.strip() for part in found)]
+        by_pairs, by_words = (reciprocal_ranks(Words(cut), pairs) for cut in ("bigrams", "jieba"))
+        difference = by_words - by_pairs
+        means = [random.choice(difference, len(difference)).mean() for _ in range(RESAMPLES)]
+        low, high = np.percentile(means, [2.5, 97.5])
+        hits = [f"{(ranks == 1).mean():.3f}" for ranks in (by_pairs, by_words)]
+        mrr = [f"{ranks.mean():.3f}" for ranks in (by_pairs, by_words)]
+        figures = [*hits, *mrr, f"{difference.mean():+.3f} [{low:+.3f}, {high:+.3f}]"]
+        print(f"{name} ({len(pairs)})", *figures, sep=" | ")
 
 
 if __name__ == "__main__":

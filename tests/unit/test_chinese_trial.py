@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.chinese import as_lines, last_clause, passages, questions
+from bench.chinese_jobs import as_lines, last_clause, passages, questions
 from services.retriever.sparse import Bm25
 from shared.ingest.corpora import read_corpus_line
 from shared.rag.language import language, localised
