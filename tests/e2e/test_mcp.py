@@ -44,6 +44,13 @@ async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp
         assert listed == ["enhanced-search", "enhanced-chat", "job-submit", "job-status", "job-report"]
         found = await told(client, "enhanced-search", query=question, top_k=3)
         assert (found["corpus"], found["mode"], len(found["hits"])) == ("world", "hybrid", 3)
+        assert found["action"] in ("correct", "ambiguous", "incorrect")
+        assert {"intent", "rerank", "crag"} <= {each["stage"] for each in found["decisions"]}
+        answer = await told(client, "enhanced-chat", query=question, context_length=256)
+        chat = await told(client, "job-status", job=answer["job"])
+        stack.wait(chat["id"], ended)
+        assert (chat["pipeline"], chat["params"]["compress"]["tokens"]) == ("enhanced", 256)
+        assert stack.get(f"/v1/jobs/{chat['id']}")["state"] == "completed"
         asked = {"name": "by-mcp", "dataset": "world", "corpus": "world", "pipeline": "sparse"}
         job = (await told(client, "job-submit", **asked))["id"]
         stack.wait(job, ended)
