@@ -26,6 +26,8 @@ MEAN, RANK = 1, 4
 """llama.cpp's numbers: the mean of all tokens' vectors, where the file names no way; and a score for a vector."""
 HEADS = frozenset({"cls.weight", "cls.output.weight"})
 """Tensors that make a score of a pair; a reranker has one of them or both."""
+SOFTMAXED = ("qwen3", "qwen3vl")
+"""Architectures whose two labels llama.cpp turns into the probability of the first (node-llama-cpp#617)."""
 FIX = "correct the `path` under `retrieval` in mathrag.yaml"
 
 T = TypeVar("T")
@@ -110,14 +112,18 @@ class LlamaEncoder:
 
 
 class LlamaCrossEncoder:
-    """A `CrossEncoder`; its scores are logits."""
+    """A `CrossEncoder`; its scores are logits, unless llama.cpp makes probabilities of them."""
 
-    def __init__(self, path: Path, threads: int) -> None:
-        """See `LlamaModel`.
+    def __init__(self, path: Path, threads: int, *, raw: bool = True) -> None:
+        """See `LlamaModel`; `raw`: logits are wanted.
 
         Raises:
-            Unavailable: it is no GGUF file, or has no head: llama.cpp would score by the first number of a vector.
+            Unavailable: it is no GGUF file, or has no head: llama.cpp would score by the first number of a vector. Or
+                its scores come as probabilities, and a further activation would spoil them.
         """
+        if raw and _said(gguf.architecture, path).name in SOFTMAXED:
+            said = f"llama.cpp makes probabilities of the scores of {path} by itself"
+            raise Unavailable(said, hint="set `retrieval.reranker.activation: none`")
         if not HEADS & _said(gguf.tensors, path):
             raise Unavailable(f"{path} is no reranker: it lacks {' and '.join(sorted(HEADS))}", hint=FIX)
         self._model = LlamaModel(path, RANK, threads)

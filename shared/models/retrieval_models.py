@@ -64,7 +64,7 @@ def _cross_encoder(settings: Reranking) -> CrossEncoder:
         case "endpoint":
             return JinaServer(_endpoint(settings), settings.model)
         case "gguf":
-            return LlamaCrossEncoder(_path(settings.path), settings.threads)
+            return LlamaCrossEncoder(_path(settings.path), settings.threads, raw=settings.activation == "sigmoid")
     return SentenceCrossEncoder(settings.path, settings.model, settings.revision)
 
 

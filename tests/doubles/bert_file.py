@@ -24,10 +24,11 @@ NORMAL, CONTROL = 1, 3
 Tensors = dict[str, NDArray[np.float32]]
 
 
-def write(path: Path, *, head: bool = False, seed: int = 0) -> Path:
-    """Another seed is another model."""
+def write(path: Path, *, head: bool = False, seed: int = 0, family: str = "bert") -> Path:
+    """Another seed is another model; of another `family` only the header would be true."""
     tensors = _tensors(np.random.default_rng(seed), head=head)
-    keys = _keys(head=head)
+    keys = {name.replace("bert.", f"{family}."): value for name, value in _keys(head=head).items()}
+    keys["general.architecture"] = family
     infos, data = b"", b""
     for name, values in tensors.items():
         shape = struct.pack(f"<{values.ndim}Q", *values.shape[::-1])  # the innermost first

@@ -136,6 +136,16 @@ def test_an_encoder_does_not_rerank(folder: Path) -> None:
         LlamaCrossEncoder(folder / "encoder.gguf", threads=1)
 
 
+def test_probabilities_that_llama_cpp_makes_itself_get_no_sigmoid(tmp_path: Path) -> None:
+    """Applied to them it would leave nothing outside of .5 to .731; refused at the start, with the setting."""
+    path = bert_file.write(tmp_path / "qwen.gguf", head=True, family="qwen3")
+    with pytest.raises(Unavailable, match="makes probabilities of the scores") as caught:
+        retrieval_models.reranker(Reranking(kind="gguf", path=path)).__enter__()
+    assert "activation: none" in str(caught.value.hint)
+    with retrieval_models.reranker(Reranking(kind="gguf", path=path, activation="none")) as made:
+        assert made is not None
+
+
 @pytest.mark.parametrize("content", [None, b"no GGUF at all"])
 def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: bytes | None) -> None:
     """Not at the first search."""
