@@ -1,19 +1,25 @@
 """Settings that change after a corpus was indexed: the old index is refused when it is searched, and built anew."""
 
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
 from services.retriever.app import create_app
+from services.retriever.elasticsearch.orphans import orphans, remove
+from services.retriever.elasticsearch.server import Server
 from services.retriever.files import REBUILD
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
-from shared.settings import Settings
+from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 from tests.doubles.search_server import SearchServer, search_server
+from tests.integration.scene import run_sql
 from tests.integration.test_retriever import DOCUMENTS, add_corpus, build, rows, search
 
 pytestmark = pytest.mark.anyio
@@ -149,3 +155,35 @@ async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
     assert reply.status_code == 503
     assert "`retrieval.elasticsearch.api_key`" in reply.json()["hint"]
     assert await rows(database, "SELECT id FROM indexes") == []
+
+
+async def test_only_what_no_row_names_is_removed_from_the_server(
+    where: dict[str, Any], corpus: int, database: Database, double: SearchServer
+) -> None:
+    """A build that broke off; the builds on record stay, also those of before."""
+    async with retriever(where, **served(double)) as client:
+        built = await build(client, corpus)
+    kept = set(double.indexes)
+    for name in ("mathrag-sparse-" + "0" * 64, "other-sparse-" + "1" * 64):
+        double.indexes[name] = double.indexes[f"mathrag-sparse-{built['sparse']['signature']}"]
+    server = Server(served(double)["elasticsearch"])
+    assert await orphans(database, server) == ["mathrag-sparse-" + "0" * 64]
+    assert len(double.indexes) == 4
+    assert await remove(database, server) == ["mathrag-sparse-" + "0" * 64]
+    assert set(double.indexes) == kept | {"other-sparse-" + "1" * 64}
+
+
+async def test_the_command_names_them(where: dict[str, Any], database: Database, double: SearchServer) -> None:
+    """With the settings of the environment, and deletes nothing unless it is told to."""
+    async with retriever(where, **served(double)) as client:
+        await build(client, await add_corpus(database, "one", DOCUMENTS[:1]))
+    await run_sql(database, "UPDATE corpora SET sparse_index = NULL")
+    await run_sql(database, "DELETE FROM indexes WHERE kind = 'sparse'")
+    environment = {
+        **os.environ, "MATHRAG_DATABASE_URL": where["database_url"], "ELASTICSEARCH_URL": double.url,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "services.retriever.elasticsearch.orphans"]
+    for options, said, left in (([], "unnamed", 2), (["--delete"], "deleted", 1)):
+        ended = await anyio.run_process([*command, *options], env=environment, cwd=REPOSITORY)
+        assert ended.stdout.decode().startswith(f"{said}: mathrag-sparse-")
+        assert len(double.indexes) == left
