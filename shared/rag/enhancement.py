@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from shared.contracts.params import EnhanceParams, FusionParams
 from shared.contracts.samples import Decision
-from shared.rag.cleaning import clean
+from shared.rag.cleaning import clean, plain
 from shared.rag.dictionary import Corrected, dictionary
 from shared.rag.intent import Intent, intent, weights
 from shared.rag.vagueness import Vagueness, specific_terms, vagueness
@@ -37,7 +37,7 @@ def enhanced(asked: str, params: EnhanceParams, fusion: FusionParams) -> Enhance
     if vague == "generic" and dense:
         sparse = 0.0
     decisions = [Decision(stage="intent", action=wanted, detail={"dense": dense, "sparse": sparse})]
-    if cleaned != asked:
+    if plain(cleaned) != plain(asked).strip():
         decisions.append(Decision(stage="clean", action="cleaned", detail={"question": cleaned}))
     if correction.corrections:
         decisions.append(Decision(stage="correct", action="corrected", detail={**correction.corrections}))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from shared.contracts.calls import Failure, Generated, Write
 from shared.contracts.params import Params
 from shared.contracts.samples import Decision
+from shared.rag.cleaning import plain
 from shared.rag.enhancement import Enhanced
 from shared.rag.hyde import drafts, hypotheses
 from shared.rag.paths import ORIGINAL, Path, both, by_hypotheses
@@ -51,9 +52,9 @@ def read(question: str, replies: Sequence[Generated | Failure], params: Params) 
 
 
 def at_once(question: str, ready: Enhanced, params: Params) -> list[Path]:
-    """Searches for the question as it was asked, and as the rules have widened it."""
+    """Searches for the question as it was asked, and as the rules have widened it, if they did."""
     weights = (ready.dense, ready.sparse)
-    same = ready.widened == question
+    same = plain(ready.widened) == plain(question).strip()
     return both(ORIGINAL, question, weights, params) + ([] if same else both("widened", ready.widened, weights, params))
 
 

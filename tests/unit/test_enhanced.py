@@ -114,6 +114,15 @@ def test_all_that_needs_no_reply_is_asked_at_once_and_the_generator_comes_last()
     ]
 
 
+@pytest.mark.parametrize("question", ["What is\n  5 plus 7?", "５ plus 7 is $what  it$ is？"])
+def test_other_blanks_and_characters_are_no_other_wording(question: str) -> None:
+    """Both indexes read them alike, and a second path would count the question twice."""
+    outcome, steps = run(question=question)
+    assert [query for query, _ in queries(steps)[:2]] == [question] * 2
+    assert len(steps[0]) == 2 + 2
+    assert not decisions(outcome, "clean")
+
+
 def test_the_original_searches_are_those_of_every_pipeline() -> None:
     """Jobs share their replies."""
     hybrid = drive(
