@@ -16,6 +16,7 @@ from services.orchestrator.access.keyring import Keyring
 from services.orchestrator.access.limits import UPLOADS, AtOnce
 from services.orchestrator.access.scopes import authorised
 from services.orchestrator.api import (
+    calibration,
     catalog,
     chat,
     configuration,
@@ -101,8 +102,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, datasets, jobs, events, provenance, search, chat, plans, experiments, gpus, catalog, configuration,
-        health, reference,
+        corpora, datasets, jobs, events, provenance, calibration, search, chat, plans, experiments, gpus, catalog,
+        configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

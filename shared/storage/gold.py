@@ -17,6 +17,9 @@ ANY = text("""
     SELECT j.corpus_id IS NOT NULL AND EXISTS (
         SELECT FROM items i WHERE i.dataset_id = j.dataset_id AND i.gold_documents IS NOT NULL) AS found
     FROM jobs j WHERE j.id = :job""")
+LABELLED = text("""
+    SELECT i.ordinal FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
+    WHERE j.id = :job AND i.ordinal BETWEEN :first AND :last AND i.gold_documents IS NOT NULL""")
 ABSENT = "absent: "
 """What stands in the place of the hash of a document that the corpus does not hold."""
 
@@ -39,3 +42,10 @@ async def documents(database: Database, job: int, first: int, last: int) -> dict
             document = row.hash or f"{ABSENT}{row.name}"
             gold[row.ordinal][document] = max(row.grade, gold[row.ordinal].get(document, 0))
     return dict(gold)
+
+
+async def labelled(database: Database, job: int, first: int, last: int) -> frozenset[int]:
+    """Ordinals of the items from `first` to `last` of which it is known what is relevant, be it nothing."""
+    async with database.transaction() as connection:
+        rows = await connection.execute(LABELLED, {"job": job, "first": first, "last": last})
+        return frozenset(rows.scalars())

@@ -25,6 +25,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/jobs"): READ,
     ("GET", "/v1/jobs/{job}"): READ,
     ("GET", "/v1/jobs/{job}/audit"): READ,
+    ("GET", "/v1/jobs/{job}/calibration"): READ,
     ("GET", "/v1/jobs/{job}/events"): READ,
     ("GET", "/v1/jobs/{job}/plan"): READ,
     ("GET", "/v1/jobs/{job}/provenance"): READ,
