@@ -14,7 +14,7 @@ from shared.rag.provenance import answered, context, generation, search, single_
 def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
     """Have the judge model write what could be found, search with it, then generate; with 0 documents it is `dense`."""
     written = drafts(sample.question, params.hyde)
-    made_up = hypotheses((yield written) if written else ())
+    made_up = hypotheses(sample.question, (yield written) if written else ())
     plain = search(sample.question, "dense", params)
     found = require((yield msgspec.structs.replace(plain, hypothetical=made_up.texts)))
     decisions = (made_up.decision(),) if written else ()

@@ -10,6 +10,7 @@ from shared.contracts.calls import MAX_QUESTION, Failure, FailureKind, Generated
 from shared.contracts.params import HydeParams
 from shared.contracts.samples import Decision
 from shared.rag.language import localised
+from shared.rag.rewriting import is_about
 
 END = "\n\n\n"
 """Where the authors' code stops; here the text is cut instead, which leaves the same."""
@@ -43,14 +44,17 @@ def drafts(question: str, params: HydeParams) -> list[Write]:
     ]
 
 
-def hypotheses(replies: Sequence[Generated | Failure]) -> Hypotheses:
-    """The texts of those replies that hold one; a text that the token limit ended is as good as another."""
+def hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hypotheses:
+    """The texts of those replies that are about the question; one that the token limit ended is as good as another.
+
+    Small models write anything: what shares no term with the question would lead the search away from it.
+    """
     texts, failures = [], []
     for reply in replies:
         if isinstance(reply, Failure):
             failures.append(reply.kind)
-        elif text := reply.text.strip().partition(END)[0].strip()[:MAX_QUESTION]:
+        elif is_about(question, text := reply.text.strip().partition(END)[0].strip()[:MAX_QUESTION]):
             texts.append(text)
         else:
-            failures.append(FailureKind.REFUSED)
+            failures.append(FailureKind.UNPARSED)
     return Hypotheses(tuple(texts), tuple(failures))

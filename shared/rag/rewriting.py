@@ -69,6 +69,12 @@ def named(question: str, reply: Generated | Failure) -> Written:
     return _written("keywords", question, reply, lines=1, most=1)
 
 
+def is_about(question: str, text: str) -> bool:
+    """Whether they share a term; of a question without terms, whether the text has any."""
+    asked, said = set(terms(question)), set(terms(text))
+    return bool(asked & said if asked else said)
+
+
 def _written(stage: str, question: str, reply: Generated | Failure, lines: int, most: int) -> Written:
     if isinstance(reply, Failure):
         return _original(stage, reply.kind)
@@ -104,9 +110,7 @@ def _new(lines: Sequence[str], question: str) -> list[str]:
 
 
 def _searchable(line: str, question: str) -> bool:
-    short_enough = len(line) <= max(SHORT, LONGEST * len(question))
-    asked = set(terms(question))
-    return short_enough and bool(asked & set(terms(line)) if asked else terms(line))
+    return len(line) <= max(SHORT, LONGEST * len(question)) and is_about(question, line)
 
 
 def _same(text: str) -> str:

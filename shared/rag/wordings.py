@@ -39,7 +39,7 @@ def read(question: str, replies: Sequence[Generated | Failure], params: Params) 
     left, enhance = iter(replies), params.enhance
     one = [rewritten(question, reply) for reply in islice(left, int(enhance.rewrite))]
     several = [decomposed(question, reply, enhance) for reply in islice(left, int(enhance.decompose))]
-    made_up = hypotheses(tuple(left))
+    made_up = hypotheses(question, tuple(left))
     return Wordings(
         rewritten=tuple(query for written in one for query in written.queries),
         subqueries=tuple(query for written in several for query in written.queries),

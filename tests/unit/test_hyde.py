@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.calls import (
+    MAX_QUESTION,
     Call,
     CallFailed,
     Decoding,
@@ -50,7 +51,7 @@ def run(
 
 def numbered(call: Write) -> Reply:
     """Every draw writes another text."""
-    return Generated(text=f"Step {call.draw}.")
+    return Generated(text=f"Step {call.draw}: x.")
 
 
 def retrieval(asked: list[list[Call]]) -> Retrieve:
@@ -70,7 +71,7 @@ def test_eight_solutions_are_drawn_from_one_prompt_by_default() -> None:
 def test_the_search_is_made_with_all_texts_in_the_order_of_their_draws() -> None:
     """The retriever averages their vectors with the question's."""
     _, asked = run(numbered, Params(hyde=HydeParams(documents=3), candidates=7))
-    hypothetical = ("Step 0.", "Step 1.", "Step 2.")
+    hypothetical = ("Step 0: x.", "Step 1: x.", "Step 2: x.")
     assert asked[1] == [Retrieve(question=QUESTION, index="dense", k=7, hypothetical=hypothetical)]
 
 
@@ -101,11 +102,11 @@ def test_what_was_made_up_is_never_context() -> None:
 
 
 def test_texts_that_were_not_written_are_left_out_and_counted() -> None:
-    """One fails, one is blank: two of four remain, and the trace names what became of the others."""
-    replies = {0: REFUSED, 1: Generated(text=" \n "), 2: Generated(text="two"), 3: Generated(text="three")}
+    """One fails, one is blank, one has nothing to do with the question: the trace names what became of them."""
+    replies = {0: REFUSED, 1: Generated(text=" \n "), 2: Generated(text="x is 2"), 3: Generated(text="[[3]]")}
     outcome, asked = run(lambda call: replies[call.draw], Params(hyde=HydeParams(documents=4)))
-    assert retrieval(asked).hypothetical == ("two", "three")
-    detail: dict[str, Any] = {"texts": 2, "failed": ["refused", "refused"]}
+    assert retrieval(asked).hypothetical == ("x is 2",)
+    detail: dict[str, Any] = {"texts": 1, "failed": ["refused", "unparsed", "unparsed"]}
     assert outcome.trace.decisions == (Decision(stage="hyde", action="mean", detail=detail),)
 
 
@@ -130,12 +131,18 @@ def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
 )
 def test_a_text_ends_where_the_authors_stop(written: str, searched: str) -> None:
     """At two empty lines: what follows is another text. Blank lines before the first word end nothing."""
-    assert hypotheses([Generated(text=written)]).texts == (searched,)
+    assert hypotheses("What comes first?", [Generated(text=written)]).texts == (searched,)
 
 
 def test_a_truncated_text_is_searched_with() -> None:
     """It need not be whole to lie near to documents."""
-    assert hypotheses([Generated(text="Step 1. Since", truncated=True)]).texts == ("Step 1. Since",)
+    assert hypotheses("Since when?", [Generated(text="Step 1. Since", truncated=True)]).texts == ("Step 1. Since",)
+
+
+def test_a_text_that_would_flood_the_retriever_is_cut() -> None:
+    """A search takes so many characters of a text; one too long would fail those beside it, too."""
+    [text] = hypotheses("x?", [Generated(text="x " * MAX_QUESTION)]).texts
+    assert len(text) == MAX_QUESTION
 
 
 def test_a_failed_search_ends_the_sample() -> None:
