@@ -8,17 +8,14 @@ import msgspec
 
 from services.judge import retriever
 from shared.contracts.calls import Failure, FailureKind, Reply, Scored
-from shared.contracts.documents import Document
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
 from shared.runtime.library import LibraryCache
-from shared.runtime.models import NO_RERANKER
+from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
 from shared.runtime.prompting import references
 from shared.settings import Settings
 from shared.storage.database import Database
-
-NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
 
 _REQUEST = msgspec.json.Decoder(Request)
 _REPLY: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
@@ -50,7 +47,7 @@ class Reranking:
         if request.model == NO_RERANKER.hash.hex():
             return NOT_CONFIGURED
         try:
-            texts = [_text(self._library[ref.doc]) for ref in references(request)]
+            texts = [self._library[ref.doc].whole for ref in references(request)]
         except KeyError as missing:
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"there is no document {missing}")
         if not texts:
@@ -62,8 +59,3 @@ class Reranking:
         body = {"model": request.model, "question": request.values["question"], "documents": texts}
         answer = await retriever.post(self._client, "/rerank", body, timeout_s)
         return answer if isinstance(answer, Failure) else _REPLY.decode(answer)
-
-
-def _text(document: Document) -> str:
-    """As it was indexed: problem and text on separate lines."""
-    return f"{document.problem}\n{document.text}" if document.problem else document.text

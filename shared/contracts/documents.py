@@ -14,6 +14,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The body: for MATH the worked solution."""
 
     @property
+    def whole(self) -> str:
+        """As it is indexed and reranked: problem and text on separate lines; a plain passage has no problem."""
+        return f"{self.problem}\n{self.text}" if self.problem else self.text
+
+    @property
     def hash(self) -> str:
         """SHA-256 in hex over the normalised problem and text."""
         return canonical.digest([canonical.normalise(self.problem), canonical.normalise(self.text)]).hex()

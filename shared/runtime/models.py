@@ -8,6 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
 from shared.lease.footprint import Architecture
 from shared.lease.prediction import context_of, predict
@@ -57,7 +58,9 @@ GRADER = ModelIdentity(
 
 
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
-"""Stands for the reranker while none is configured: whatever it is asked has the failure `not_configured`."""
+"""Stands for the reranker while none is configured."""
+NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
+"""What it answers."""
 
 
 async def register(

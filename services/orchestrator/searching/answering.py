@@ -9,13 +9,11 @@ import msgspec
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.api.said import PROBLEM
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
-from shared.contracts.documents import Document
 from shared.errors import MathragError, TooLarge, Unavailable
 from shared.runtime.library import LibraryCache, mentioned
-from shared.runtime.models import NO_RERANKER
+from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
 
 PATIENCE_S = 30.0
-NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
 _FOUND = msgspec.json.Decoder(tuple[Retrieved])
 _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
 
@@ -67,7 +65,7 @@ class Answering:
             return NOT_CONFIGURED
         if not call.documents:
             return Scored(scores=())
-        texts = [_text(self.library[document]) for document in call.documents]
+        texts = [self.library[document].whole for document in call.documents]
         try:
             body = {"model": self._reranker, "question": call.question, "documents": texts}
             reply = await self._post("/rerank", body)
@@ -99,8 +97,3 @@ def _kind(error: Exception) -> FailureKind:
     if isinstance(error, httpx2.TimeoutException):
         return FailureKind.TIMEOUT
     return FailureKind.CONNECTION if isinstance(error, httpx2.TransportError) else FailureKind.BACKEND_ERROR
-
-
-def _text(document: Document) -> str:
-    """As it was indexed, and as jobs have it scored: problem and text on separate lines."""
-    return f"{document.problem}\n{document.text}" if document.problem else document.text
