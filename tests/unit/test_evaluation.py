@@ -8,7 +8,7 @@ import pytest
 
 from services.retriever.dense import Faiss
 from services.retriever.evaluation import trec
-from services.retriever.evaluation.collection import Collection, key
+from services.retriever.evaluation.collection import Collection, twin
 from services.retriever.evaluation.evaluating import evaluate
 from services.retriever.evaluation.modes import NAMES, mode
 from services.retriever.evaluation.requests import Evaluate
@@ -16,6 +16,7 @@ from services.retriever.evaluation.searching import FOLDER, Searcher
 from services.retriever.ports import Match
 from services.retriever.sparse import Bm25
 from shared.contracts.calls import FailureKind
+from shared.contracts.documents import Document
 from shared.contracts.params import FusionParams, Params
 from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
 from shared.models.ports import ModelFailed
@@ -47,13 +48,17 @@ class TestCollection:
         """Judgements name them apart, and BM25 counts them both."""
         found = Collection(beir.write(tmp_path / "c", {"one": "same", "two": "same"}))
         assert sorted(found.ids.values()) == ["one", "two"]
-        assert [each for batch in found.batches() for each in batch] == [(key("one"), "same"), (key("two"), "same")]
+        content = Document(text="same").hash
+        batches = [each for batch in found.batches() for each in batch]
+        assert batches == [(content, "same"), (twin(content, "two"), "same")]
 
     def test_title_and_text_are_searched(self, folder: Path) -> None:
         """As a corpus is indexed that is uploaded."""
         line = json.dumps({"_id": "x", "title": "On circles", "text": "They are round."})
         (folder / "corpus.jsonl").write_text(line)
-        assert list(Collection(folder).batches()) == [[(key("x"), "On circles\nThey are round.")]]
+        assert list(Collection(folder).batches()) == [
+            [(Document(text="On circles\nThey are round.").hash, "On circles\nThey are round.")]
+        ]
 
     def test_a_document_without_text_is_left_out_and_counted(self, folder: Path) -> None:
         """Cranfield has two."""
@@ -103,10 +108,10 @@ class TestSearching:
         """And the next one takes its place."""
         asked = {"prime": beir.DOCUMENTS["prime"]}
         made = beir.write(tmp_path / "c", queries=asked, test={"prime": {"sum": 1}})
-        found = searcher(made, k=2).lists(["dense", "sparse"], Collection(made).queries("test"))
-        for lists in found.values():
-            assert "prime" not in [match.document for match in lists["prime"]]
-            assert lists["prime"]
+        modes = [mode(name, Params()) for name in ("dense", "sparse", "hybrid")]
+        for run in searcher(made, k=2).runs(modes, Collection(made).queries("test")).values():
+            assert run["prime"]
+            assert "prime" not in run["prime"]
         assert evaluated(made)["themselves"] == 1
 
     def test_an_index_is_built_once(self, folder: Path) -> None:

@@ -55,8 +55,11 @@ class Collection:
             raise Invalid(f"{folder.name!r} is not a BEIR folder", hint=hint)
         self._folder = folder
         self._reader = self._records()
-        self.ids = {key(document): document for document in map(_id, self._reader)}
-        """Key -> id. Indexes know documents by 32 bytes."""
+        self.ids: dict[str, str] = {}
+        """Key -> id. A key is the hash of the content, as in a job, so that ties are broken alike."""
+        for each in self._reader:
+            known = each.document.hash in self.ids
+            self.ids[twin(each.document.hash, _id(each)) if known else each.document.hash] = _id(each)
         self.skipped = self._reader.skipped
         """Documents without any text, which nobody can find."""
 
@@ -68,9 +71,10 @@ class Collection:
 
     def batches(self) -> Iterator[Batch]:
         """What an index is built from."""
+        keys = {document: key for key, document in self.ids.items()}
         batch: list[tuple[str, str]] = []
         for each in self._records():
-            batch.append((key(_id(each)), _text(each)))
+            batch.append((keys[_id(each)], _text(each)))
             if len(batch) == BATCH:
                 yield batch
                 batch = []
@@ -116,9 +120,9 @@ class Collection:
         return Reader(rows, lambda line, _: corpora.record(line), corpora.identifier, skip_empty=True)
 
 
-def key(document: str) -> str:
-    """What an index calls the document with this id."""
-    return canonical.digest(document).hex()
+def twin(content: str, document: str) -> str:
+    """The key of a document whose content has one already."""
+    return canonical.digest([content, document]).hex()
 
 
 def _plain(text: str) -> str:

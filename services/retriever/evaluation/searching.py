@@ -19,7 +19,7 @@ AT_ONCE = 256
 """Queries in one search."""
 
 Found = dict[str, list[Match]]
-"""Query -> matches, best first, with the collection's ids."""
+"""Query -> matches, best first."""
 Lists = dict[Kind, Found]
 Run = dict[str, list[str]]
 """Query -> documents, best first."""
@@ -59,8 +59,14 @@ class Searcher:
             Unavailable: an index or the reranker cannot be used.
         """
         lists = self.lists(dict.fromkeys(kind for mode in modes for kind in mode.kinds), queries)
-        runs = {mode.name: ranked(mode, lists, queries, self._k) for mode in modes}
+        runs = {mode.name: self.ranked(mode, lists) for mode in modes}
         return runs | {mode.name: self._reranked(runs[mode.name], queries) for mode in modes if mode.reranks}
+
+    def ranked(self, mode: Mode, lists: Lists) -> Run:
+        """The best documents for every query in one mode, by the collection's ids."""
+        queries = lists[mode.kinds[0]]
+        keys = {query: mode.ranked({kind: lists[kind][query] for kind in mode.kinds}) for query in queries}
+        return {query: [self._collection.ids[key] for key in found[: self._k]] for query, found in keys.items()}
 
     def _found(self, index: Index, queries: Queries) -> Found:
         names = list(queries.texts)
@@ -83,8 +89,7 @@ class Searcher:
             raise Unavailable(f"the reranker gave no score: {failed}", hint="see `retrieval.reranker`") from failed
 
     def _kept(self, matches: Sequence[Match], itself: str | None) -> list[Match]:
-        named = [match._replace(document=self._collection.ids[match.document]) for match in matches]
-        return [match for match in named if match.document != itself][: self._k]
+        return [match for match in matches if self._collection.ids[match.document] != itself][: self._k]
 
     def _index(self, kind: Kind) -> Index:
         if kind not in self._indexes:
@@ -105,11 +110,6 @@ class Searcher:
         index = backend.build(self._collection.batches(), folder.name)
         files.write(self._root, made, index)
         return index
-
-
-def ranked(mode: Mode, lists: Lists, queries: Queries, k: int) -> Run:
-    """The `k` best documents of every query in one mode."""
-    return {query: mode.ranked({kind: lists[kind][query] for kind in mode.kinds})[:k] for query in queries.texts}
 
 
 def by_score(reranker: Reranker, question: str, documents: Sequence[str], texts: Mapping[str, str]) -> list[str]:

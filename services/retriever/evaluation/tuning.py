@@ -12,7 +12,7 @@ from services.retriever.evaluation.collection import Collection, Queries
 from services.retriever.evaluation.evaluating import counts, differences, figures, sighted
 from services.retriever.evaluation.modes import Mode, mode
 from services.retriever.evaluation.requests import Tune
-from services.retriever.evaluation.searching import Lists, Searcher, ranked
+from services.retriever.evaluation.searching import Searcher
 from shared.errors import Invalid
 from shared.rag import metrics, significance
 
@@ -160,12 +160,8 @@ def _values(request: Tune, base: Mode, queries: Queries, searcher: Searcher) -> 
     """Of the measure [values of the parameter, queries]."""
     lists = searcher.lists(base.kinds, queries)
     modes = (_at(base, request.over, value) for value in GRIDS[request.over])
-    measured = (_measured(request, each, lists, queries) for each in modes)
+    measured = (metrics.per_query(queries.judged, searcher.ranked(each, lists), [request.metric]) for each in modes)
     return np.array([[found[request.metric] for found in each.values()] for each in measured])
-
-
-def _measured(request: Tune, each: Mode, lists: Lists, queries: Queries) -> dict[str, dict[str, float]]:
-    return metrics.per_query(queries.judged, ranked(each, lists, queries, request.k), [request.metric])
 
 
 def _worse(found: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
@@ -175,14 +171,17 @@ def _worse(found: NDArray[np.float64], best: NDArray[np.float64]) -> bool:
 
 def _held_out(request: Tune, tuned: Mode, base: Mode, queries: Queries, searcher: Searcher) -> dict[str, Any]:
     """The choice on queries that it was not made on, against what needs no choice."""
-    plain = {kind: mode(kind, request.params) for kind in ("dense", "sparse")}
+    name = request.metric
+    modes = {"tuned": tuned, "untuned": base, **{kind: mode(kind, request.params) for kind in ("dense", "sparse")}}
     lists = searcher.lists(base.kinds, queries)
-    chosen = _measured(request, tuned, lists, queries)
-    others = {name: _measured(request, each, lists, queries) for name, each in {"untuned": base, **plain}.items()}
-    name, tests = request.metric, differences(chosen, others, request.metric)
+    measured = {
+        label: metrics.per_query(queries.judged, searcher.ranked(each, lists), [name]) for label, each in modes.items()
+    }
+    chosen = measured.pop("tuned")
+    tests = differences(chosen, measured, name)
     return {
         **figures(chosen, [name]),
         "against": [
-            {"mode": other, **figures(values, [name]), "difference": tests[other]} for other, values in others.items()
+            {"mode": other, **figures(values, [name]), "difference": tests[other]} for other, values in measured.items()
         ],
     }
