@@ -31,6 +31,7 @@ write services/MATHRAG_REDIS_URL "redis://:$redis@redis:6379/0"
 write services/MATHRAG_SERVICE_KEY "$(secret service)"
 write grafana/password "$(secret grafana)"
 write elasticsearch/password "$(secret elasticsearch)"
+write services/MATHRAG_RETRIEVAL "{\"elasticsearch\": {\"url\": \"http://elastic:$(secret elasticsearch)@elasticsearch:9200\"}}"
 # Elasticsearch refuses a password file that others can read; 1000 is its user.
 chown 1000 elasticsearch/password
 chmod 0400 elasticsearch/password

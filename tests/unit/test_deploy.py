@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -38,6 +39,23 @@ def test_an_environment_file_chooses_what_is_there(file: Path) -> None:
     profiles = {profile for service in COMPOSE["services"].values() for profile in service.get("profiles", ())}
     assert chosen["COMPOSE_PROFILES"] in profiles
     assert (DEPLOY / "config" / f"{chosen.get('MATHRAG_MODELS', 'shipped')}.yaml").exists()
+
+
+def test_the_search_server_is_reached_by_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the one-shot container writes is a setting; the configuration that uses it holds no password."""
+    [written] = re.findall(
+        r'^write services/MATHRAG_RETRIEVAL "(.*)"$', (DEPLOY / "secrets.sh").read_text(), re.MULTILINE
+    )
+    secret = re.sub(r"\$\(secret \w+\)", "0f1e", written).replace('\\"', '"')
+    (tmp_path / "MATHRAG_RETRIEVAL").write_text(secret)
+    monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("MATHRAG_CONFIG", str(DEPLOY / "config" / "search.yaml"))
+    retrieval = load().retrieval
+    assert {retrieval.dense.backend, retrieval.sparse.backend} == {"elasticsearch"}
+    url = urlsplit(retrieval.elasticsearch.url)
+    assert (url.username, url.password, url.port) == ("elastic", "0f1e", 9200)
+    assert url.hostname in COMPOSE["services"]
+    assert "0f1e" not in repr(retrieval)
 
 
 def test_every_service_has_a_target_and_a_health_check() -> None:
