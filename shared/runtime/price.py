@@ -1,6 +1,7 @@
 """What one question will cost: its pipeline is run dry, on made-up replies, and its calls are held against the device.
 
-Made-up searches find nothing twice, so a pipeline without loops makes no more calls than this.
+Made-up searches find nothing twice, and a made-up text can be searched with, line by line, so a pipeline without loops
+makes no more calls than this.
 """
 
 import hashlib
@@ -37,6 +38,8 @@ from shared.runtime.jobs import JobSpec
 from shared.runtime.replay import Replay
 
 MOST_ROUNDS = 100
+MOST_QUERIES = 20
+"""Lines of a made-up text: as many queries as a job may want written at once."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
 WITH_WORK = text("""
@@ -136,7 +139,11 @@ def _made_up(call: Call) -> Reply:
             return Rated(rating=3, text="[[3]]")
         case Generate(logprobs=wanted) if wanted:
             return Generated(text="", tokens=(Token(text=RETRIEVAL, logprob=0.0),))
-        case Write() | Generate():
+        case Write(template=template, slots=slots):
+            return Generated(
+                text="\n".join(f"{slots.get('question', '')} {template} {n}" for n in range(1, MOST_QUERIES + 1))
+            )
+        case Generate():
             return Generated(text="")
         case Grade():
             return Graded(math_verify=None, strict=False)

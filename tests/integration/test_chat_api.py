@@ -153,6 +153,8 @@ async def test_its_calls_come_before_those_of_a_batch(api: Api, database: Databa
         ("hybrid", "a-generator", 0, 0.0, {"retrieve": 2, "generate": 1}),
         ("mathrag-gate", "a-judge", 1, None, {"retrieve": 2, "judge": 10, "generate": 1}),
         ("mathrag-gate", "a-generator", 2, None, {"retrieve": 2, "judge": 10, "generate": 1}),
+        ("hyde", "a-judge", 1, None, {"write": 8, "retrieve": 1, "generate": 1}),
+        ("enhanced", "a-judge", 1, None, {"write": 2, "retrieve": 10, "rerank": 1, "generate": 1}),
     ],
 )
 async def test_the_price_is_stated_before(
