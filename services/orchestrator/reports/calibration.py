@@ -7,7 +7,7 @@ import msgspec
 from anyio import to_thread
 
 from shared.contracts.samples import Decision, Outcome
-from shared.errors import Invalid
+from shared.errors import Conflict
 from shared.rag.calibration import Calibration, TooFew, calibrate
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
@@ -41,12 +41,12 @@ async def calibrated(database: Database, reference: str, trust: float) -> Calibr
     Repeats of an item say nothing new and are left out.
 
     Raises:
-        Invalid: it is no job of `crag`, or has too few items of either kind.
+        Conflict: it is no job of `crag`, or has too few items of either kind.
     """
     async with database.transaction() as connection:
         job = await jobs.view(connection, row := await jobs.resolve(connection, reference))
     if job.pipeline != PIPELINE:
-        raise Invalid(f"job {job.name!r} is one of `{job.pipeline}`", hint=f"only `{PIPELINE}` says how sure it is")
+        raise Conflict(f"job {job.name!r} is one of `{job.pipeline}`", hint=f"only `{PIPELINE}` says how sure it is")
     pairs: list[tuple[float, bool]] = []
     skipped = 0
     async for batch in samples.traced(database, row):
@@ -60,7 +60,7 @@ async def calibrated(database: Database, reference: str, trust: float) -> Calibr
         calibration = await to_thread.run_sync(calibrate, pairs, trust)
     except TooFew as few:
         hint = "the dataset's items need `gold_documents`; {} says that nothing is relevant"
-        raise Invalid(f"job {job.name!r}: {few}", hint=hint) from few
+        raise Conflict(f"job {job.name!r}: {few}", hint=hint) from few
     return Calibrated(
         id=job.id, name=job.name, evaluator=job.params.crag.evaluator, skipped=skipped, calibration=calibration
     )

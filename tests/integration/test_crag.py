@@ -1,0 +1,158 @@
+"""Jobs with `crag` on a real database: another corpus by its own index, two stages, a clean audit, and calibration."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+from sqlalchemy import text
+
+from shared.audit import check
+from shared.contracts import canonical
+from shared.contracts.calls import Failure, FailureKind, Rated, Reply, Retrieved
+from shared.contracts.documents import Document, Hit
+from shared.contracts.samples import Decision, Outcome
+from shared.runtime import models
+from shared.runtime.binding import Request
+from shared.runtime.models import ModelIdentity
+from shared.storage.database import Database
+from tests.integration.api import Api, finished, serving
+from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, rows, run_sql, submit_job
+from tests.integration.test_audit import staged
+
+pytestmark = pytest.mark.anyio
+ELSEWHERE = ModelIdentity(name="sparse", backend="retriever", digest="elsewhere")
+FOREIGN = Document(problem="", text="Two equal numbers make twice the number.")
+PARAMS = {"crag": {"fallback": "other", "diversity": 1.0, "rounds": 1}}
+
+
+async def corpus_elsewhere(database: Database) -> None:
+    """A second corpus, "other", of one document, with indexes of its own."""
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("INSERT INTO documents VALUES (:h, '', :b)"), {"h": bytes.fromhex(FOREIGN.hash), "b": FOREIGN.text}
+        )
+        ids = {}
+        for kind in ("dense", "sparse"):
+            identity = msgspec.structs.replace(ELSEWHERE, name=kind)
+            model = await models.register(connection, identity)
+            row = await connection.execute(
+                text(
+                    "INSERT INTO indexes (kind, signature, model_id, path, params, documents, state)"
+                    " VALUES (:k, :s, :m, '', '{}', 1, 'ready') RETURNING id"
+                ),
+                {"k": kind, "s": f"other {kind}".encode(), "m": model},
+            )
+            ids[kind] = row.scalar_one()
+        await connection.execute(
+            text(
+                "INSERT INTO corpora (name, hash, documents, dense_index, sparse_index)"
+                " VALUES ('other', 'o', 1, :dense, :sparse)"
+            ),
+            ids,
+        )
+
+
+def doubtful(request: Request) -> Reply:
+    """A judge that finds the second corpus relevant, and of the first one thing in three, and that only perhaps."""
+    if request.role == "retrieve" and request.model == ELSEWHERE.hash.hex():
+        return Retrieved(hits=(Hit(document=FOREIGN.hash, rank=1, score=1.0),))
+    if request.role == "judge":
+        number = int.from_bytes(canonical.digest(request)[:4])
+        document = request.values["document"]
+        foreign = getattr(document, "doc", "") == FOREIGN.hash
+        return Rated(rating=5 if foreign else 2 if number % 3 == 0 else 1, text="")
+    return by_rule(request)
+
+
+async def outcomes(database: Database) -> list[Outcome]:
+    """Every sample's."""
+    return [msgspec.json.decode(row[0], type=Outcome) for row in await rows(database, "SELECT outcome FROM outcomes")]
+
+
+def of(outcome: Outcome, stage: str) -> list[Decision]:
+    """One stage's decisions."""
+    return [decision for decision in outcome.trace.decisions if decision.stage == stage]
+
+
+async def test_what_is_doubtful_is_completed_from_another_corpus(database: Database) -> None:
+    """Rounds and the other corpus included, each model is loaded once; replayed, nothing differs."""
+    await furnish(database, items=5)
+    await corpus_elsewhere(database)
+    job = await submit_job(database, "crag", params=PARAMS)
+    await staged(database, ScriptedExecutor(doubtful))
+    assert await rows(database, "SELECT state, total FROM jobs") == [("completed", 5)]
+    assert await rows(database, "SELECT count(*) FROM residencies") == [(2,)]
+    assert await rows(database, "SELECT count(*) FROM calls WHERE role = 'generate'") == [(5,)]
+    assert await check(database, job) == []
+    for outcome in await outcomes(database):
+        assert [decision.round for decision in of(outcome, "crag")] == [0, 1]
+        assert of(outcome, "crag")[-1].action == "ambiguous"
+        assert of(outcome, "external")[0].action == "searched"
+        assert outcome.context[-1] == FOREIGN.hash
+        assert len(outcome.context) == 2
+
+
+async def test_a_judge_that_fails_is_replaced_and_the_job_goes_on(database: Database) -> None:
+    """By similarity, which asks nobody; every sample says so."""
+    await furnish(database, items=5)
+    await corpus_elsewhere(database)
+
+    def broken(request: Request) -> Reply:
+        return Failure(kind=FailureKind.UNPARSED) if request.role in ("judge", "write") else by_rule(request)
+
+    job = await submit_job(database, "crag", params=PARAMS)
+    await staged(database, ScriptedExecutor(broken))
+    assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
+    assert await check(database, job) == []
+    for outcome in await outcomes(database):
+        assert of(outcome, "crag")[0].fallback == "unparsed"
+        assert of(outcome, "crag")[0].detail["evaluator"] == "similarity"
+        assert {candidate.failure for candidate in outcome.trace.candidates} == {None}
+
+
+async def test_an_unknown_fallback_corpus_is_refused_at_submission(database: Database, api: Api) -> None:
+    """Not found out by every sample."""
+    body = {"name": "x", "dataset": "items", "corpus": "docs", "pipeline": "crag", "params": PARAMS}
+    reply = await api.http.post("/v1/jobs", json=body)
+    assert reply.status_code in (404, 422), reply.text
+    assert "other" in reply.json()["detail"]
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application over a corpus "docs" and a dataset "items" of sixty."""
+    await furnish(database, items=60)
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def test_thresholds_are_learnt_from_what_a_dataset_calls_relevant(database: Database, api: Api) -> None:
+    """Every list holds all twenty documents; two items in three have a relevant one, the others none."""
+    await run_sql(
+        database,
+        "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash, meta) SELECT id, 0, 'd0', :h, '{}'"
+        " FROM corpora WHERE name = 'docs'",
+        h=bytes.fromhex(DOCUMENTS[0].hash),
+    )
+    await run_sql(
+        database,
+        "UPDATE items SET gold_documents ="
+        """ CASE WHEN ordinal % 3 = 0 THEN CAST('{}' AS jsonb) ELSE CAST('{"d0": 1}' AS jsonb) END""",
+    )
+    await api.job("crag", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
+    await finished(database)
+    found = await api.get("/v1/jobs/a-job/calibration", trust=0.5)
+    assert (found["name"], found["evaluator"], found["skipped"]) == ("a-job", "similarity", 0)
+    figures = found["calibration"]
+    assert (figures["trust"], figures["observations"], figures["relevant"]) == (0.5, 60, 40)
+    assert figures["upper"]["value"] is not None
+
+
+async def test_a_job_without_labels_or_of_another_pipeline_calibrates_nothing(database: Database, api: Api) -> None:
+    """What is missing is said."""
+    await api.job("crag", params={"crag": {"evaluator": "similarity"}})
+    await api.job("dense", name="b-job")
+    await finished(database)
+    for job, why in (("a-job", "0 relevant and 0 irrelevant"), ("b-job", "is one of `dense`")):
+        reply = await api.http.get(f"/v1/jobs/{job}/calibration")
+        assert (reply.status_code, why in reply.json()["detail"]) == (409, True), reply.text
