@@ -74,6 +74,13 @@ class TestCollection:
         assert found.judged["even"] == {"sum": 2}
         assert (len(found.judged), found.unjudged) == (5, 1)
 
+    def test_what_the_judgements_name_and_nobody_has_is_counted(self, tmp_path: Path) -> None:
+        """A query that is not asked, a document that cannot be found."""
+        judged = {"area": {"circle": 1, "lost": 2}, "elsewhere": {"circle": 1}}
+        found = Collection(beir.write(tmp_path / "c", test=judged)).queries("test")
+        assert (list(found.judged), found.unasked, found.absent) == (["area"], 1, 1)
+        assert evaluated(tmp_path / "c")["Recall@100"] == 0.5
+
     @pytest.mark.parametrize(("query", "is_it"), [("a prime has two  divisors", True), ("primes", False)])
     def test_a_query_that_is_a_document_is_known_by_its_id_and_words(
         self, tmp_path: Path, query: str, is_it: bool
@@ -278,6 +285,11 @@ class TestTrec:
         assert (tmp_path / "run").read_text().splitlines()[0] == "q1 Q0 b 1 3 mathrag"
         assert trec.read(tmp_path / "run", 10) == run
         assert trec.read(tmp_path / "run", 2)["q1"] == ["b", "a"]
+
+    def test_a_run_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+        """Not a traceback."""
+        with pytest.raises(Invalid, match="cannot be written to .*: No such file"):
+            trec.write(tmp_path / "nowhere" / "run", {"q": ["a"]})
 
     def test_scores_decide_whatever_the_order_of_the_rows(self, tmp_path: Path) -> None:
         """As trec_eval reads it; a document that is repeated counts once."""

@@ -136,6 +136,8 @@ def left_out(found: Any) -> Iterator[tuple[str, object]]:
     said = (
         ("empty documents", "empty_documents", ""),
         ("unjudged", "unjudged", " queries without a relevant document are left out"),
+        ("unasked", "unasked", " judged queries are not in queries.jsonl"),
+        ("not in corpus", "absent", " relevant documents count as not found"),
         ("without a hit", "unanswered", " queries count as 0"),
         ("own documents", "themselves", " queries are documents, which they do not find"),
     )

@@ -11,7 +11,7 @@ from services.retriever.ports import Batch
 from services.retriever.texts import indexed_text
 from shared.contracts import canonical
 from shared.errors import Invalid, NotFound
-from shared.ingest import corpora, datasets, paths
+from shared.ingest import corpora, datasets, paths, qrels
 from shared.ingest.corpora import CorpusRecord
 from shared.ingest.reader import Reader
 
@@ -29,6 +29,10 @@ class Queries(msgspec.Struct, frozen=True, kw_only=True):
     """Those that are documents, too, and must not be among their own hits."""
     unjudged: int = 0
     """Further queries of the split, without a relevant document: they have no recall, and are left out."""
+    unasked: int = 0
+    """Further queries that the split judges and `queries.jsonl` does not hold."""
+    absent: int = 0
+    """Relevant documents that the corpus does not hold: nobody can find them."""
 
     def only(self, chosen: set[str]) -> "Queries":
         """Those of `chosen`."""
@@ -54,13 +58,13 @@ class Collection:
             hint = "write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into it"
             raise Invalid(f"{folder.name!r} is not a BEIR folder", hint=hint)
         self._folder = folder
-        self._reader = self._records()
+        records = self._records()
         self.ids: dict[str, str] = {}
         """Key -> id. A key is the hash of the content, as in a job, so that ties are broken alike."""
-        for each in self._reader:
+        for each in records:
             known = each.document.hash in self.ids
             self.ids[twin(each.document.hash, _id(each)) if known else each.document.hash] = _id(each)
-        self.skipped = self._reader.skipped
+        self.skipped = records.skipped
         """Documents without any text, which nobody can find."""
 
     @property
@@ -102,8 +106,18 @@ class Collection:
             hint = "compare the ids in the first column with `_id` in queries.jsonl"
             raise Invalid(f"qrels/{split}.tsv names a relevant document for none of the queries", hint=hint)
         texts = {each.custom_id: each.question for each in items if each.custom_id in judged}
-        unjudged = len(items) - len(judged)
-        return Queries(texts=texts, judged=judged, themselves=self._themselves(texts), unjudged=unjudged)
+        known = set(self.ids.values())
+        return Queries(
+            texts=texts,
+            judged=judged,
+            themselves=self._themselves(texts),
+            unjudged=len(items) - len(judged),
+            unasked=len(self._judged(split)) - len(items),
+            absent=sum(document not in known for found in judged.values() for document in found),
+        )
+
+    def _judged(self, split: str) -> dict[str, dict[str, int]]:
+        return qrels.read(self._folder / "qrels" / f"{split}.tsv", f"qrels/{split}.tsv")
 
     def _themselves(self, queries: Mapping[str, str]) -> frozenset[str]:
         """Collections such as ArguAna ask with their own documents, whose ids the queries keep.

@@ -77,6 +77,8 @@ def counts(collection: Collection, queries: Queries) -> dict[str, int]:
         "empty_documents": collection.skipped,
         "queries": len(queries.judged),
         "unjudged": queries.unjudged,
+        "unasked": queries.unasked,
+        "absent": queries.absent,
         "themselves": len(queries.themselves),
     }
 

@@ -3,19 +3,26 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shared.errors import InvalidLine, NotFound
+from shared.errors import Invalid, InvalidLine, NotFound
 
 TAG = "mathrag"
 
 
 def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
-    """Scores fall by one from rank to rank, so that no reader finds a tie."""
+    """Scores fall by one from rank to rank, so that no reader finds a tie.
+
+    Raises:
+        Invalid: the file cannot be written.
+    """
     rows = (
         f"{query} Q0 {document} {rank} {len(found) - rank + 1} {TAG}\n"
         for query, found in run.items()
         for rank, document in enumerate(found, start=1)
     )
-    path.write_text("".join(rows), "utf-8")
+    try:
+        path.write_text("".join(rows), "utf-8")
+    except OSError as error:
+        raise Invalid(f"the run cannot be written to {str(path)!r}: {error.strerror}") from error
 
 
 def read(path: Path, k: int) -> dict[str, list[str]]:
