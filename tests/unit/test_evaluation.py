@@ -288,7 +288,7 @@ class TestTrec:
 
     def test_a_run_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
         """Not a traceback."""
-        with pytest.raises(Invalid, match="cannot be written to .*: No such file"):
+        with pytest.raises(Invalid, match=r"cannot be written to .*: No such file"):
             trec.write(tmp_path / "nowhere" / "run", {"q": ["a"]})
 
     def test_scores_decide_whatever_the_order_of_the_rows(self, tmp_path: Path) -> None:
