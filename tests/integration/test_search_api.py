@@ -96,8 +96,9 @@ async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
 
 
 async def test_a_search_looks_at_as_many_documents_as_a_job_and_shows_the_first(api: Api) -> None:
-    """Its `candidates`, from the request or the configuration; or `k`, where that is more."""
-    for fields, asked in (({"k": 3}, 10), ({"k": 12}, 12), ({"k": 3, "params": {"candidates": 15}}, 15)):
+    """Its `candidates`, from the request or the configuration, within bounds; or `k`, where that is more."""
+    for fields, asked in (({"k": 3}, 10), ({"k": 12}, 12), ({"k": 3, "params": {"candidates": 15}}, 15),
+                          ({"k": 3, "params": {"candidates": 1000}}, 100)):  # fmt: skip
         assert len((await search(api, **fields))["hits"]) == fields["k"]
         assert [each["k"] for each in api.other.asked[-2:]] == [asked, asked]  # type: ignore[attr-defined]
     change = {"params": {"candidates": 17}}

@@ -1,10 +1,14 @@
 """What is changed while everything runs: how changes lie on top of each other, and what a job gets of them."""
 
+import re
+
 import pytest
 
 from services.orchestrator.api.submissions import JobRequest, params_of
+from services.orchestrator.cli.parameters import parameters
 from shared.contracts.params import Params
 from shared.errors import Invalid
+from shared.settings import REPOSITORY
 from shared.storage.configurations import DEEPEST, Configuration, merged, pruned
 
 
@@ -59,6 +63,25 @@ def test_what_does_not_fit_together_is_named() -> None:
     """Although the job did not name it."""
     with pytest.raises(Invalid, match=r"`params\.context_size`: must be between 0 and 3, not 5"):
         params_of({"candidates": 3}, {"context_size": 5})
+
+
+DOCUMENTED = {
+    "enhance": {"rewrite": True, "decompose": True, "synonyms": True, "correct": True, "subqueries": 3},
+    "fusion": {"method": "rrf", "dense": 0.7, "sparse": 0.3},
+    "rrf_k": 60,
+    "crag": {"evaluator": "similarity", "upper": 0.8, "lower": 0.3, "diversity": 0.5, "rounds": 2},
+    "rerank": {"enabled": True, "threshold": 0.4},
+    "compress": {"enabled": True, "ratio": 0.7, "tokens": 4000},
+}
+"""Seed document 001's `rag_enhancement`, in our names."""
+
+
+def test_the_source_documents_configuration_can_be_set() -> None:
+    """All of it; what the documentation has `config set` say is all of it that is not the default."""
+    page = (REPOSITORY / "docs" / "api.md").read_text("utf-8")
+    (line,) = re.findall(r"^    mathrag config set (.*)$", page, re.MULTILINE)
+    said = parameters(line.split())
+    assert params_of(said) == params_of(DOCUMENTED)
 
 
 @pytest.mark.parametrize("bound", [float("nan"), float("inf")])

@@ -49,7 +49,7 @@ class SearchRequest(BaseModel):
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
     """`hybrid`: both lists, fused as `params` say."""
     k: Annotated[int, Field(ge=1, le=MOST), WHOLE] = 10
-    """Documents that are shown; `params.candidates` are looked at, or `k` where that is more."""
+    """Documents that are shown; `params.candidates` are looked at, at most 100, or `k` where that is more."""
     enhance: bool = False
     """Whether the question is cleaned, put right and searched for in a second wording, with synonyms."""
     rerank: bool = False
@@ -129,9 +129,9 @@ async def search(request: SearchRequest, held: Held) -> Response:
 
 
 def _params(request: SearchRequest, holding: Configuration) -> Params:
-    """A job's, but that no more documents are looked at than are shown, unless `candidates` says so."""
+    """A job's, but for the number of documents: somebody waits, and each may be one for the reranker."""
     params = params_of(request.params, holding.params)
-    return msgspec.structs.replace(params, candidates=max(request.k, params.candidates))
+    return msgspec.structs.replace(params, candidates=max(request.k, min(params.candidates, MOST)))
 
 
 async def _trace(answering: Answering, request: SearchRequest, params: Params) -> Trace:
