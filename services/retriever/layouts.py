@@ -66,9 +66,9 @@ class Hnsw:
         self._search = search
 
     def recipe(self) -> dict[str, Any]:
-        """M, efConstruction and efSearch."""
+        """M, efConstruction and efSearch; another version may link otherwise."""
         parameters = {"neighbours": self._neighbours, "candidates": self._build, "search": self._search}
-        return {"backend": "faiss IndexHNSWFlat", **parameters}
+        return {"backend": f"faiss {faiss.__version__} IndexHNSWFlat", **parameters}
 
     def lay(self, vectors: Vectors) -> Any:
         """By one thread: several would link in the order in which they happen to come."""
@@ -92,8 +92,9 @@ class Ivf:
         self._probes = probes
 
     def recipe(self) -> dict[str, Any]:
-        """Lists as they were asked for, and how many are searched."""
-        return {"backend": "faiss IndexIVFFlat", "lists": self._lists, "probes": self._probes, "seed": SEED}
+        """Lists as they were asked for, and how many are searched; another version may find other centroids."""
+        parameters = {"lists": self._lists, "probes": self._probes, "seed": SEED}
+        return {"backend": f"faiss {faiss.__version__} IndexIVFFlat", **parameters}
 
     def lay(self, vectors: Vectors) -> Any:
         """Fewer lists than asked for where documents are few: one for a handful of them."""

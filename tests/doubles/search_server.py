@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -194,8 +194,11 @@ class SearchServer:
 
     def _search(self, held: Held, body: Source) -> Answer:
         scores = held.scores(body)
-        key: Callable[[str], Any] = lambda name: (-scores[name], name)  # noqa: E731 - by sort or by document
-        hits = [{"_id": name, "_score": scores[name]} for name in sorted(scores, key=key)[: body["size"]]]
+        wanted = body.get("sort", [{"_score": "desc"}])
+        assert wanted in ([{"_score": "desc"}], [{"_score": "desc"}, {"hash": "asc"}])
+        order = sorted(scores) if len(wanted) > 1 else [name for name in reversed(held.shown) if name in scores]
+        ranked = sorted(order, key=lambda name: -scores[name])  # stable: equals stay as they lie, unless by hash
+        hits = [{"_id": name, "_score": scores[name]} for name in ranked[: body["size"]]]
         return Answer(200, {"timed_out": False, "_shards": {"failed": 0}, "hits": {"hits": hits}})
 
     def _move(self, actions: list[Source]) -> Answer:

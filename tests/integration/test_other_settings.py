@@ -72,7 +72,7 @@ async def refusal(client: httpx2.AsyncClient, index: int) -> dict[str, Any]:
     [
         ({"sparse": Sparse(chinese="bigrams", k1=0.9)}, "sparse", "another k1 (1.2, now 0.9)"),
         ({"sparse": Sparse(chinese="jieba")}, "sparse", "another chinese (none, now jieba "),
-        ({"dense": Dense(backend="hnsw")}, "dense", "another backend (faiss IndexFlatIP, now faiss IndexHNSWFlat)"),
+        ({"dense": Dense(backend="hnsw")}, "dense", "another backend (faiss IndexFlatIP, now faiss "),
     ],
     ids=["parameter", "tokenizer", "back end"],
 )

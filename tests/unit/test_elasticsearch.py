@@ -278,6 +278,13 @@ def test_the_environment_names_the_server(double: SearchServer, monkeypatch: pyt
     assert client(double).indexes() == []
 
 
+def test_a_proxy_of_the_environment_is_not_used(double: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would see documents and keys."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert client(double).indexes() == []
+
+
 def test_no_server_is_said_so(double: SearchServer) -> None:
     """Where one is needed only."""
     for retrieval in (

@@ -7,6 +7,7 @@ import typer
 
 from services.orchestrator.cli.client import INDEXED_S, Client
 from services.orchestrator.cli.failures import Exit, Failed, reported
+from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.cli.sources import Sources
 from shared.ingest import paths
@@ -87,7 +88,7 @@ def list_corpora(as_json: AsJson = False) -> None:
             table(("NAME", "DOCUMENTS", "INDEXED", "CREATED"), [_corpus_row(row) for row in rows])
 
 
-@corpus.command("index")
+@corpus.command("index", cls=Mutation)
 def index_corpus(name: Name, as_json: AsJson = False) -> None:
     """Build its indexes as the settings are now; what is there and sound stays."""
     with reported(as_json=as_json), Client(patience_s=INDEXED_S) as client:
