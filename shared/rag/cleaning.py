@@ -19,9 +19,12 @@ _POLITE_ZH = (
     r"|我想(?:要)?(?:知道|问)(?:一下)?|(?:能不能|能否|可以|可否)(?:请你|请您)?(?:告诉我|帮我)|谢谢(?:你|您|大家)?|多谢|感谢"
 )
 _FILLER = rf"(?:(?:{_POLITE})(?![A-Za-z'])|{_POLITE_ZH})"
-_MARKS = r"[\s,.!?;:，。！？；：、~～]*"
-_BEFORE = re.compile(rf"\A{_MARKS}(?:{_FILLER}{_MARKS})+", re.IGNORECASE)
-_AFTER = re.compile(rf"(?P<end>[.!?。！？]?){_MARKS}(?:(?<![A-Za-z]){_FILLER}{_MARKS})+\Z", re.IGNORECASE)
+_MARKS = " \t\n,.!?;:，。！？；：、~～"
+_PAUSES = " \t\n,;:，；：、~～"
+_FIRST = re.compile(_FILLER, re.IGNORECASE)
+_LAST = re.compile(rf"(?<![A-Za-z]){_FILLER}\Z", re.IGNORECASE)
+_LONGEST = 80
+"""Characters of the longest polite phrase; the end of a question is looked at no further."""
 
 
 def clean(question: str) -> str:
@@ -30,8 +33,20 @@ def clean(question: str) -> str:
     Formulas stay as they are. A question of nothing but polite phrases stays, too.
     """
     text = outside(question, formulas(question), plain).strip()
-    asked = _AFTER.sub(r"\g<end>", _BEFORE.sub("", text)).strip()
+    asked = _without_thanks(_without_greeting(text))
     return asked if any(character.isalnum() for character in asked) else text
+
+
+def _without_greeting(text: str) -> str:
+    while found := _FIRST.match(text.lstrip(_MARKS)):
+        text = text.lstrip(_MARKS)[found.end() :].lstrip(_PAUSES)
+    return text
+
+
+def _without_thanks(text: str) -> str:
+    while found := _LAST.search(bare := text.rstrip(_MARKS), max(0, len(bare) - _LONGEST)):
+        text = bare[: found.start()].rstrip(_PAUSES)
+    return text
 
 
 def plain(text: str) -> str:

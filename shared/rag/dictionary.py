@@ -69,7 +69,7 @@ class Dictionary:
         chinese = language(question) == "zh"
         asked = question.lower()
         names = [match["name"] for part in prose(asked) for match in self._names.finditer(part)]
-        entries = [entry for name in names for entry in self._entries[name]]
+        entries = [entry for name in dict.fromkeys(names) for entry in self._entries[name]]
         others = [name for entry in entries for name in ((*entry.zh, *entry.en) if chinese else entry.en)]
         return tuple(dict.fromkeys(name for name in others if name.lower() not in asked))[:MOST_SYNONYMS]
 
@@ -80,17 +80,14 @@ class Dictionary:
         those that are known to be right, inflected or not, stay. So does Chinese, where one character off is mostly
         another term: 锐角三角形 is no misspelt 直角三角形.
         """
-        corrections: dict[str, str] = {}
+        words = {word for part in prose(question) for word in _WORD.findall(part)}
+        meant = {word: self._meant(word) for word in sorted(words)}
+        corrections = {word: term for word, term in meant.items() if term is not None}
 
-        def correct(match: re.Match[str]) -> str:
-            word = match.group()
-            meant = self._meant(word)
-            if meant is None:
-                return word
-            corrections[word] = meant
-            return meant
+        def correct(part: str) -> str:
+            return _WORD.sub(lambda match: corrections.get(match.group(), match.group()), part)
 
-        return Corrected(in_prose(question, lambda part: _WORD.sub(correct, part)), corrections)
+        return Corrected(in_prose(question, correct) if corrections else question, corrections)
 
     def _meant(self, word: str) -> str | None:
         """The one word of a term that `word` is a misspelling of."""

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.contracts.calls import MAX_QUESTION
 from shared.rag.cleaning import clean
 from shared.rag.sentences import formulas
 
@@ -48,6 +49,12 @@ def test_what_means_something_stays(asked: str) -> None:
 def test_nothing_but_politeness_stays(asked: str) -> None:
     """There is always something to search for."""
     assert clean(asked) == asked
+
+
+@pytest.mark.parametrize("piece", ["!", "thanks! ", "please ", "$", "{", "，", "can you "])
+def test_the_longest_question_is_cleaned_in_no_time(piece: str) -> None:
+    """A pattern that tries every beginning would take hours; the run's own limit is the safety net."""
+    assert len(clean((piece * MAX_QUESTION)[:MAX_QUESTION])) <= MAX_QUESTION
 
 
 @settings(deadline=None)
