@@ -57,14 +57,14 @@ def together(question: str, found: Pool, other: Pool, params: Params, library: L
 def _refined(question: str, evaluation: Evaluation, params: Params, library: Library, *, used: bool) -> _Refined:
     """Cut what is not known to be irrelevant, score the strips, and keep the best.
 
-    Whole documents have the evaluator's scores. Strips are no documents, which is all that a judge or a reranker is
-    asked about here: they are scored by their likeness to the question, and go if they share no word with it.
+    Whole documents are ordered as the evaluator says. Strips are no documents, which is all that a judge or a reranker
+    is asked about here: they are scored by their likeness to the question, and go if they share no word with it.
     """
     useful = evaluation.useful() if used else []
     mode = params.crag.strips
     cut = [(document, text) for document in useful for text in strips(library[document].text, mode)]
     if mode == "selection":
-        pieces = [Strip(document, text, evaluation.score(document)) for document, text in cut]
+        pieces = [Strip(document, text, evaluation.place(document)) for document, text in cut]
     else:
         pieces = [strip for strip in scored(question, cut) if strip.score > 0]
     top = params.crag.top or (params.context_size if mode == "selection" else TOP)

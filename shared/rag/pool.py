@@ -80,13 +80,12 @@ class Pool(NamedTuple):
         return tuple(dict.fromkeys([*by_searches, *self.duplicates]))
 
     def candidates(self, evaluation: Evaluation) -> list[Candidate]:
-        """As a trace shows them, the best score first; `rank` is left to whoever puts lists together."""
+        """As a trace shows them, the best first; `rank` is left to whoever puts lists together."""
         fused = dict(zip(self.documents, self.fused, strict=True))
-        return [
-            self._candidate(document, fused[document], evaluation.scores[document]) for document in evaluation.ranked()
-        ]
+        return [self._candidate(document, fused[document], evaluation) for document in evaluation.ranked()]
 
-    def _candidate(self, document: str, fused: float, score: Score) -> Candidate:
+    def _candidate(self, document: str, fused: float, evaluation: Evaluation) -> Candidate:
+        score = evaluation.scores[document]
         hits = {name: hit for name, found in self.lists for hit in reversed(found.hits) if hit.document == document}
         dense, sparse = hits.get("dense"), hits.get("sparse")
         return Candidate(
@@ -100,7 +99,7 @@ class Pool(NamedTuple):
             failure=score.kind.value if isinstance(score, Failure) else None,
             relevance=known(score),
             paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,
-            score=known(score),
+            score=known(score) if evaluation.orders else fused,
         )
 
     def _searched(self, name: str, reply: Retrieved | Failure, number: int) -> Self:

@@ -171,6 +171,14 @@ def test_what_is_not_known_to_be_irrelevant_is_of_use() -> None:
     assert found.ranked() == ["d", "a", "b", "c"]
 
 
+def test_similarity_flags_documents_and_orders_none() -> None:
+    """The order in which they were found stays."""
+    found = evaluated("similarity", {"b": None, "a": None}, [dense(a=0.9, b=0.1)], CragParams(upper=0.9, lower=0.5))
+    assert found.useful() == ["a"]
+    assert found.ranked() == ["b", "a"]
+    assert not found.orders
+
+
 def test_a_decision_holds_what_it_was_made_of() -> None:
     """Enough to make it again."""
     found = evaluated("judge", {"a": 0.5, "b": GONE}, [], CragParams(upper=0.9))
