@@ -17,7 +17,7 @@ from services.retriever.ports import Match
 from services.retriever.sparse import Bm25
 from shared.contracts.calls import FailureKind
 from shared.contracts.documents import Document
-from shared.contracts.params import FusionParams, Params
+from shared.contracts.params import EnhanceParams, FusionParams, Params
 from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
 from shared.models.ports import ModelFailed
 from tests.unit import beir
@@ -145,6 +145,27 @@ class TestSearching:
         assert len(list((folder.parent / FOLDER).iterdir())) == 2
 
 
+class TestEnhancing:
+    """A second wording."""
+
+    def runs(self, folder: Path, *names: str, **enhance: object) -> dict[str, dict[str, list[str]]]:
+        """The runs of these modes, with a synonym of our own."""
+        given = Params(enhance=EnhanceParams(**{"terms": {"zebra": ("divisors",)}, **enhance}))  # type: ignore[arg-type]
+        return searcher(folder).runs([mode(name, given) for name in names], Collection(folder).queries("test"))
+
+    def test_a_synonym_finds_what_the_words_of_the_query_do_not(self, tmp_path: Path) -> None:
+        """BM25 alone knows no zebra; both wordings' lists are fused."""
+        made = beir.write(tmp_path / "c", queries={"none": "a zebra has"}, test={"none": {"prime": 1}})
+        found = self.runs(made, "enhanced", "hybrid")
+        assert found["enhanced"]["none"][0] == "prime"
+        assert set(found["enhanced"]["none"]) == set(found["hybrid"]["none"])
+
+    def test_a_query_that_the_rules_leave_as_it_is_is_found_as_by_hybrid(self, folder: Path) -> None:
+        """Without synonyms and corrections there is one wording."""
+        found = self.runs(folder, "enhanced", "hybrid", synonyms=False, correct=False)
+        assert found["enhanced"] == found["hybrid"]
+
+
 class ByLength:
     """A `Reranker` that likes short documents; asked about zebras, it has none."""
 
@@ -259,6 +280,17 @@ class TestEvaluating:
         test = dense["differences"]["nDCG@10"]
         assert test.value == pytest.approx(found["nDCG@10"] - dense["nDCG@10"])
         assert (test.n, test.separable) == (5, test.adjusted < 0.05)
+
+    @pytest.mark.parametrize("asked", ["sparse", "enhanced"])
+    def test_the_mode_that_was_asked_for_comes_first_whatever_the_order_of_the_runs(
+        self, folder: Path, asked: str
+    ) -> None:
+        """A difference has the sign that it says, and nothing is held against itself."""
+        found = evaluated(folder, asked, against=("dense", asked))
+        [dense] = found["against"]  # type: ignore[misc]
+        assert dense["mode"] == "dense"
+        assert dense["MAP"] == evaluated(folder, "dense")["MAP"]
+        assert dense["differences"]["MAP"].value == pytest.approx(found["MAP"] - dense["MAP"])
 
     def test_a_run_of_another_system_can_be_compared_with(self, folder: Path, tmp_path: Path) -> None:
         """Our own, written and read again, does not differ from us."""

@@ -25,7 +25,7 @@ K = Annotated[int, typer.Option("--k", help="Documents of every list.")]
 @retrieval.command("eval")
 def evaluate(
     source: From,
-    mode: Annotated[str, typer.Option(help="dense, sparse, hybrid, weighted, weighted-z-score ...")],
+    mode: Annotated[str, typer.Option(help="dense, sparse, hybrid, weighted, weighted-z-score, enhanced ...")],
     split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
     k: K = 100,
     metric: Annotated[list[str] | None, typer.Option(help="A further measure, such as nDCG@20.")] = None,

@@ -39,7 +39,7 @@ def evaluate(request: Evaluate, collection: Collection, searcher: Searcher) -> d
         **counts(collection, queries),
         "unanswered": sum(not runs[asked.name].get(query) for query in queries.judged),
         **figures(measured[asked.name], names),
-        "against": _against(measured, names),
+        "against": _against(measured, asked.name, names),
         "fusion": msgspec.to_builtins(asked.fusion) if len(asked.kinds) > 1 else None,
         "indexes": {kind: searcher.recipe(kind) for kind in asked.kinds},
         "per_query": measured[asked.name],
@@ -102,13 +102,14 @@ def _runs(request: Evaluate, queries: Queries, searcher: Searcher) -> dict[str, 
     files = [name for name in request.against if name not in NAMES and Path(name).is_file()]
     modes = dict.fromkeys(name for name in (request.mode, *request.against) if name not in files)
     runs = searcher.runs([mode(name, request.params) for name in modes], queries)
-    return runs | {name: trec.read(Path(name), request.k) for name in files}
+    runs |= {name: trec.read(Path(name), request.k) for name in files}
+    return {name: runs[name] for name in dict.fromkeys((request.mode, *request.against))}
 
 
-def _against(measured: Mapping[str, Measured], names: Sequence[str]) -> list[dict[str, Any]]:
-    (_, asked), *others = measured.items()
-    tests = {name: differences(asked, dict(others), name) for name in names}
+def _against(measured: Mapping[str, Measured], asked: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    others = {other: values for other, values in measured.items() if other != asked}
+    tests = {name: differences(measured[asked], others, name) for name in names}
     return [
         {"mode": other, **figures(values, names), "differences": {name: tests[name][other] for name in names}}
-        for other, values in others
+        for other, values in others.items()
     ]

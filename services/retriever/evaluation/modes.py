@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from services.retriever.ports import Match
-from shared.contracts.params import FusionParams, Params
+from shared.contracts.params import EnhanceParams, FusionParams, Params
 from shared.errors import Invalid
 from shared.rag.fusion import fuse
 from shared.rag.normalise import NORMALISERS
@@ -14,7 +14,12 @@ from shared.rag.normalise import NORMALISERS
 Kind = Literal["dense", "sparse"]
 WEIGHTED = "weighted"
 RERANK = "rerank"
-NAMES = ("dense", "sparse", "hybrid", WEIGHTED, *(f"{WEIGHTED}-{normaliser}" for normaliser in NORMALISERS), RERANK)
+ENHANCED = "enhanced"
+NAMES = (
+    *("dense", "sparse", "hybrid", WEIGHTED),
+    *(f"{WEIGHTED}-{normaliser}" for normaliser in NORMALISERS),
+    *(ENHANCED, RERANK),
+)
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +32,9 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
     rrf_k: int = 60
     reranks: bool = False
     """Whether a cross-encoder has the last word."""
+    enhances: bool = False
+    """Whether every query is searched for in a second wording, too."""
+    enhance: EnhanceParams = EnhanceParams()
 
     def ranked(self, lists: Mapping[Kind, Sequence[Match]]) -> list[str]:
         """The documents for one query, best first, before any reranking, from what each index found for it."""
@@ -44,7 +52,7 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True):
 
 def mode(name: str, params: Params) -> Mode:
     """`dense`, `sparse`; `hybrid`, which fuses as `params` say; `weighted` with their normaliser, `weighted-rank` ...;
-    `rerank`, which is `hybrid` reordered by a cross-encoder.
+    `enhanced`, which is `hybrid` in two wordings; `rerank`, which is `hybrid` reordered by a cross-encoder.
 
     Raises:
         Invalid: there is none of this name.
@@ -57,5 +65,12 @@ def mode(name: str, params: Params) -> Mode:
     if name.startswith(WEIGHTED):
         normaliser = name.removeprefix(WEIGHTED).removeprefix("-") or fusion.normaliser
         fusion = msgspec.structs.replace(fusion, method="weighted", normaliser=normaliser)
-    both: tuple[Kind, ...] = ("dense", "sparse")
-    return Mode(name=name, kinds=both, fusion=fusion, rrf_k=params.rrf_k, reranks=name == RERANK)
+    return Mode(
+        name=name,
+        kinds=("dense", "sparse"),
+        fusion=fusion,
+        rrf_k=params.rrf_k,
+        reranks=name == RERANK,
+        enhances=name == ENHANCED,
+        enhance=params.enhance,
+    )

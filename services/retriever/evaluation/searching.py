@@ -7,6 +7,7 @@ from typing import Any
 
 from services.retriever import builds, files
 from services.retriever.evaluation.collection import Collection, Queries
+from services.retriever.evaluation.enhancing import Enhancing
 from services.retriever.evaluation.modes import Kind, Mode
 from services.retriever.ports import Backend, Index, Match
 from shared.contracts import canonical
@@ -59,13 +60,21 @@ class Searcher:
             Unavailable: an index or the reranker cannot be used.
         """
         lists = self.lists(dict.fromkeys(kind for mode in modes for kind in mode.kinds), queries)
-        runs = {mode.name: self.ranked(mode, lists) for mode in modes}
+        runs = {mode.name: self.ranked(mode, lists) for mode in modes if not mode.enhances}
+        runs |= {mode.name: self._enhanced(mode, lists, queries) for mode in modes if mode.enhances}
         return runs | {mode.name: self._reranked(runs[mode.name], queries) for mode in modes if mode.reranks}
 
     def ranked(self, mode: Mode, lists: Lists) -> Run:
         """The best documents for every query in one mode, by the collection's ids."""
         queries = lists[mode.kinds[0]]
-        keys = {query: mode.ranked({kind: lists[kind][query] for kind in mode.kinds}) for query in queries}
+        return self._named({query: mode.ranked({kind: lists[kind][query] for kind in lists}) for query in queries})
+
+    def _enhanced(self, mode: Mode, lists: Lists, queries: Queries) -> Run:
+        enhancing = Enhancing(mode, queries)
+        widened = self.lists(mode.kinds, enhancing.widened)
+        return self._named({query: enhancing.ranked(query, lists, widened) for query in queries.texts})
+
+    def _named(self, keys: Mapping[str, Sequence[str]]) -> Run:
         return {query: [self._collection.ids[key] for key in found[: self._k]] for query, found in keys.items()}
 
     def _found(self, index: Index, queries: Queries) -> Found:

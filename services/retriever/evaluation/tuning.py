@@ -145,7 +145,7 @@ def settings(tuned: Mode) -> str:
 
 def _tunable(request: Tune) -> Mode:
     base = mode(request.mode, request.params)
-    if len(base.kinds) < 2 or base.reranks:
+    if len(base.kinds) < 2 or base.reranks or base.enhances:
         raise Invalid(f"`{base.name}` has nothing to tune", hint="tune hybrid, weighted, weighted-z-score ...")
     if request.over == "rrf_k" and base.fusion.method != "rrf":
         raise Invalid(f"`{base.name}` has no constant of reciprocal ranks", hint="--mode hybrid --over rrf_k")
