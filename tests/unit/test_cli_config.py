@@ -65,7 +65,10 @@ def test_the_example_names_its_schema() -> None:
 def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> None:
     """Somebody will take the sign away."""
     text = re.sub(
-        r"^# (?=(?:models|devices|database_url|redis_url|  ))", "", EXAMPLE.read_text("utf-8"), flags=re.MULTILINE
+        r"^# (?=(?:models|retrieval|devices|database_url|redis_url|  ))",
+        "",
+        EXAMPLE.read_text("utf-8"),
+        flags=re.MULTILINE,
     )
     assert "big:" in yaml.safe_load(text).__repr__() or "big" in yaml.safe_load(text)["models"]
     assert mathrag("config", "validate", written(tmp_path, text)).exit_code == 0
