@@ -284,6 +284,13 @@ def test_the_rewriter_sees_the_question_and_the_best_of_what_was_found() -> None
     assert of(Write, asked) == [Write(template="rewrite-again", decoding=decoding, slots=slots, documents=("c",))]
 
 
+def test_a_rewriter_is_not_shown_more_than_a_page_of_many_pages() -> None:
+    """Four documents of two pages may help; three are shown."""
+    ratings = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1, "f": 1}
+    _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))
+    assert of(Write, asked)[0].documents == ("a", "b", "c")
+
+
 def test_no_rewrite_is_paid_for_after_the_last_attempt() -> None:
     """The document's loop writes a query that it never uses."""
     outcome, asked = run(Corpus({QUESTION: "abcdef"}, {}), attempts=2)
@@ -350,6 +357,18 @@ def test_forced_without_a_relevant_document_it_takes_the_best_ones() -> None:
     """In the order of their ratings, as they were found where these are alike."""
     outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": 1, "b": 3, "c": 1}), size=2, attempts=1)
     assert outcome.context == ("b", "a")
+
+
+def test_a_document_without_a_rating_comes_after_the_worst_rated() -> None:
+    """Where nothing is relevant, what is known stands before what is not."""
+    outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": NEVER, "b": 1, "c": 1}), attempts=1)
+    assert outcome.context == ("b", "c", "a")
+
+
+def test_a_document_is_relevant_from_the_threshold_on() -> None:
+    """Equality counts, for documents as for means."""
+    outcome, asked = run(Corpus({QUESTION: "abc"}, {"a": 4, "b": 4, "c": 3}), generate=0.75)
+    assert (kinds(asked), outcome.context) == (["retrieve", "judge", "generate"], ("a", "b"))
 
 
 def test_a_failed_rating_is_no_low_one() -> None:
