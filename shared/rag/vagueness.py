@@ -22,10 +22,13 @@ _RUN = re.compile(f"[{CJK}]+")
 
 
 def vagueness(question: str) -> Vagueness | None:
-    """`generic`: no term of the question says anything; `short`: fewer than 3 do; None: it says enough."""
+    """`generic`: no term of the question says anything; `short`: fewer than 3 do; None: it says enough.
+
+    A question without any term, of signs alone, is none of these: words find nothing for it, which is no noise.
+    """
     specific = specific_terms(question)
     if not specific:
-        return "generic"
+        return "generic" if terms(question) else None
     return "short" if specific < FEW else None
 
 

@@ -134,7 +134,8 @@ def _made_up(call: Call) -> Reply:
             ranks = range(call.skip + 1, call.skip + call.k + 1)
             return Retrieved(hits=tuple(_hit(call.index, rank) for rank in ranks))
         case Rerank():
-            return Scored(scores=tuple(0.0 for _ in call.documents))
+            # Neither good enough to leave anything out, nor so bad that the question is refused.
+            return Scored(scores=tuple(0.5 for _ in call.documents))
         case Judge():
             return Rated(rating=3, text="[[3]]")
         case Generate(logprobs=wanted) if wanted:

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from services.orchestrator.planning.needs import Needs, dry, of_new
 from shared.contracts.calls import Lane
-from shared.contracts.params import GateParams, HydeParams, Params
+from shared.contracts.params import GateParams, HydeParams, Params, RerankParams
 from shared.contracts.samples import GateDecision, Strategy
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
 
-JUDGE, GENERATOR, DENSE, SPARSE, GRADER = range(1, 6)
+JUDGE, GENERATOR, DENSE, SPARSE, GRADER, RERANKER = range(1, 7)
 PINS = {
     role: Pin(model_id=model, hash=f"{model:064x}")
     for role, model in (
@@ -54,6 +54,15 @@ def test_a_critic_that_is_never_content_reads_a_page_at_every_attempt() -> None:
     """Three documents of each of three pages, then one answer; queries that are rewritten come on top."""
     found = of_new(job("critic-loop"), 10)
     assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (10 * 3 * 3, 10)
+    assert found.order[-1] == GENERATOR
+
+
+@pytest.mark.parametrize("refuse", [False, True])
+def test_a_question_may_be_asked_in_many_wordings_and_is_answered_all_the_same(refuse: bool) -> None:
+    """Two texts of the judge, searches for what both may say, one answer: nothing is refused before it is known."""
+    pins = {**PINS, "rerank": Pin(model_id=RERANKER, hash=f"{RERANKER:064x}")}
+    found = of_new(job("enhanced", pins, rerank=RerankParams(refuse=refuse)), 10)
+    assert calls(found) == {JUDGE: 20, DENSE: 50, SPARSE: 50, RERANKER: 10, GENERATOR: 10}
     assert found.order[-1] == GENERATOR
 
 
