@@ -112,7 +112,8 @@ async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, da
     assert set(record["code"]["indexes"]) == {"dense", "sparse"}
     models = {role: json.loads(head["texts"][pin["hash"]])[0] for role, pin in record["pins"].items()}
     assert models == {
-        "judge": "a-judge", "generate": "a-generator", "dense": "dense", "sparse": "sparse", "grade": "grader"
+        "judge": "a-judge", "generate": "a-generator", "dense": "dense", "sparse": "sparse", "grade": "grader",
+        "rerank": "reranker",
     }  # fmt: skip
     assert json.loads(head["texts"][record["prepared"]])["strategy"] in ("judge", "rules")
 
