@@ -113,6 +113,18 @@ async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served
     assert (second["corpus"], second["params"]) == ("named", {"compress": {"enabled": True, "tokens": 4000}})
 
 
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_clients_of_either_age_are_served(server: Served, mode: str) -> None:
+    """Those that begin with `initialize`, and those of the protocol without a handshake."""
+    server(answering())
+    with Client() as client:
+        async with McpClient(protocol(Server(client)), mode=mode) as assistant:
+            assert len((await assistant.list_tools()).tools) == len(TOOLS)
+            answer = await assistant.call_tool("job-status", {"job": "first"})
+            refused = await assistant.call_tool("job-status", {})
+    assert (answer.structured_content, refused.is_error) == (JOB, True)
+
+
 async def test_jobs_are_submitted_once_and_asked_about(server: Served) -> None:
     """As the command line does it."""
     requests = server(answering())
