@@ -76,7 +76,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Rule features, where rules scored the document."""
     failure: str | None = None
     relevance: float | None = None
-    """Probability, or a rating in [0, 1], that it helps with the question; None where nobody was asked."""
+    """How much it helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or crag's figure of
+    similarities, which is no probability. None where nobody was asked."""
     paths: dict[str, int] | None = None
     """Rank in every list that held it, where there are more than the two above."""
     score: float | None = None

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Failure, FailureKind, Scored
+from shared.contracts.calls import Failure, FailureKind, Grade, Graded, Scored
 from shared.contracts.params import Params, RerankParams
-from shared.contracts.samples import Candidate, Decision, Extraction, Trace
+from shared.contracts.samples import Candidate, Decision, Extraction, Item, Steps, Trace
 from shared.rag.relevance import Ranking, above_floor, by_relevance, ranked_trace, refused
+from shared.runtime.replay import graded
 
 GONE = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker")
 PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)
@@ -128,6 +129,23 @@ def test_a_refused_question_has_no_answer_and_is_no_failure() -> None:
         "no document was found",
     )
     assert outcome.context == ()
+
+
+def test_a_refused_question_is_graded_as_not_answered() -> None:
+    """With a gold answer both graders see that there is none; without one nothing is graded."""
+
+    def refusing() -> Steps:
+        yield from ()
+        return refused("no document was found", Trace())
+
+    steps = graded(refusing(), Item(ordinal=0, question="q", gold="6"))
+    assert next(steps) == Grade(answer=None, gold="6")
+    with pytest.raises(StopIteration) as ended:
+        steps.send(Graded(math_verify=False, strict=False))
+    assert (ended.value.value.refusal, ended.value.value.verdict.math_verify) == ("no document was found", False)
+    with pytest.raises(StopIteration) as ended:
+        next(graded(refusing(), Item(ordinal=0, question="q")))
+    assert ended.value.value.verdict is None
 
 
 @settings(deadline=None)
