@@ -128,6 +128,8 @@ class SearchServer:
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if self.credentials and headers.get("authorization") not in self.credentials:
             return wrong(401, "security_exception", "missing or wrong credentials")
+        if not path:
+            return Answer(200, {"version": {"number": f"{self.version}.0.0"}})  # to anybody, as `mathrag doctor` asks
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
         wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
         for name, allowed in wanted.items():

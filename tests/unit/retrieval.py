@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,13 +43,16 @@ class HashedWords:
         return np.stack([self._vector(text) for text in texts]) if texts else np.zeros((0, 64), np.float32)
 
     def _vector(self, text: str) -> NDArray[np.float32]:
-        total = sum((self._direction(token) for token in tokenise(text)), np.zeros(self.dimension))
+        total = sum((direction(token) for token in tokenise(text)), np.zeros(self.dimension))
         length = float(np.linalg.norm(total)) or 1.0
         return (np.asarray(total) / length).astype(np.float32)
 
-    def _direction(self, token: str) -> NDArray[np.float64]:
-        seed = int.from_bytes(hashlib.sha256(token.encode()).digest()[:8])
-        return np.random.default_rng(seed).standard_normal(self.dimension)
+
+@cache
+def direction(token: str) -> NDArray[np.float64]:
+    """Of a word."""
+    seed = int.from_bytes(hashlib.sha256(token.encode()).digest()[:8])
+    return np.random.default_rng(seed).standard_normal(HashedWords.dimension)
 
 
 MIXED = [r"$\frac{a}{b}$", "the number 40,000", "x^2 + 1", "x^{10}", "三角形的面积", "一个圆的周长", "Café", "한글"]

@@ -17,7 +17,7 @@ from services.retriever.elasticsearch import server as serving
 from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, cosine
 from services.retriever.elasticsearch.server import Server
 from services.retriever.elasticsearch.sparse import ElasticsearchTerms
-from services.retriever.ports import Batch
+from services.retriever.ports import Batch, Index
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
@@ -87,7 +87,7 @@ def test_as_many_candidates_are_looked_at_as_the_settings_say(double: SearchServ
 def test_both_give_what_the_embedded_ones_give(double: SearchServer) -> None:
     """Documents and order; the scores to single precision. The double counts by the same formulas, so this shows that
     nothing is lost on the way, not that a real server counts so."""
-    pairs = [
+    pairs: list[tuple[Index, Index]] = [
         (ElasticsearchTerms(client(double), PAIRS, k1=1.2, b=0.75).build([DOCUMENTS]), Bm25().build([DOCUMENTS])),
         (vectors(double).build([DOCUMENTS]), Faiss(HashedWords()).build([DOCUMENTS])),
     ]

@@ -110,13 +110,13 @@ def test_a_tiny_corpus_is_searched_whole(layout: Layout, documents: int, capfd: 
     """Fewer documents than lists, links or probes, and no warning of FAISS's."""
     [found] = built(layout, DOCUMENTS[:documents]).search([TEXTS[0]], 1000)
     assert len(found) == documents
-    assert found[0] == Match(DOCUMENTS[0][0], pytest.approx(1))
+    assert found[0].document == DOCUMENTS[0][0]
     assert capfd.readouterr().err == ""
 
 
 def test_every_parameter_is_another_signature() -> None:
     """What is searched and how deep determine the reply, so an index of other parameters is another one."""
-    layouts = [
+    layouts: list[Layout] = [
         Flat(), Hnsw(16, 100, 100), Hnsw(17, 100, 100), Hnsw(16, 101, 100), Hnsw(16, 100, 101),
         Ivf(0, 12), Ivf(1, 12), Ivf(0, 13),
     ]  # fmt: skip
