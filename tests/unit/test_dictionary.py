@@ -2,7 +2,6 @@
 
 import json
 from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +9,9 @@ from hypothesis import strategies as st
 
 from shared.rag.dictionary import Dictionary, dictionary, is_generic, one_edit_apart
 from shared.rag.sentences import formulas
+from shared.settings import REPOSITORY
 
-MATH = Path(__file__).parents[3] / "shared" / "data" / "math" / "train.jsonl"
+MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,17 @@
 """What a question wants, and whether it says enough."""
 
+import json
+from collections import Counter
+
 import pytest
 
 from shared.contracts.params import EnhanceParams, FusionParams
 from shared.rag.enhancement import enhanced
 from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, intent, weights
 from shared.rag.vagueness import vagueness
+from shared.settings import REPOSITORY
+
+DATA = REPOSITORY.parent / "shared" / "data"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +69,15 @@ def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
 def test_questions_that_say_too_little(question: str, vague: str | None) -> None:
     """Document 003's "Hello", "system", "test"; formulas say something."""
     assert vagueness(question) == vague
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
+def test_hardly_any_real_problem_says_too_little() -> None:
+    """Ten short ones among MATH's 7,500, such as "Simplify $\\sqrt{180}$."; none among CMATH's."""
+    math = (DATA / "math" / "train.jsonl").read_text("utf-8").splitlines()
+    cmath = (DATA / "zh" / "cmath-test.jsonl").read_text("utf-8").splitlines()
+    assert Counter(vagueness(json.loads(line)["problem"]) for line in math) == {None: 7490, "short": 10}
+    assert Counter(vagueness(json.loads(line)["question"]) for line in cmath) == {None: 1098}
 
 
 def test_rules_make_a_question_ready() -> None:
