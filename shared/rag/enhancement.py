@@ -10,6 +10,9 @@ from shared.rag.intent import Intent, intent, weights
 from shared.rag.vagueness import Vagueness, specific_terms, vagueness
 
 
+Detail = dict[str, str | float | bool | list[str] | None]
+
+
 class Enhanced(NamedTuple):
     """What the rules make of a question, and what they did."""
 
@@ -30,21 +33,20 @@ def enhanced(asked: str, params: EnhanceParams, fusion: FusionParams) -> Enhance
     """Clean, correct and widen the question as asked, and see what it wants and whether it says enough."""
     terms = dictionary(params.terms)
     cleaned = clean(asked)
-    correction = terms.corrected(cleaned) if params.correct else Corrected(cleaned, {})
-    synonyms = terms.synonyms(correction.question) if params.synonyms else ()
-    wanted, vague = intent(correction.question), vagueness(correction.question)
+    question, corrections = terms.corrected(cleaned) if params.correct else Corrected(cleaned, {})
+    synonyms = terms.synonyms(question) if params.synonyms else ()
+    wanted, vague = intent(question), vagueness(question)
     dense, sparse = weights(wanted, fusion)
     if vague == "generic" and dense:
         sparse = 0.0
-    decisions = [Decision(stage="intent", action=wanted, detail={"dense": dense, "sparse": sparse})]
-    if plain(cleaned) != plain(asked).strip():
-        decisions.append(Decision(stage="clean", action="cleaned", detail={"question": cleaned}))
-    if correction.corrections:
-        decisions.append(Decision(stage="correct", action="corrected", detail={**correction.corrections}))
-    if synonyms:
-        decisions.append(Decision(stage="synonyms", action="widened", detail={"synonyms": list(synonyms)}))
-    if vague:
-        terms_left = float(specific_terms(correction.question))
-        decisions.append(Decision(stage="vague", action=vague, detail={"terms": terms_left}))
-    widened = " ".join((correction.question, *synonyms))
-    return Enhanced(correction.question, widened, wanted, vague, dense, sparse, tuple(decisions))
+    done: dict[tuple[str, str], Detail] = {
+        ("intent", wanted): {"dense": dense, "sparse": sparse},
+        ("clean", "cleaned"): {"question": cleaned} if plain(cleaned) != plain(asked).strip() else {},
+        ("correct", "corrected"): {**corrections},
+        ("synonyms", "widened"): {"synonyms": list(synonyms)} if synonyms else {},
+        ("vague", str(vague)): {"terms": float(specific_terms(question))} if vague else {},
+    }
+    decisions = (
+        Decision(stage=stage, action=action, detail=detail) for (stage, action), detail in done.items() if detail
+    )
+    return Enhanced(question, " ".join((question, *synonyms)), wanted, vague, dense, sparse, tuple(decisions))
