@@ -9,7 +9,6 @@ from shared.rag.dictionary import Corrected, dictionary
 from shared.rag.intent import Intent, intent, weights
 from shared.rag.vagueness import Vagueness, specific_terms, vagueness
 
-
 Detail = dict[str, str | float | bool | list[str] | None]
 
 
