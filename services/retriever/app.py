@@ -20,7 +20,7 @@ from services.retriever.searches import Search, Searcher
 from services.retriever.shelf import Problems, Shelf
 from shared.access import internal
 from shared.contracts.calls import MAX_QUESTION
-from shared.errors import Invalid, MathragError
+from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.models import retrieval_models
 from shared.models.ports import Embedder
 from shared.settings import Settings
@@ -147,8 +147,11 @@ async def health(state: Held) -> Response:
 
 async def build(request: BuildRequest, state: Held) -> Response:
     """Build the dense and the sparse index of a corpus, as far as they are missing; answers when they are ready."""
-    async with state.building:
-        made = await builds.build_corpus(state.database, state.settings.data_dir, state.backends, request.corpus)
+    try:
+        async with state.building:
+            made = await builds.build_corpus(state.database, state.settings.data_dir, state.backends, request.corpus)
+    except TooLarge as error:  # a document, not the request: the same request works once the setting is another
+        raise Unavailable(error.message, hint=error.hint) from error
     return _json({"corpus": request.corpus, "indexes": made})
 
 

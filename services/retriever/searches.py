@@ -49,7 +49,7 @@ class Searcher:
         Raises:
             NotFound, Unavailable: an index does not exist or cannot be used; nothing is answered then.
             Invalid: hypothetical texts for an index of words.
-            TooLarge: a question that the embedder cannot hold.
+            TooLarge: a question or hypothetical text that the embedder cannot hold.
         """
         found = await self._matches(searches)
         known = await self._problems.of(match.document for matches in found for match in matches)

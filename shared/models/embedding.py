@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from shared.contracts import canonical
 from shared.contracts.calls import FailureKind
-from shared.errors import MathragError, TooLarge, Unavailable
+from shared.errors import TooLarge, Unavailable
 from shared.models.ports import Encoder, ModelFailed
 from shared.retrieval import Embeddings
 
@@ -53,13 +53,13 @@ class ModelEmbedder:
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder`."""
-        return self._embed(texts, self._settings.query_prefix, TooLarge)
+        return self._embed(texts, self._settings.query_prefix)
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder`."""
-        return self._embed(texts, self._settings.document_prefix, Unavailable)
+        return self._embed(texts, self._settings.document_prefix)
 
-    def _embed(self, texts: Sequence[str], prefix: str, too_long: type[MathragError]) -> NDArray[np.float32]:
+    def _embed(self, texts: Sequence[str], prefix: str) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         try:
             for start in range(0, len(texts), self._settings.batch):
@@ -67,7 +67,7 @@ class ModelEmbedder:
                 found = directions(self._encoder.encode(batch), len(batch), self.dimension)
                 vectors[start : start + len(batch)] = found
         except ModelFailed as failed:
-            raise _error(failed, too_long) from failed
+            raise _error(failed) from failed
         return vectors
 
     def _cut(self, text: str) -> str:
@@ -101,7 +101,7 @@ def _useless(what: str) -> ModelFailed:
     return ModelFailed(FailureKind.BACKEND_ERROR, f"the embedding model gave {what}")
 
 
-def _error(failed: ModelFailed, too_long: type[MathragError] = Unavailable) -> MathragError:
+def _error(failed: ModelFailed) -> TooLarge | Unavailable:
     if failed.kind is FailureKind.CONTEXT_EXCEEDED:
-        return too_long(f"a text is too long for the embedding model: {failed.detail}", hint=TOO_LONG)
+        return TooLarge(f"a text is too long for the embedding model: {failed.detail}", hint=TOO_LONG)
     return Unavailable(f"no embeddings: {failed.detail}", hint=AWAY)

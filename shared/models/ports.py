@@ -42,7 +42,7 @@ class Embedder(Protocol):
         """The same for the other side: some models set a question apart from what answers it.
 
         Raises:
-            Unavailable: as above, and where a text is too long: no build may lose a part of it in silence.
+            TooLarge, Unavailable: as above.
         """
 
 

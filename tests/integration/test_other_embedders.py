@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from services.retriever.app import create_app
+from shared.contracts.documents import Document
 from shared.models import endpoint
 from shared.retrieval import Retrieval
 from shared.settings import Settings
@@ -77,15 +78,32 @@ async def test_a_server_that_is_away_takes_no_searches_of_words_with_it(
     assert again.status_code == 200
 
 
-async def test_a_question_that_is_too_long_is_refused_as_such(
+async def test_a_text_that_is_too_long_is_refused_as_such(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """413: the caller can ask the others' again without it."""
+    """413, for questions and hypothetical documents: the caller can ask the others' again without it."""
     corpus = await add_corpus(database, "five", DOCUMENTS[:1])
     path = bert_file.write(tmp_path / "encoder.gguf")
+    long = "circle " * 100
     async with retriever(database_url, tmp_path, kind="gguf", path=path) as client:
         dense = (await build(client, corpus))["dense"]["index"]
-        refused = await asked(client, dense, "circle " * 100)
+        for search in ({"question": long}, {"question": "circle", "hypothetical": [long]}):
+            refused = await client.post("/search", json={"searches": [{"index": dense, "k": 1, **search}]})
+            assert refused.status_code == 413
+            assert "max_chars" in refused.json()["hint"]
         assert (await asked(client, dense, "circle")).status_code == 200
-    assert refused.status_code == 413
+
+
+async def test_a_document_that_is_too_long_stops_the_build_with_the_setting_that_cuts_it(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """503, not 413: the request was small, and works once the setting is there."""
+    corpus = await add_corpus(database, "long", [*DOCUMENTS[:1], Document(text="circle " * 100)])
+    path = bert_file.write(tmp_path / "encoder.gguf")
+    async with retriever(database_url, tmp_path, kind="gguf", path=path) as client:
+        refused = await client.post("/indexes", json={"corpus": corpus})
+    assert refused.status_code == 503
+    assert "too long" in refused.json()["detail"]
     assert "max_chars" in refused.json()["hint"]
+    async with retriever(database_url, tmp_path, kind="gguf", path=path, max_chars=100) as client:
+        assert (await build(client, corpus))["dense"]["documents"] == 2

@@ -151,28 +151,16 @@ async def test_a_server_that_is_late_is_named_with_the_limit(served: Setting) ->
         await served.embed(TEXTS, timeout_s=0.1)
 
 
-async def test_a_question_that_does_not_fit_is_its_own_fault(served: Setting) -> None:
-    """And nobody else's: the caller may ask the others' again."""
+@pytest.mark.parametrize("side", ["queries", "documents"])
+async def test_a_text_that_does_not_fit_is_its_own_fault(served: Setting, side: str) -> None:
+    """And nobody else's: the caller may ask the others' again. The setting that cuts it is named."""
 
     def use(made: Embedder) -> None:
         assert made.dimension == 64
         served.double.tell("too_long")
-        made.embed_queries(["long"])
+        getattr(made, f"embed_{side}")(["long"])
 
     with pytest.raises(TooLarge, match="too long for the embedding model") as caught:
-        await served.using(use)
-    assert "max_chars" in str(caught.value.hint)
-
-
-async def test_a_document_that_does_not_fit_stops_the_build(served: Setting) -> None:
-    """With the setting that cuts it: an index must not lose a part of it in silence."""
-
-    def use(made: Embedder) -> None:
-        assert made.dimension == 64
-        served.double.tell("too_long")
-        made.embed_documents(["long"])
-
-    with pytest.raises(Unavailable, match="too long for the embedding model") as caught:
         await served.using(use)
     assert "max_chars" in str(caught.value.hint)
 
