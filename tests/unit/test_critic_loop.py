@@ -242,6 +242,18 @@ def test_both_indexes_are_asked_for_a_page() -> None:
     assert [call.document for call in asked[1] if isinstance(call, Judge)] == ["a", "b", "c"]
 
 
+def test_what_a_page_had_no_room_for_comes_first_on_the_next() -> None:
+    """The indexes differ, so that a page holds more than the critic reads at once; nothing is passed over."""
+    dense, sparse = Corpus({QUESTION: "abcdef"}, {}), Corpus({QUESTION: "auvwxy"}, {})
+    outcome, asked = run(
+        lambda call: sparse(call) if isinstance(call, Retrieve) and call.index == "sparse" else dense(call), attempts=2
+    )
+    judged = [[call.document for call in step if isinstance(call, Judge)] for step in asked[1::2]][:2]
+    assert judged == [["a", "b", "u"], ["c", "v", "d"]]
+    second = outcome.trace.candidates[1]
+    assert (second.document, second.dense_rank, second.sparse_rank) == ("b", 2, None)
+
+
 def test_going_on_goes_deeper() -> None:
     """The document asks the same page again, finds the same documents, and counts them twice."""
     outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, {"a": 3, "b": 3, "c": 3, "d": 5, "f": 4}))

@@ -307,6 +307,12 @@ def test_the_threshold_decides(threshold: float, rounds: int) -> None:
     assert len(asked) == rounds
 
 
+def test_as_likely_as_the_threshold_is_not_above_it() -> None:
+    """The paper retrieves where the probability surpasses it."""
+    _, asked = run(opening({"[No Retrieval]": 0.5, "[Retrieval]": 0.5}), threshold=0.5)
+    assert len(asked) == 1
+
+
 def test_an_answer_without_a_passage_begins_by_saying_so() -> None:
     """A model that began otherwise, against the decision, is asked once more with the token set, as the authors do."""
     outcome, asked = run(opening(WANTS), {"[No Retrieval]": opening(DECLINES, r"\boxed{7}")}, threshold=1.0)
