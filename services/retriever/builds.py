@@ -17,7 +17,7 @@ from services.retriever import files
 from services.retriever.ports import Backend, Batch, Index
 from services.retriever.texts import FIELDS, indexed_text
 from shared.contracts import canonical
-from shared.errors import Conflict, NotFound, Unavailable
+from shared.errors import Conflict, NotFound
 from shared.storage.database import Database
 
 VERSION = "1"
@@ -117,14 +117,18 @@ async def _build(database: Database, data_dir: Path, backend: Backend[Index], co
 async def _reusable(
     database: Database, data_dir: Path, backend: Backend[Index], made: dict[str, Any], signature: bytes
 ) -> Stored | None:
-    """The index of this signature, if it is sound."""
+    """The index of this signature, if it is sound.
+
+    Raises:
+        Unavailable: nobody can tell, as its server does not answer.
+    """
     found = await _stored(database, signature=signature)
     if found is None:
         return None
     try:
         await to_thread.run_sync(files.verify, data_dir / found.path, made, found.file_hash)
         await to_thread.run_sync(backend.check, data_dir / found.path)
-    except Unavailable:
+    except files.Unsound:
         return None
     return found
 

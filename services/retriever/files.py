@@ -20,6 +20,13 @@ LONGEST = 40
 """Characters of a value that a message repeats whole."""
 
 
+class Unsound(Unavailable):
+    """An index that must not be searched; to build it again mends it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint=REBUILD)
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a folder holds."""
 
@@ -70,16 +77,16 @@ def verify(folder: Path, recipe: dict[str, Any], file_hash: bytes) -> Manifest:
     """The manifest of `folder`, if the folder is what was registered and what this code would build.
 
     Raises:
-        Unavailable: a file is missing or changed, or the index was built by another recipe.
+        Unsound: a file is missing or changed, or the index was built by another recipe.
     """
     try:
         found = (folder / MANIFEST).read_bytes()
         if hashlib.sha256(found).digest() != file_hash:
-            raise _refusal(folder, f"{MANIFEST} is not the one that was registered")
+            raise refusal(folder, f"{MANIFEST} is not the one that was registered")
         manifest = msgspec.json.decode(found, type=Manifest)
         _check(folder, manifest, recipe)
     except OSError as error:
-        raise _refusal(folder, f"{error.filename} cannot be read") from error
+        raise refusal(folder, f"{error.filename} cannot be read") from error
     return manifest
 
 
@@ -87,10 +94,10 @@ def _check(folder: Path, manifest: Manifest, recipe: dict[str, Any]) -> None:
     differing = sorted(key for key in manifest.recipe | recipe if manifest.recipe.get(key) != recipe.get(key))
     if differing:
         said = (f"{key} ({_brief(manifest.recipe.get(key))}, now {_brief(recipe.get(key))})" for key in differing)
-        raise _refusal(folder, f"it was built with another {', '.join(said)}")
+        raise refusal(folder, f"it was built with another {', '.join(said)}")
     for name, expected in manifest.files.items():
         if _sha256(folder / name).hex() != expected:
-            raise _refusal(folder, f"{name} is not the file that was built")
+            raise refusal(folder, f"{name} is not the file that was built")
 
 
 def _publish(unfinished: Path, folder: Path) -> Path:
@@ -102,8 +109,9 @@ def _publish(unfinished: Path, folder: Path) -> Path:
     return unfinished.rename(folder)
 
 
-def _refusal(folder: Path, reason: str) -> Unavailable:
-    return Unavailable(f"Index {folder.name[:12]} cannot be used: {reason}", hint=REBUILD)
+def refusal(folder: Path, reason: str) -> Unsound:
+    """Why the index in `folder` is not searched."""
+    return Unsound(f"Index {folder.name[:12]} cannot be used: {reason}")
 
 
 def _brief(value: object) -> str:

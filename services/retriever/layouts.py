@@ -54,7 +54,7 @@ class Flat:
 
     def finder(self, index: Any) -> Near:
         """FAISS's scores differ in the last bit with the number of questions, so k should have some to spare."""
-        return partial(searched, index)
+        return partial(_searched, index)
 
 
 class Hnsw:
@@ -81,7 +81,7 @@ class Hnsw:
 
     def finder(self, index: Any) -> Near:
         """It takes the best of `search` candidates, or of k if that is more."""
-        return partial(searched, index)
+        return partial(_searched, index)
 
 
 class Ivf:
@@ -127,7 +127,7 @@ def _probing(index: Any, centroids: NDArray[np.float64], questions: Vectors, k: 
     return found
 
 
-def searched(index: Any, questions: Vectors, k: int) -> Positions:
+def _searched(index: Any, questions: Vectors, k: int) -> Positions:
     """As FAISS finds them."""
     found: Positions = index.search(questions, k)[1]
     return found

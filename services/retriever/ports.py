@@ -92,7 +92,8 @@ class Backend(Protocol[I_co]):
         """Whether what the index needs outside of `folder` is there too.
 
         Raises:
-            Unavailable: it is not.
+            Unsound: it is not.
+            Unavailable: nobody can tell.
         """
 
     def point(self, folder: Path, corpus: int) -> None:

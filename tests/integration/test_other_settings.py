@@ -145,6 +145,20 @@ async def test_an_index_that_the_server_lost_is_refused_and_built_again(
         assert (await search(client, (again["sparse"]["index"], "radius", 1)))[0]["hits"]
 
 
+async def test_an_index_that_cannot_be_looked_at_is_not_built_again(
+    where: dict[str, Any], corpus: int, double: SearchServer
+) -> None:
+    """It may be sound, and others may be searching it."""
+    async with retriever(where, **served(double)) as client:
+        await build(client, corpus)
+        before = dict(double.indexes)
+        double.fail("_count", 503)
+        reply = await client.post("/indexes", json={"corpus": corpus})
+        assert (reply.status_code, "is overloaded or not ready" in reply.json()["detail"]) == (503, True)
+        assert double.indexes == before
+        assert all(each["reused"] for each in (await build(client, corpus)).values())
+
+
 async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
     where: dict[str, Any], corpus: int, database: Database, double: SearchServer
 ) -> None:

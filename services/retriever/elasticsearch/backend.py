@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from services.retriever import hashes
 from services.retriever.elasticsearch.server import CONNECTIONS, Server
-from services.retriever.files import REBUILD
+from services.retriever.files import refusal
 from services.retriever.ports import Batch
 from shared.errors import Unavailable
 
@@ -54,13 +54,13 @@ class Served:
         """Whether the server still holds what `folder` names.
 
         Raises:
-            Unavailable: the index is gone, or holds another number of documents; or the server does not answer.
+            Unsound: the index is gone, or holds another number of documents.
+            Unavailable: the server does not answer.
         """
         index, documents = _named(folder)
         found = self._server.count(index)
         if found != documents:
-            said = f"{index} holds {found} documents on the server, and {documents} were built"
-            raise Unavailable(f"Index {folder.name[:12]} cannot be used: {said}", hint=REBUILD)
+            raise refusal(folder, f"{index} holds {found} documents on the server, and {documents} were built")
 
     def point(self, folder: Path, corpus: int) -> None:
         """Let the corpus's alias name the index in `folder`."""

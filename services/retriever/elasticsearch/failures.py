@@ -12,7 +12,7 @@ from elasticsearch import (
     UnsupportedProductError,
 )
 
-from services.retriever.files import REBUILD
+from services.retriever.files import Unsound
 from shared.errors import Unavailable
 
 URL = "`retrieval.elasticsearch.url` (or ELASTICSEARCH_URL)"
@@ -26,10 +26,13 @@ def reported(server: str) -> Iterator[None]:
     """What `server` does in the block.
 
     Raises:
+        Unsound: it lacks an index.
         Unavailable: it failed, also after the client's retries; nothing of it holds a key or a password.
     """
     try:
         yield
+    except NotFoundError as error:
+        raise Unsound(f"Elasticsearch at {server} lacks what is asked for: {_reason(error)}") from error
     except (ApiError, TransportError) as error:
         said, hint = _transport(error) if isinstance(error, TransportError) else _api(error)
         raise Unavailable(f"Elasticsearch at {server} {said}", hint=hint) from error
@@ -49,8 +52,6 @@ def _api(error: ApiError) -> tuple[str, str]:
         case AuthenticationException() | AuthorizationException():
             hint = "set `retrieval.elasticsearch.api_key` to a key that may manage and write the indexes of our prefix"
             return f"refuses us ({status}): {reason}", hint
-        case NotFoundError():
-            return f"lacks what is asked for: {reason}", REBUILD
     if error.message == "media_type_header_exception" or status == 406:
         return f"does not speak the language of version {MAJOR}", f"{URL} must name a server of version {MAJOR}"
     if status in _OVERLOADED:
