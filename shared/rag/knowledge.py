@@ -35,14 +35,13 @@ class _Refined(NamedTuple):
 
 
 def together(question: str, found: Pool, other: Pool, params: Params, library: Library) -> Knowledge:
-    """The knowledge that the list's action asks for.
+    """What is of use of both, which is what the list's action asks for.
 
-    Correct: what was found. Ambiguous: both. Incorrect: what the other corpus has, and where that is nothing, nothing:
-    the question is answered without documents.
+    An incorrect list has nothing of use, and beside a correct one nothing else was searched. Where there is nothing of
+    use at all, the question is answered without documents.
     """
     internal, external = found.evaluation(params), other.evaluation(params)
-    inside = _refined(question, internal, params, library, used=internal.action is not Action.INCORRECT)
-    outside = _refined(question, external, params, library, used=internal.action is not Action.CORRECT)
+    inside, outside = (_refined(question, each, params, library) for each in (internal, external))
     pieces = [*inside.kept, *outside.kept]
     whole = params.crag.strips == "selection"
     trace = Trace(
@@ -54,15 +53,14 @@ def together(question: str, found: Pool, other: Pool, params: Params, library: L
     return Knowledge(documents, "" if whole else _passage(inside, outside), trace)
 
 
-def _refined(question: str, evaluation: Evaluation, params: Params, library: Library, *, used: bool) -> _Refined:
+def _refined(question: str, evaluation: Evaluation, params: Params, library: Library) -> _Refined:
     """Cut what is not known to be irrelevant, score the strips, and keep the best.
 
     Whole documents are ordered as the evaluator says. Strips are no documents, which is all that a judge or a reranker
     is asked about here: they are scored by their likeness to the question, and go if they share no word with it.
     """
-    useful = evaluation.useful() if used else []
     mode = params.crag.strips
-    cut = [(document, text) for document in useful for text in strips(library[document].text, mode)]
+    cut = [(document, text) for document in evaluation.useful() for text in strips(library[document].text, mode)]
     if mode == "selection":
         pieces = [Strip(document, text, evaluation.place(document)) for document, text in cut]
     else:
