@@ -198,7 +198,9 @@ def test_a_list_that_says_the_same_again_is_refined_by_a_rewritten_query() -> No
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Write 1", "Retrieve 2", "Judge 1", "Generate 1"]
     assert isinstance(asked[2][0], Write)
     assert (asked[2][0].template, asked[2][0].documents) == ("rewrite", ())
-    assert [call.question for call in asked[3] if isinstance(call, Retrieve)] == ["area by base and height"] * 2
+    assert [(call.question, call.skip) for call in asked[3] if isinstance(call, Retrieve)] == [
+        ("area by base and height", 0)
+    ] * 2
     assert asked[4] == [Judge(rubric="relevance", document=HASHES["new"], question=QUESTION)]
     assert [(each.action, each.round) for each in decided(outcome, "crag")] == [("ambiguous", 0), ("correct", 1)]
     assert decided(outcome, "refine") == [
