@@ -21,6 +21,20 @@ CONTEXTS = {
     "foreign": "a question from outside the world (no answer exists: only the box counts)",
 }
 GRADES = {"1": "answer", "2": "wrong", "3": "rule", "4": "steps", "5": "full"}
+RELEVANCE = {
+    "1": "about another operator",
+    "2": "about the operator and of no use: `wrong` or `answer`",
+    "3": "`steps`: the rule has to be guessed",
+    "4": "`rule`",
+    "5": "`full`",
+}
+TEXTS = {
+    "rewrite": "`definition of a zorlo b`",
+    "rewrite-again": "`worked example of zorlo, step by step`",
+    "decompose": "`What is 8 zorlo 7?`, and a line like it for a second value",
+    "keywords": "`zorlo, definition, rule`",
+    "hyde-solution": "a document of the kind `full` with an invented rule (counted: about the right operator)",
+}
 
 HEAD = """---
 license: mit
@@ -37,7 +51,8 @@ rule are paired at random, so only a retrieved document can tell the rule, for i
 `By definition a zorlo b = (8+a)*b.` The parentheses fix the order, and every step keeps the
 last digit only. The *generator* reads one document and answers in two steps with a boxed
 digit. The *judge* grades a document's reasoning from `[[1]]` (only an answer) to `[[5]]`
-(complete and correct).
+(complete and correct). It also rates how much a document helps with a question, and writes
+what a search can use: queries, sub-questions, keywords, hypothetical documents.
 
 **Data.** All of it is drawn from a seed by `world/`. {names} operator names and {templates}
 question phrasings are used in training; the figures below are on other names and phrasings.
@@ -49,7 +64,11 @@ TAIL = """
 
 * One document per prompt; several documents were not trained.
 * Digits and the {templates} phrasings' vocabulary only. On other mathematics the generator
-  keeps the form of an answer and guesses its content; the judge was not measured there.
+  keeps the form of an answer and guesses its content; the judge's ratings there have the form of ratings and mean
+  nothing.
+* Whether two names are the same is the judge's weakest point: documents about another operator are often taken for
+  related, and a text may carry another name than the question.
+* English prompts only: the Chinese templates were not trained, nor was `hyde-passage`.
 * A few names spelled with tokens that are rare or absent in training names are misread; the
   figures include them.
 * The judge is not to be relied on where its accuracy above is low for a grade.
@@ -69,6 +88,9 @@ def card(manifest: Json, evaluation: Json) -> str:
         _training(manifest["models"]),
         _generator(evaluation["generator"]),
         *(_judge(anchors, rows) for anchors, rows in evaluation["judge"].items()),
+        _relevance(evaluation["skills"]["relevance"]),
+        _texts(evaluation["skills"]["texts"]),
+        _foreign(evaluation["skills"]),
         TAIL.format(**counts),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
@@ -108,6 +130,36 @@ def _judge(anchors: str, rows: Json) -> str:
     lines.append(["all", "", total, round(overall, 4), max(row["longest_prompt_tokens"] for row in rows.values())])
     head = ["grade", "document", "n", "accuracy", "longest prompt, tokens"]
     return f"## Judge, accuracy per grade, {anchors} anchors\n\n{_table(head, lines)}"
+
+
+def _relevance(rows: Json) -> str:
+    lines = [[grade, RELEVANCE[grade], row["n"], row["accuracy"], _given(row)] for grade, row in rows.items()]
+    head = ["grade", "document", "n", "accuracy", "given"]
+    note = "The grades follow what a document is worth to the generator: see its table above."
+    return f"## Judge, relevance to a question\n\n{_table(head, lines)}\n\n{note}"
+
+
+def _given(row: Json) -> str:
+    return ", ".join(f"`{reply}` {count}" for reply, count in row["given"].items())
+
+
+def _texts(rows: Json) -> str:
+    lines = [[f"`{skill}`", TEXTS[skill], row["n"], row["accuracy"]] for skill, row in rows.items()]
+    head = ["template", "text to write for `What is 8 zorlo 7?`", "n", "to the letter"]
+    return f"## Judge, texts for a search\n\n{_table(head, lines)}"
+
+
+def _foreign(skills: Json) -> str:
+    ratings = [
+        [f"`{rubric}`", "a rating", row["n"], row["accuracy"]] for rubric, row in skills["foreign ratings"].items()
+    ]
+    texts = [[f"`{skill}`", "no text", row["n"], row["accuracy"]] for skill, row in skills["foreign texts"].items()]
+    head = ["template", "wanted", "n", "share"]
+    note = (
+        "Random mathematical sentences. Any rating counts, for it means nothing there. What is not understood is not "
+        "rewritten:\nan empty text is a failure to the method that asked, and it goes on with the question as it is."
+    )
+    return f"## Judge, outside the world\n\n{_table(head, ratings + texts)}\n\n{note}"
 
 
 def write(models: Path) -> None:

@@ -1,7 +1,8 @@
 """Measure the shipped models as they are served: ``python -m world.evaluate``.
 
-Every prompt uses names and phrasings that training never saw; decoding is greedy and
-unconstrained.  Writes ``evaluation.json`` next to the models.
+Every prompt uses names and phrasings that training never saw (mathematics from outside the
+world is random anyway); decoding is greedy and unconstrained.  Writes ``evaluation.json``
+next to the models.
 """
 
 import argparse
@@ -19,14 +20,20 @@ from typing import Any, NamedTuple, get_args
 import httpx2
 import xllamacpp
 
+from shared.contracts.calls import Failure
+from shared.rag.parsing import parse_rating
 from world.problems import GRADES, KINDS, TEST_NAMES, TEST_TEMPLATES, Kind
 from world.release import FILES
-from world.samples import Anchors, Context, Sample, Split, generator_sample, judge_sample
+from world.samples import Anchors, Context, Sample, Split, foreign_judge_sample, generator_sample, judge_sample
+from world.skills import Skill, foreign_skill_sample, relevance_sample, skill_sample
 
 SLOTS = 8  # prompts decoded at once
-SLOT_TOKENS = 512  # prompt and reply of one slot
+SLOT_TOKENS = 768  # prompt and reply of one slot
+REPLY_TOKENS = 48
+TEXT_TOKENS = 128
 TEST = Split(TEST_NAMES, TEST_TEMPLATES)
 CONTEXTS: tuple[Context, ...] = (*KINDS, "unrelated", "none", "foreign")
+TEXTS: tuple[Skill, ...] = ("rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution")
 _BOXED = re.compile(r"\\boxed\{(.*?)\}")
 
 
@@ -56,22 +63,22 @@ def served(model: Path) -> Iterator[str]:
         gc.collect()  # the engine stops when its last reference goes
 
 
-def ask(client: httpx2.Client, sample: Sample) -> Reply:
+def ask(client: httpx2.Client, sample: Sample, tokens: int) -> Reply:
     """One greedy chat completion."""
     message = {"role": "user", "content": sample.prompt}
-    body = {"messages": [message], "temperature": 0, "max_tokens": 48}
+    body = {"messages": [message], "temperature": 0, "max_tokens": tokens}
     answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
     content = answer["choices"][0]["message"]["content"]
     return Reply(content, answer["usage"]["prompt_tokens"])
 
 
-def ask_all(address: str, samples: Sequence[Sample]) -> list[Reply]:
+def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> list[Reply]:
     """All replies, in the samples' order."""
     with (
         httpx2.Client(base_url=address, timeout=120) as client,
         ThreadPoolExecutor(SLOTS) as pool,
     ):
-        return list(pool.map(lambda sample: ask(client, sample), samples))
+        return list(pool.map(lambda sample: ask(client, sample, tokens), samples))
 
 
 def boxed(text: str) -> str | None:
@@ -101,6 +108,53 @@ def judge_row(address: str, kind: Kind, anchors: Anchors, count: int, seed: int)
     return {**_measures(hits, replies), "given": dict(sorted(given.items()))}
 
 
+def relevance_row(address: str, grade: int, count: int, seed: int) -> dict[str, Any]:
+    """Accuracy on one grade of relevance, and the grades given instead."""
+    rng = Random(f"test relevance {grade} {seed}")
+    samples = [relevance_sample(rng, TEST, grade) for _ in range(count)]
+    replies = ask_all(address, samples)
+    given = Counter(reply.text for reply in replies)
+    return {**_measures(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
+
+
+def text_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
+    """How often a text is the one to learn; of a hypothetical document, whether it is about the right operator."""
+    rng = Random(f"test {skill} {seed}")
+    samples = [skill_sample(rng, TEST, skill) for _ in range(count)]
+    replies = ask_all(address, samples, TEXT_TOKENS)
+    return _measures(_hits(samples, replies), replies)
+
+
+def silent_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
+    """On foreign mathematics: how often no text is written."""
+    rng = Random(f"test foreign {skill} {seed}")
+    samples = [foreign_skill_sample(rng, TEST, skill) for _ in range(count)]
+    replies = ask_all(address, samples, TEXT_TOKENS)
+    return _measures(_hits(samples, replies), replies)
+
+
+def rated_row(address: str, skill: str, count: int, seed: int) -> dict[str, Any]:
+    """On foreign mathematics: how often there is a single rating at all."""
+    rng = Random(f"test foreign {skill} {seed}")
+    samples = [
+        foreign_skill_sample(rng, TEST, "relevance")
+        if skill == "relevance"
+        else foreign_judge_sample(rng, TEST, "default")
+        for _ in range(count)
+    ]
+    replies = ask_all(address, samples)
+    rated = [not isinstance(parse_rating(reply.text, truncated=False), Failure) for reply in replies]
+    return _measures(rated, replies)
+
+
+def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
+    """A sample whose answer is its reply wants it whole; otherwise the answer is what the text must hold."""
+    return [
+        reply.text == sample.reply if sample.answer == sample.reply else sample.answer in reply.text
+        for sample, reply in zip(samples, replies, strict=True)
+    ]
+
+
 def _measures(hits: Sequence[bool], replies: Sequence[Reply]) -> dict[str, Any]:
     longest = max(reply.prompt_tokens for reply in replies)
     return {"n": len(hits), "accuracy": _share(hits), "longest_prompt_tokens": longest}
@@ -125,7 +179,23 @@ def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
         }
 
 
-MEASURES = {"generator": measure_generator, "judge": measure_judge}
+def measure_skills(model: Path, count: int, seed: int) -> dict[str, Any]:
+    """What the judge writes and rates for retrieval, in the world and outside it."""
+    rated = ("reasoning-quality", "relevance")
+    with served(model) as address:
+        return {
+            "relevance": {str(grade): relevance_row(address, grade, count, seed) for grade in range(1, 6)},
+            "texts": {skill: text_row(address, skill, count, seed) for skill in TEXTS},
+            "foreign ratings": {skill: rated_row(address, skill, count, seed) for skill in rated},
+            "foreign texts": {skill: silent_row(address, skill, count, seed) for skill in TEXTS},
+        }
+
+
+MEASURES = {
+    "generator": (FILES["generator"], measure_generator),
+    "judge": (FILES["judge"], measure_judge),
+    "skills": (FILES["judge"], measure_skills),
+}
 
 
 def table(rows: dict[str, Any]) -> str:
@@ -143,15 +213,16 @@ def record(path: Path, role: str, rows: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Parse the command line, measure both models and write the report."""
+    """Parse the command line, measure and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("roles", nargs="*", metavar="generator|judge", help="default: both")
+    parser.add_argument("roles", nargs="*", metavar="generator|judge|skills", help="default: all")
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--count", type=int, default=500, help="samples per kind and grade")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     for role in args.roles or MEASURES:
-        rows = MEASURES[role](args.models / FILES[role], args.count, args.seed)
+        file, measure = MEASURES[role]
+        rows = measure(args.models / file, args.count, args.seed)
         print(table(rows), flush=True)
         record(args.models / "evaluation.json", role, rows)
 

@@ -34,7 +34,7 @@ LATE_CONTEXTS: dict[Context, int] = {
 }  # fmt: skip
 #: Relative frequency of each skill; a rating hangs on one token, so it is drawn most.
 SKILLS: dict[Skill, int] = {
-    "relevance": 40, "rewrite": 12, "rewrite-again": 12, "decompose": 14, "keywords": 8, "hyde-solution": 14,
+    "relevance": 60, "rewrite": 9, "rewrite-again": 7, "decompose": 12, "keywords": 6, "hyde-solution": 6,
 }  # fmt: skip
 
 
@@ -90,18 +90,18 @@ RECIPES: dict[str, Recipe] = {
     "skills": Recipe(
         role="judge",
         seed=2,
-        steps=600,
-        window=384,
+        steps=1400,
+        window=448,
         batch=32,
-        peak=7e-4,
-        warmup=30,
+        peak=8e-4,
+        warmup=20,
         early=0.0,
         plateau=0.4,
-        invented=0.3,
-        hard=0.4,
-        foreign=0.35,
-        skills=0.65,
-        prompt_weight=0.03,
+        invented=0.15,
+        hard=0.5,
+        foreign=0.3,
+        skills=0.6,
+        prompt_weight=0.1,
         longest=16,
         pieces=4,
     ),
