@@ -175,7 +175,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Log-probabilities of the likeliest tokens in its place."""
 
 
-class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated"):
+class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit_defaults=True):
     """Reply to `Write` and `Generate`. `truncated`: the token limit ended the text, which is kept all the same."""
 
     text: str

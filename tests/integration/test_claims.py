@@ -73,7 +73,7 @@ async def test_a_frozen_workers_answer_changes_nothing_once_another_has_answered
     assert await answer(database, second, Generated(text="second")) == [second.calls[0].id]
     assert await answer(database, frozen, Generated(text="frozen")) == []
     assert await rows(database, "SELECT convert_from(reply, 'UTF8') FROM attempts WHERE accepted") == [
-        ('{"type":"generated","text":"second","truncated":false}',)
+        ('{"type":"generated","text":"second"}',)
     ]
 
 

@@ -102,8 +102,8 @@ async def pinned(database: Database) -> Pin:
 
 
 async def replies(database: Database) -> list[Reply]:
-    """Of all rerank attempts."""
-    sql = "SELECT a.reply FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'rerank' ORDER BY c.id, a.id"
+    """Of all rerank attempts, call by call, the accepted one last: ids of sessions are not in the order of time."""
+    sql = "SELECT reply FROM attempts a JOIN calls c ON c.id = a.call_id WHERE role = 'rerank' ORDER BY c.id, accepted"
     return [_REPLY.decode(bytes(reply)) for (reply,) in await rows(database, sql)]  # type: ignore[call-overload]
 
 

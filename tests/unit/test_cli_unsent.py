@@ -15,13 +15,13 @@ from services.orchestrator.cli.unsent import curl
 from tests.unit.commands import JOB, Server, mathrag, says
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
-MUTATIONS = {"submit", "cancel", "pause", "resume", "requeue", "drain", "release"}
+MUTATIONS = {"index", "submit", "cancel", "pause", "resume", "requeue", "drain", "release"}
 NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_every_command_that_calls_the_api_can_be_shown_as_curl(noun: str) -> None:
-    """And every one that changes a job or a device, as a request."""
+    """And every one that changes what is there, uploads aside, as a request."""
     for name, command in typer.main.get_command(app).commands[noun].commands.items():  # type: ignore[attr-defined]
         options = {option for parameter in command.params for option in parameter.opts}
         assert "--print-curl" in options, f"{noun} {name}"

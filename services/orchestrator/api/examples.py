@@ -55,7 +55,7 @@ PROVENANCE: Example = {
         "options": {"context": 1024}, "request": {"role": "generate"},
         "sent": {"temperature": 0.0, "max_tokens": 512, "seed": 1092}, "queued_at": RAN, "queue_ms": 12.5,
         "attempt": {
-            "outcome": "value", "reply": {"type": "generated", "text": "So it is $\\boxed{5}$.", "truncated": False},
+            "outcome": "value", "reply": {"type": "generated", "text": "So it is $\\boxed{5}$."},
             "worker": "generator-1", "device": "cpu:0", "epoch": 12, "started_at": RAN, "ended_at": ENDED,
             "concurrency": 8, "prompt_hash": KEY, "prompt_tokens": 96, "completion_tokens": 12, "finish_reason": "stop",
             "prompt_ms": 8.1, "completion_ms": 14.9, "trace_id": None, "stored_at": ENDED, "reply_hash": KEY,
