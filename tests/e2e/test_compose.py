@@ -91,8 +91,8 @@ def test_services_run_as_nobody_in_particular_and_change_nothing(project: Compos
 
 
 def test_each_service_sees_its_own_secrets_only(project: Composed) -> None:
-    """The owner's password is not where the work is done."""
-    expected = {"MATHRAG_DATABASE_URL", "MATHRAG_REDIS_URL", "MATHRAG_SERVICE_KEY"}
+    """The owner's password is not where the work is done. MATHRAG_RETRIEVAL is for the profile `search`."""
+    expected = {"MATHRAG_DATABASE_URL", "MATHRAG_REDIS_URL", "MATHRAG_RETRIEVAL", "MATHRAG_SERVICE_KEY"}
     for service in sorted(OURS - {"migrate"}):
         assert set(project.inside(service, "ls /run/secrets").split()) == expected
 
@@ -101,7 +101,7 @@ def test_no_secret_shows(project: Composed) -> None:
     """Not in the environment, the command line or the labels of a container, and in no log."""
     secrets = set(re.findall(r"[0-9a-f]{48}", project.inside("postgres", "cat /run/secrets/*")))
     secrets |= set(re.findall(r"[0-9a-f]{48}", project.inside("guard", "cat /run/secrets/*")))
-    assert len(secrets) == 5
+    assert len(secrets) == 6
     shown = json.dumps(project.inspect()) + project.run("logs", "--no-color")
     assert not [secret for secret in secrets if secret in shown]
 
