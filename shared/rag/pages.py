@@ -9,6 +9,7 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Library
 from shared.rag.fusion import fuse
 from shared.rag.paths import ORIGINAL, Path
+from shared.rag.provenance import listed
 from shared.rag.shingles import asks_the_same
 
 Lists = dict[str, dict[str, Hit]]
@@ -53,21 +54,9 @@ class Pages:
         ranked = [[(hit.document, hit.score) for hit in hits.values()] for hits in lists.values()]
         fused = fuse(ranked, list(self._weights.values()), self._params.fusion, self._params.rrf_k)
         new = [entry for entry in fused if entry[0] not in seen and entry[0] not in self.duplicates]
-        return [_candidate(document, score, lists) for document, score in new[: self._size]]
+        dense, sparse = lists["dense"], lists["sparse"]
+        return [listed(each, 0, score, dense.get(each), sparse.get(each)) for each, score in new[: self._size]]
 
     def _twins(self, hits: Iterable[Hit]) -> list[str]:
         documents = [hit.document for hit in hits]
         return [each for each in documents if asks_the_same(self._question, self._library[each].problem)]
-
-
-def _candidate(document: str, fused: float, lists: Lists) -> Candidate:
-    dense, sparse = lists["dense"].get(document), lists["sparse"].get(document)
-    return Candidate(
-        document=document,
-        rank=0,
-        dense_rank=dense.rank if dense else None,
-        sparse_rank=sparse.rank if sparse else None,
-        dense_score=dense.score if dense else None,
-        sparse_score=sparse.score if sparse else None,
-        fused=fused,
-    )

@@ -11,7 +11,7 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.distinct import distinct
 from shared.rag.fusion import fuse
-from shared.rag.provenance import ranked, search
+from shared.rag.provenance import by_document, listed, ranked, search
 from shared.rag.shingles import asks_the_same
 
 ORIGINAL = "original"
@@ -75,7 +75,7 @@ def merged(question: str, lists: Mapping[Path, Retrieved], library: Library, par
     twins = [document for document in fused if asks_the_same(question, library[document].problem)]
     others = [document for document in fused if document not in set(twins)]
     kept = distinct(others, library)
-    hits = {path: _by_document(found) for path, found in lists.items()}
+    hits = {path: by_document(found) for path, found in lists.items()}
     dropped = [document for document in others if document not in set(kept)]
     return Trace(
         candidates=tuple(
@@ -92,25 +92,8 @@ def _without(path: Path, failure: Failure, action: str) -> Decision:
     return Decision(stage="retrieve", action=action, detail=detail, fallback=failure.kind.value)
 
 
-def _by_document(found: Retrieved) -> dict[str, Hit]:
-    hits: dict[str, Hit] = {}
-    for hit in found.hits:
-        hits.setdefault(hit.document, hit)
-    return hits
-
-
 def _candidate(document: str, rank: int, fused: float, hits: Mapping[Path, Mapping[str, Hit]]) -> Candidate:
     found = {path: of[document] for path, of in hits.items() if document in of}
     original = {path.call.index: hit for path, hit in found.items() if path.wording == ORIGINAL}
-    dense, sparse = original.get("dense"), original.get("sparse")
-    return Candidate(
-        document=document,
-        rank=rank,
-        dense_rank=dense.rank if dense else None,
-        sparse_rank=sparse.rank if sparse else None,
-        dense_score=dense.score if dense else None,
-        sparse_score=sparse.score if sparse else None,
-        fused=fused,
-        paths={path.name: hit.rank for path, hit in found.items()},
-        score=fused,
-    )
+    candidate = listed(document, rank, fused, original.get("dense"), original.get("sparse"))
+    return msgspec.structs.replace(candidate, paths={path.name: hit.rank for path, hit in found.items()}, score=fused)

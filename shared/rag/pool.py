@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
+from msgspec.structs import replace
+
 from shared.contracts.calls import Failure, Retrieved
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library
 from shared.rag.crag import Evaluation, Score, evaluated, known
 from shared.rag.diversity import diversity
-from shared.rag.provenance import Found
+from shared.rag.provenance import Found, listed
 from shared.rag.shingles import asks_the_same
 
 NOTHING = Retrieved(hits=())
@@ -87,15 +89,8 @@ class Pool(NamedTuple):
     def _candidate(self, document: str, fused: float, evaluation: Evaluation) -> Candidate:
         score = evaluation.scores[document]
         hits = {name: hit for name, found in self.lists for hit in reversed(found.hits) if hit.document == document}
-        dense, sparse = hits.get("dense"), hits.get("sparse")
-        return Candidate(
-            document=document,
-            rank=0,
-            dense_rank=dense.rank if dense else None,
-            sparse_rank=sparse.rank if sparse else None,
-            dense_score=dense.score if dense else None,
-            sparse_score=sparse.score if sparse else None,
-            fused=fused,
+        return replace(
+            listed(document, 0, fused, hits.get("dense"), hits.get("sparse")),
             failure=score.kind.value if isinstance(score, Failure) else None,
             relevance=known(score),
             paths={name: hit.rank for name, hit in hits.items()} if hits.keys() - {"dense", "sparse"} else None,

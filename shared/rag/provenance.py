@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from shared.contracts.calls import Generate, Generated, Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
@@ -57,9 +59,30 @@ def ranked(found: Retrieved) -> Ranked:
 
 def single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
     """The trace of one index's list, taken as it is."""
-    kept = list(_by_document(found).values())[: params.candidates]
+    kept = list(by_document(found).values())[: params.candidates]
     candidates = (_from_hit(hit, index, rank) for rank, hit in enumerate(kept, start=1))
     return Trace(candidates=tuple(candidates), duplicates=found.duplicates)
+
+
+def by_document(found: Retrieved) -> dict[str, Hit]:
+    """The first hit of every document, in list order."""
+    hits: dict[str, Hit] = {}
+    for hit in found.hits:
+        hits.setdefault(hit.document, hit)
+    return hits
+
+
+def listed(document: str, rank: int, fused: float, dense: Hit | None, sparse: Hit | None) -> Candidate:
+    """A candidate with its place in both lists, as far as it is in them."""
+    return Candidate(
+        document=document,
+        rank=rank,
+        dense_rank=dense.rank if dense else None,
+        sparse_rank=sparse.rank if sparse else None,
+        dense_score=dense.score if dense else None,
+        sparse_score=sparse.score if sparse else None,
+        fused=fused,
+    )
 
 
 def fused_trace(found: Found, params: Params) -> Trace:
@@ -96,7 +119,7 @@ def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace |
 
 
 def _candidates(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> tuple[Candidate, ...]:
-    dense, sparse = _by_document(found.dense), _by_document(found.sparse)
+    dense, sparse = by_document(found.dense), by_document(found.sparse)
     return tuple(
         _candidate(
             entry, dense.get(entry.document), sparse.get(entry.document), scorings.get(entry.document, Scoring())
@@ -106,30 +129,13 @@ def _candidates(entries: Sequence[Reranked], found: Found, scorings: Mapping[str
 
 
 def _candidate(entry: Reranked, dense: Hit | None, sparse: Hit | None, scoring: Scoring) -> Candidate:
-    return Candidate(
-        document=entry.document,
-        rank=entry.rank,
-        dense_rank=dense.rank if dense else None,
-        sparse_rank=sparse.rank if sparse else None,
-        dense_score=dense.score if dense else None,
-        sparse_score=sparse.score if sparse else None,
-        fused=entry.fused,
-        quality=entry.quality,
-        features=scoring.features,
-        failure=scoring.failure,
-        score=entry.score,
-    )
+    return msgspec.structs.replace(
+        listed(entry.document, entry.rank, entry.fused, dense, sparse),
+        quality=entry.quality, features=scoring.features, failure=scoring.failure, score=entry.score,
+    )  # fmt: skip
 
 
 def _from_hit(hit: Hit, index: Index, rank: int) -> Candidate:
     if index == "dense":
         return Candidate(document=hit.document, rank=rank, dense_rank=hit.rank, dense_score=hit.score, score=hit.score)
     return Candidate(document=hit.document, rank=rank, sparse_rank=hit.rank, sparse_score=hit.score, score=hit.score)
-
-
-def _by_document(found: Retrieved) -> dict[str, Hit]:
-    """The first hit of every document, in list order."""
-    hits: dict[str, Hit] = {}
-    for hit in found.hits:
-        hits.setdefault(hit.document, hit)
-    return hits
