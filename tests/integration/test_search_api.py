@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from shared.rag.fusion import rrf
+from shared.retrieval import Reranker, Retrieval
 from shared.runtime.models import NO_RERANKER, ModelIdentity, register
 from shared.storage.database import Database
 from shared.storage.documents import LONGEST_TEXT
@@ -165,6 +166,18 @@ async def test_a_reranker_that_fails_is_left_out(
     found = await search(api, mode="sparse", rerank=True)
     assert [hit["hash"] for hit in found["hits"]] == HASHES[::-1][:10]
     assert [each["fallback"] for each in found["decisions"]] == [kind]
+
+
+async def test_searches_and_reranking_wait_as_long_as_the_operator_says(
+    api: Api, database: Database, redis_url: str, reranker: ModelIdentity
+) -> None:
+    """`retrieval.timeout_s`, and the reranker's own."""
+    retrieval = Retrieval(timeout_s=7, reranker=Reranker(timeout_s=5))
+    async with serving(database, redis_url, scene.SETTINGS.model_copy(update={"retrieval": retrieval})) as patient:
+        patient.other = api.other
+        await search(patient, rerank=True)
+    waited = {request.url.path: request.extensions["timeout"]["read"] for request in patient.asked}
+    assert waited == {"/search": 7, "/rerank": 5}
 
 
 ASKED = "Please, what is the gcd of 12 and 18?"

@@ -13,7 +13,6 @@ from shared.errors import MathragError, TooLarge, Unavailable
 from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
 
-PATIENCE_S = 30.0
 _FOUND = msgspec.json.Decoder(tuple[Retrieved])
 _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
 
@@ -23,6 +22,7 @@ class Answering:
 
     def __init__(self, held: Resources, indexes: Mapping[str, int], reranker: str) -> None:
         self._held = held
+        self._retrieval = held.settings.retrieval
         self._indexes = indexes
         self._reranker = reranker
         self.library = LibraryCache()
@@ -48,7 +48,7 @@ class Answering:
     async def _search(self, call: Retrieve) -> Retrieved | Failure:
         asked = {"index": self._indexes[call.index], "question": call.question, "k": call.k}
         try:
-            reply = await self._post("/search", {"searches": [asked]})
+            reply = await self._post("/search", {"searches": [asked]}, self._retrieval.timeout_s)
             _refuse(reply)
             return _FOUND.decode(reply.content)[0]
         except MathragError as refusal:
@@ -68,15 +68,15 @@ class Answering:
         texts = [self.library[document].whole for document in call.documents]
         try:
             body = {"model": self._reranker, "question": call.question, "documents": texts}
-            reply = await self._post("/rerank", body)
+            reply = await self._post("/rerank", body, self._retrieval.reranker.timeout_s)
             reply.raise_for_status()
             return _SCORED.decode(reply.content)
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
             return Failure(kind=_kind(error), detail=f"the retriever did not answer ({type(error).__name__})")
 
-    async def _post(self, path: str, body: object) -> httpx2.Response:
+    async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:
         url = f"{self._held.settings.retriever_url}{path}"
-        return await self._held.http.post(url, json=body, timeout=PATIENCE_S)
+        return await self._held.http.post(url, json=body, timeout=timeout_s)
 
 
 def _refuse(reply: httpx2.Response) -> None:
