@@ -1,7 +1,7 @@
 """Thresholds from labelled data: from which score on a list can be trusted, below which it cannot."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -61,32 +61,48 @@ def calibrate(pairs: Sequence[tuple[float, bool]], trust: float = 0.9, seed: int
     import numpy as np  # most processes never need it
 
     scores, place = np.unique([score for score, _ in pairs], return_inverse=True)
-    labels = np.array([label for _, label in pairs], dtype=float)
-    counts = np.random.default_rng(seed).multinomial(len(pairs), np.full(len(pairs), 1 / len(pairs)), RESAMPLES)
-    weights = np.vstack([np.ones(len(pairs)), counts])
-    groups = np.eye(len(scores))[place]
-    upper, lower = _thresholds(scores, weights @ groups, (weights * labels) @ groups, trust)
-    return Calibration(
-        trust=trust, observations=len(pairs), relevant=relevant, upper=_bound(upper), lower=_bound(lower)
+    labels: NDArray[np.float64] = np.array([label for _, label in pairs], dtype=float)
+    found = np.array(
+        [
+            _thresholds(scores, _added(place, weights), _added(place, weights * labels), trust)
+            for weights in _resamples(len(pairs), seed)
+        ]
     )
+    return Calibration(
+        trust=trust, observations=len(pairs), relevant=relevant, upper=_bound(found[:, 0]), lower=_bound(found[:, 1])
+    )
+
+
+def _added(place: Any, weights: "NDArray[np.float64]") -> "NDArray[np.float64]":
+    """The weights of all observations that have the same score."""
+    import numpy as np
+
+    return np.bincount(place, weights).astype(np.float64)
+
+
+def _resamples(count: int, seed: int) -> "Iterator[NDArray[np.float64]]":
+    """How often each observation counts: once in the data, then resample by resample, for jobs are long."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    yield np.ones(count)
+    for _ in range(RESAMPLES):
+        yield rng.multinomial(count, np.full(count, 1 / count)).astype(float)
 
 
 def _thresholds(
     scores: "NDArray[np.float64]", total: "NDArray[np.float64]", relevant: "NDArray[np.float64]", trust: float
-) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
-    """Upper and lower of every row (the data, then each resample); NaN where there is none.
-
-    `scores` [k] rise; `total` and `relevant` [rows, k] count the observations that have them.
-    """
+) -> tuple[float, float]:
+    """Upper and lower; NaN where there is none. `total` and `relevant` count the observations that have each of the
+    rising `scores`."""
     import numpy as np
 
-    from_here, relevant_here = (np.cumsum(each[:, ::-1], axis=1)[:, ::-1] for each in (total, relevant))
-    trusted = (from_here > 0) & (relevant_here >= trust * from_here)
-    below, relevant_below = (np.cumsum(each, axis=1) - each for each in (total, relevant))
-    distrusted = (below > 0) & (relevant_below <= (1 - trust) * below)
-    upper = np.where(trusted.any(axis=1), scores[trusted.argmax(axis=1)], np.nan)
-    last = len(scores) - 1 - distrusted[:, ::-1].argmax(axis=1)
-    return upper, np.where(distrusted.any(axis=1), scores[last], np.nan)
+    from_here, relevant_here = (np.cumsum(each[::-1])[::-1] for each in (total, relevant))
+    trusted = np.flatnonzero((from_here > 0) & (relevant_here >= trust * from_here))
+    below, relevant_below = (np.cumsum(each) - each for each in (total, relevant))
+    distrusted = np.flatnonzero((below > 0) & (relevant_below <= (1 - trust) * below))
+    upper = scores[trusted[0]] if len(trusted) else math.nan
+    return upper, scores[distrusted[-1]] if len(distrusted) else math.nan
 
 
 def _bound(found: "NDArray[np.float64]") -> Bound:

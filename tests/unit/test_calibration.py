@@ -1,6 +1,8 @@
 """Thresholds from labelled data."""
 
 import math
+import tracemalloc
+from random import Random
 
 import msgspec
 import pytest
@@ -161,3 +163,15 @@ def test_a_threshold_that_not_every_resample_has_says_so() -> None:
     """An interval of those that have one is not of all."""
     text = threshold({"value": 0.5, "low": 0.25, "high": math.pi / 4, "met": 0.9})
     assert text == "0.5 (0.25 to 0.785, bootstrap 95 %; found in 90 % of the resamples)"
+
+
+def test_a_long_job_needs_memory_for_its_observations_and_not_for_all_resamples() -> None:
+    """Every score of a reranker is another one; a table of all pairs of them would take 72 MB here."""
+    rng = Random(1)
+    pairs = [(score := rng.random(), rng.random() < score) for _ in range(3000)]
+    tracemalloc.start()
+    try:
+        calibrate(pairs, 0.9)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
