@@ -1,6 +1,7 @@
 """Commands run in this process, and servers that answer them as a test says."""
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 import httpx2
@@ -19,8 +20,8 @@ JOB: dict[str, Any] = {
 
 
 def mathrag(*arguments: str) -> Result:
-    """Run a command."""
-    return CliRunner().invoke(app, arguments)
+    """Run a command, in a context of its own: what it was asked to show instead of sending is not the next one's."""
+    return copy_context().run(CliRunner().invoke, app, arguments)
 
 
 def job(state: str, done: int = 0) -> dict[str, Any]:
