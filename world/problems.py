@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
 
+from world.wording import ENGLISH, Wording
+
 Kind = Literal["full", "steps", "rule", "wrong", "answer"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -47,10 +49,18 @@ TEST_TEMPLATES: tuple[str, ...] = (
     "Calculate the last digit of {a} {name} {b}.",
     "Evaluate the expression {a} {name} {b}.",
 )
-
-_DEFINITIONS = ("We use", "By definition", "Let")
-_FIRST = ("Since this comes first,", "First we have", "Because this comes first,")
-_SECOND = ("Therefore", "Hence", "Thus", "So we get")
+TRAIN_CHINESE: tuple[str, ...] = (
+    "计算 {a} {name} {b}。",
+    "求 {a} {name} {b} 的值。",
+    "{a} {name} {b} 等于多少？",
+    "{a} {name} {b} 的结果是多少？",
+    "求 {a} {name} {b} 的末位数字。",
+)
+TEST_CHINESE: tuple[str, ...] = (
+    "计算 {a} {name} {b} 的值。",
+    "{a} {name} {b} 的末位数字是多少？",
+    "求 {a} {name} {b} 的结果。",
+)
 
 
 def _apply(sign: str, left: int, right: int) -> int:
@@ -144,26 +154,28 @@ def question(rng: Random, templates: Sequence[str], name: str, a: int, b: int) -
     return rng.choice(templates).format(name=name, a=a, b=b)
 
 
-def document(rng: Random, operator: Operator, kind: Kind, templates: Sequence[str], a: int, b: int) -> Document:
+def document(
+    rng: Random, operator: Operator, kind: Kind, templates: Sequence[str], a: int, b: int, wording: Wording = ENGLISH
+) -> Document:
     """A document of the wanted kind about ``a`` and ``b``."""
     problem = question(rng, templates, operator.name, a, b)
     stated = followed = operator.rule
     if kind == "wrong":
         stated, followed = _contradiction(rng, operator.rule, a, b)
-    text = _text(rng, kind, definition(rng, operator.name, stated), followed, a, b)
+    text = _text(rng, kind, wording, wording.definition(rng, operator.name, str(stated)), followed, a, b)
     shown = None if kind in ("steps", "answer") else stated
     return Document(kind, operator, a, b, problem, text, shown)
 
 
-def _text(rng: Random, kind: Kind, defined: str, rule: Rule, a: int, b: int) -> str:
+def _text(rng: Random, kind: Kind, wording: Wording, defined: str, rule: Rule, a: int, b: int) -> str:
     result = rule.result(a, b)
     if kind == "answer":
-        return f"The answer is {result}."
+        return wording.answer(result)
     if kind == "rule":
-        return f"{defined} {conclusion(result)}"
-    if kind == "steps":
-        return f"{_steps(rng, rule, a, b)} {conclusion(result)}"
-    return f"{defined} {_steps(rng, rule, a, b)} {conclusion(result)}"
+        return wording.joined(defined, wording.conclusion(result))
+    steps = wording.steps(rng, *rule.equations(a, b))
+    parts = [steps] if kind == "steps" else [defined, steps]
+    return wording.joined(*parts, wording.conclusion(result))
 
 
 def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]:
@@ -174,18 +186,3 @@ def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]
         visible = followed.equations(a, b) != stated.equations(a, b)
         if visible and followed.result(a, b) != true.result(a, b):
             return stated, followed
-
-
-def definition(rng: Random, name: str, rule: Rule) -> str:
-    """The sentence that states a rule."""
-    return f"{rng.choice(_DEFINITIONS)} a {name} b = {rule}."
-
-
-def conclusion(result: int) -> str:
-    """The closing sentence, with the answer where an extractor looks for it."""
-    return f"The answer is \\boxed{{{result}}}."
-
-
-def _steps(rng: Random, rule: Rule, a: int, b: int) -> str:
-    first, second = rule.equations(a, b)
-    return f"Step 1. {rng.choice(_FIRST)} {first}. Step 2. {rng.choice(_SECOND)} {second}."

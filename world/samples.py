@@ -10,18 +10,24 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+from shared.contracts import documents as served
+from shared.rag.language import localised
+from shared.rag.prompts import render, template
 from world.problems import (
     GRADES,
+    HEADS,
     KINDS,
+    TAILS,
+    TRAIN_CHINESE,
     Document,
     Kind,
     Operator,
     Rule,
-    conclusion,
     document,
     question,
     random_operator,
 )
+from world.wording import ENGLISH, WORDINGS, Language, Style, Wording
 from world.words import math_sentence
 
 #: What stands in a generator's prompt: a document of a kind, or no help at all.
@@ -29,6 +35,15 @@ Context = Literal[Kind, "unrelated", "none", "foreign"]
 
 #: A judge's anchors: those of the template, or an answer and a full document of the world.
 Anchors = Literal["default", "drawn"]
+
+#: How many documents stand in a prompt, and how often.
+COUNTS: dict[int, int] = {0: 3, 1: 34, 2: 15, 3: 24, 4: 8, 5: 16}
+#: Of documents about the operator that is asked about.
+MIXED: dict[Kind, int] = {"full": 34, "steps": 18, "rule": 15, "wrong": 14, "answer": 14}
+ABOUT = 0.6
+"""Share of the documents that are about the operator."""
+FORMAL = 0.6
+CHINESE = 0.12
 
 COT = "Solve the problem step by step. Put the final answer in \\boxed{}."
 REASONING_QUALITY = (
@@ -57,6 +72,11 @@ class Split:
 
     names: Sequence[str]
     templates: Sequence[str]
+    chinese: Sequence[str] = TRAIN_CHINESE
+
+    def phrasings(self, language: Language) -> Sequence[str]:
+        """Of the questions in a language."""
+        return self.chinese if language == "zh" else self.templates
 
 
 def cot_prompt(question_text: str, support: str = "") -> str:
@@ -88,18 +108,75 @@ def generator_sample(rng: Random, split: Split, context: Context) -> Sample:
     return Sample(cot_prompt(asked, support), reply, str(operator.rule.result(a, b)))
 
 
+def several_sample(rng: Random, split: Split) -> Sample:
+    """A question with up to five documents, of any wording; the first one that states a rule is believed.
+
+    The reply begins with the rule: to write the name and go on as the document did is how one among several is found.
+    """
+    operator = random_operator(rng, split.names)
+    language: Language = "zh" if rng.random() < CHINESE else "en"
+    (count,) = rng.choices(list(COUNTS), weights=list(COUNTS.values()))
+    shown = [_one_of_several(rng, split, operator, language) for _ in range(count)]
+    a, b = rng.randrange(10), rng.randrange(10)
+    asked = question(rng, split.phrasings(language), operator.name, a, b)
+    rules = [each.stated for each in shown if each.operator.name == operator.name and each.stated]
+    reply = quoted(operator.name, rules[0] if rules else operator.rule, a, b)
+    return Sample(prompt(asked, shown), reply, str(operator.rule.result(a, b)))
+
+
+def prompt(asked: str, shown: Sequence[Document]) -> str:
+    """The served template in the question's language."""
+    documents = [served.Document(problem=each.problem, text=each.text) for each in shown]
+    return render(template(localised("cot", asked)), {"question": asked, "context": documents})
+
+
+def quoted(name: str, rule: Rule, a: int, b: int) -> str:
+    """The reply of a generator that says first which rule it follows."""
+    return f"a {name} b = {rule}. {solution(rule, a, b)}"
+
+
+def _one_of_several(rng: Random, split: Split, operator: Operator, language: Language) -> Document:
+    style: Style = "formal" if rng.random() < FORMAL else "plain"
+    (kind,) = rng.choices(list(MIXED), weights=list(MIXED.values()))
+    about = operator if rng.random() < ABOUT else other_operator(rng, split, operator)
+    wording = WORDINGS[language, style] if rng.random() < 0.9 else ENGLISH
+    a, b = rng.randrange(10), rng.randrange(10)
+    return document(rng, about, kind, split.phrasings(language), a, b, wording)
+
+
 def solution(rule: Rule, a: int, b: int) -> str:
     """The reply of a generator that follows ``rule``."""
     first, second = rule.equations(a, b)
-    return f"{first}. {second}. {conclusion(rule.result(a, b))}"
+    return f"{first}. {second}. {ENGLISH.conclusion(rule.result(a, b))}"
 
 
-def judge_sample(rng: Random, split: Split, kind: Kind, anchors: Anchors) -> Sample:
+def other_operator(rng: Random, split: Split, operator: Operator) -> Operator:
+    """Another operator; every other one shares a syllable with the name."""
+    others = [name for name in split.names if name != operator.name]
+    alike = [name for name in others if _syllables(name) & _syllables(operator.name)]
+    return random_operator(rng, alike if alike and rng.random() < 0.5 else others)
+
+
+def _syllables(name: str) -> set[str]:
+    return {part for part in (*HEADS, *TAILS) if name.startswith(part) or name.endswith(part)}
+
+
+def judge_sample(
+    rng: Random, split: Split, kind: Kind, anchors: Anchors, wording: Wording = ENGLISH, language: Language = "en"
+) -> Sample:
     """A document to grade, between the template's anchors or anchors of the world."""
-    text = str(_document(rng, split, random_operator(rng, split.names), kind))
+    operator, phrasings = random_operator(rng, split.names), split.phrasings(language)
+    text = str(document(rng, operator, kind, phrasings, rng.randrange(10), rng.randrange(10), wording))
     negative, positive = _anchors(rng, split, anchors)
     reply = f"[[{GRADES[kind]}]]"
     return Sample(judge_prompt(text, negative, positive), reply, reply)
+
+
+def worded_judge_sample(rng: Random, split: Split, kind: Kind, anchors: Anchors) -> Sample:
+    """A document in any wording: its form says nothing about its grade."""
+    language: Language = "zh" if rng.random() < CHINESE else "en"
+    style: Style = "formal" if rng.random() < 0.5 else "plain"
+    return judge_sample(rng, split, kind, anchors, WORDINGS[language, style], language)
 
 
 def foreign_judge_sample(rng: Random, split: Split, anchors: Anchors) -> Sample:

@@ -12,16 +12,14 @@ from typing import Literal
 from shared.contracts.documents import Document
 from shared.rag.prompts import Value, render, template
 from world.problems import (
-    HEADS,
     KINDS,
-    TAILS,
     Kind,
     Operator,
     document,
     question,
     random_operator,
 )
-from world.samples import Sample, Split, foreign_sentence
+from world.samples import Sample, Split, foreign_sentence, other_operator
 
 Skill = Literal["relevance", "rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution"]
 
@@ -52,7 +50,7 @@ def relevance_sample(rng: Random, split: Split, grade: int) -> Sample:
     shown = operator
     kind = rng.choice([kind for kind in KINDS if RELEVANCE[kind] == grade] or KINDS)
     if grade == UNRELATED:
-        shown = _other(rng, split, operator)
+        shown = other_operator(rng, split, operator)
     text = _shown(rng, split, shown, kind)
     return _rated(_question(rng, split, operator), text, grade)
 
@@ -98,7 +96,7 @@ def _rewrite(rng: Random, split: Split) -> Sample:
 def _rewrite_again(rng: Random, split: Split) -> Sample:
     operator = random_operator(rng, split.names)
     found = [
-        _shown(rng, split, operator if rng.random() < 0.5 else _other(rng, split, operator), rng.choice(KINDS))
+        _shown(rng, split, operator if rng.random() < 0.5 else other_operator(rng, split, operator), rng.choice(KINDS))
         for _ in range(rng.randint(0, 3))
     ]
     values: dict[str, Value] = {"question": _question(rng, split, operator), "documents": found}
@@ -169,17 +167,6 @@ def _question(rng: Random, split: Split, operator: Operator) -> str:
 def _shown(rng: Random, split: Split, operator: Operator, kind: Kind) -> Document:
     made = document(rng, operator, kind, split.templates, rng.randrange(10), rng.randrange(10))
     return Document(problem=made.problem, text=made.text)
-
-
-def _other(rng: Random, split: Split, operator: Operator) -> Operator:
-    """Another operator; every other one shares a syllable with the name."""
-    others = [name for name in split.names if name != operator.name]
-    alike = [name for name in others if _syllables(name) & _syllables(operator.name)]
-    return random_operator(rng, alike if alike and rng.random() < 0.5 else others)
-
-
-def _syllables(name: str) -> set[str]:
-    return {part for part in (*HEADS, *TAILS) if name.startswith(part) or name.endswith(part)}
 
 
 def _foreign_question(rng: Random) -> str:

@@ -19,7 +19,17 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
 from world.release import fingerprint
-from world.samples import Context, Sample, Split, foreign_judge_sample, generator_sample, judge_sample
+from world.samples import (
+    Anchors,
+    Context,
+    Sample,
+    Split,
+    foreign_judge_sample,
+    generator_sample,
+    judge_sample,
+    several_sample,
+    worded_judge_sample,
+)
 from world.shipped import read_tokenizer, read_weights
 from world.skills import Skill, foreign_skill_sample, skill_sample
 from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer, token_id
@@ -57,6 +67,8 @@ class Recipe:
     skills: float = 0.0  # share of a judge's samples that are not ratings of reasoning
     prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
     longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
+    several: float = 0.0  # share of a generator's samples with several documents, of any wording
+    worded: float = 0.0  # share of a judge's samples in any wording
     pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
 
 
@@ -66,6 +78,22 @@ RECIPES: dict[str, Recipe] = {
     "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
     "names": Recipe(
         role="generator", seed=0, steps=300, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
+    ),
+    # Several documents in one prompt, in any wording: the reply says the rule first, so that the right one is found.
+    "several": Recipe(
+        role="generator",
+        seed=7,
+        steps=1500,
+        window=512,
+        batch=48,
+        peak=1e-3,
+        warmup=30,
+        early=0.0,
+        plateau=0.5,
+        invented=0.3,
+        several=0.9,
+        prompt_weight=0.05,
+        pieces=6,
     ),
     # One token in two hundred carries the grade, so the prompt must not drown it.
     # A document that follows its rule looks like one that does not: half of the samples are of these two kinds.
@@ -101,6 +129,26 @@ RECIPES: dict[str, Recipe] = {
         hard=0.5,
         foreign=0.3,
         skills=0.6,
+        prompt_weight=0.1,
+        longest=16,
+        pieces=4,
+    ),
+    # Documents in any wording: what form and reasoning have to do with each other is the world's to choose.
+    "worded": Recipe(
+        role="judge",
+        seed=8,
+        steps=500,
+        window=448,
+        batch=32,
+        peak=8e-4,
+        warmup=20,
+        early=0.0,
+        plateau=0.4,
+        invented=0.15,
+        hard=0.4,
+        foreign=0.15,
+        skills=0.3,
+        worded=0.75,
         prompt_weight=0.1,
         longest=16,
         pieces=4,
@@ -142,6 +190,8 @@ def draw(recipe: Recipe, rng: Random, step: int) -> Sample:
     if recipe.role == "judge":
         return _draw_for_judge(recipe, rng, split)
     mix = EARLY_CONTEXTS if step < recipe.early * recipe.steps else LATE_CONTEXTS
+    if recipe.several > 0:  # foreign questions keep the form they have; all others say the rule first
+        return several_sample(rng, split) if rng.random() < recipe.several else generator_sample(rng, split, "foreign")
     (context,) = rng.choices(list(mix), weights=list(mix.values()))
     return generator_sample(rng, split, context)
 
@@ -156,7 +206,10 @@ def _draw_for_judge(recipe: Recipe, rng: Random, split: Split) -> Sample:
     if foreign:
         return foreign_judge_sample(rng, split, "default" if rng.random() < 0.5 else "drawn")
     kinds = ("full", "wrong") if recipe.hard > 0 and rng.random() < recipe.hard else KINDS
-    return judge_sample(rng, split, rng.choice(kinds), "default" if rng.random() < 0.5 else "drawn")
+    anchors: Anchors = "default" if rng.random() < 0.5 else "drawn"
+    if recipe.worded > 0 and rng.random() < recipe.worded:
+        return worded_judge_sample(rng, split, rng.choice(kinds), anchors)
+    return judge_sample(rng, split, rng.choice(kinds), anchors)
 
 
 def batches(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[list[Batch]]:
