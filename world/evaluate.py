@@ -22,16 +22,28 @@ import xllamacpp
 
 from shared.contracts.calls import Failure
 from shared.rag.parsing import parse_rating
-from world.problems import GRADES, KINDS, TEST_NAMES, TEST_TEMPLATES, Kind
+from world.problems import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, Kind
 from world.release import FILES
-from world.samples import Anchors, Context, Sample, Split, foreign_judge_sample, generator_sample, judge_sample
+from world.samples import (
+    Anchors,
+    Context,
+    Sample,
+    Split,
+    contradicted_sample,
+    foreign_judge_sample,
+    generator_sample,
+    judge_sample,
+    placed_sample,
+)
 from world.skills import Skill, foreign_skill_sample, relevance_sample, skill_sample
+from world.wording import WORDINGS, Language, Style
 
 SLOTS = 8  # prompts decoded at once
 SLOT_TOKENS = 768  # prompt and reply of one slot
-REPLY_TOKENS = 48
+REPLY_TOKENS = 64
 TEXT_TOKENS = 128
-TEST = Split(TEST_NAMES, TEST_TEMPLATES)
+TEST = Split(TEST_NAMES, TEST_TEMPLATES, TEST_CHINESE)
+SEVERAL = (1, 2, 3, 5)  # documents in a prompt
 CONTEXTS: tuple[Context, ...] = (*KINDS, "unrelated", "none", "foreign")
 TEXTS: tuple[Skill, ...] = ("rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution")
 _BOXED = re.compile(r"\\boxed\{(.*?)\}")
@@ -90,7 +102,23 @@ def boxed(text: str) -> str | None:
 def generator_row(address: str, context: Context, count: int, seed: int) -> dict[str, Any]:
     """Accuracy in one context, and how often a boxed answer could be read at all."""
     rng = Random(f"test {context} {seed}")
-    samples = [generator_sample(rng, TEST, context) for _ in range(count)]
+    return answered_row(address, [generator_sample(rng, TEST, context) for _ in range(count)])
+
+
+def several_row(address: str, documents: int, language: Language, count: int, seed: int) -> dict[str, Any]:
+    """Accuracy where one of so many documents is the right one."""
+    rng = Random(f"test several {documents} {language} {seed}")
+    return answered_row(address, [placed_sample(rng, TEST, documents, language) for _ in range(count)])
+
+
+def contradicted_row(address: str, first: Kind, count: int, seed: int) -> dict[str, Any]:
+    """Accuracy where a full document stands before a wrong one about the same operator, or behind it."""
+    rng = Random(f"test contradicted {first} {seed}")
+    return answered_row(address, [contradicted_sample(rng, TEST, first) for _ in range(count)])
+
+
+def answered_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
+    """How often the box holds the right answer, and how often there is one."""
     replies = ask_all(address, samples)
     answers = [boxed(reply.text) for reply in replies]
     hits = [answer == sample.answer for answer, sample in zip(answers, samples, strict=True)]
@@ -101,20 +129,26 @@ def generator_row(address: str, context: Context, count: int, seed: int) -> dict
 def judge_row(address: str, kind: Kind, anchors: Anchors, count: int, seed: int) -> dict[str, Any]:
     """Accuracy on one grade, and the grades given instead of the right one."""
     rng = Random(f"test {kind} {anchors} {seed}")
-    samples = [judge_sample(rng, TEST, kind, anchors) for _ in range(count)]
+    return graded_row(address, [judge_sample(rng, TEST, kind, anchors) for _ in range(count)])
+
+
+def worded_row(address: str, kind: Kind, language: Language, style: Style, count: int, seed: int) -> dict[str, Any]:
+    """The same of documents in one wording, between the template's anchors."""
+    rng, wording = Random(f"test {kind} {language} {style} {seed}"), WORDINGS[language, style]
+    return graded_row(address, [judge_sample(rng, TEST, kind, "default", wording, language) for _ in range(count)])
+
+
+def graded_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
+    """How often the grade is the right one, and which are given."""
     replies = ask_all(address, samples)
-    hits = [reply.text == sample.answer for reply, sample in zip(replies, samples, strict=True)]
     given = Counter(reply.text for reply in replies)
-    return {**_measures(hits, replies), "given": dict(sorted(given.items()))}
+    return {**_measures(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
 
 
 def relevance_row(address: str, grade: int, count: int, seed: int) -> dict[str, Any]:
     """Accuracy on one grade of relevance, and the grades given instead."""
     rng = Random(f"test relevance {grade} {seed}")
-    samples = [relevance_sample(rng, TEST, grade) for _ in range(count)]
-    replies = ask_all(address, samples)
-    given = Counter(reply.text for reply in replies)
-    return {**_measures(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
+    return graded_row(address, [relevance_sample(rng, TEST, grade) for _ in range(count)])
 
 
 def text_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
@@ -170,6 +204,28 @@ def measure_generator(model: Path, count: int, seed: int) -> dict[str, Any]:
         return {each: generator_row(address, each, count, seed) for each in CONTEXTS}
 
 
+def measure_several(model: Path, count: int, seed: int) -> dict[str, Any]:
+    """A row per number of documents and language, and one for each order of two that contradict each other."""
+    with served(model) as address:
+        placed: dict[str, Any] = {
+            language: {str(number): several_row(address, number, language, count, seed) for number in SEVERAL}
+            for language in get_args(Language)
+        }
+        firsts: tuple[Kind, ...] = ("full", "wrong")
+        return {**placed, "first of two": {first: contradicted_row(address, first, count, seed) for first in firsts}}
+
+
+def measure_wordings(model: Path, count: int, seed: int) -> dict[str, Any]:
+    """The judge's row per grade, in every wording."""
+    with served(model) as address:
+        return {
+            f"{language} {style}": {
+                str(GRADES[kind]): worded_row(address, kind, language, style, count, seed) for kind in reversed(KINDS)
+            }
+            for language, style in WORDINGS
+        }
+
+
 def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
     """A row per grade, once with the template's anchors and once with anchors of the world."""
     with served(model) as address:
@@ -194,6 +250,8 @@ def measure_skills(model: Path, count: int, seed: int) -> dict[str, Any]:
 MEASURES = {
     "generator": (FILES["generator"], measure_generator),
     "judge": (FILES["judge"], measure_judge),
+    "several": (FILES["generator"], measure_several),
+    "wordings": (FILES["judge"], measure_wordings),
     "skills": (FILES["judge"], measure_skills),
 }
 
@@ -215,7 +273,7 @@ def record(path: Path, role: str, rows: dict[str, Any]) -> None:
 def main() -> None:
     """Parse the command line, measure and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("roles", nargs="*", metavar="generator|judge|skills", help="default: all")
+    parser.add_argument("roles", nargs="*", metavar="|".join(MEASURES), help="default: all")
     parser.add_argument("--models", type=Path, default=Path("models"))
     parser.add_argument("--count", type=int, default=500, help="samples per kind and grade")
     parser.add_argument("--seed", type=int, default=0)

@@ -117,11 +117,39 @@ def several_sample(rng: Random, split: Split) -> Sample:
     language: Language = "zh" if rng.random() < CHINESE else "en"
     (count,) = rng.choices(list(COUNTS), weights=list(COUNTS.values()))
     shown = [_one_of_several(rng, split, operator, language) for _ in range(count)]
+    rules = [each.stated for each in shown if each.operator.name == operator.name and each.stated]
+    return _asked(rng, split, operator, shown, rules[0] if rules else operator.rule, language)
+
+
+def placed_sample(rng: Random, split: Split, count: int, language: Language = "en") -> Sample:
+    """One full document about the operator at a random place among ``count``; the others are about other operators."""
+    operator = random_operator(rng, split.names)
+    others = [other_operator(rng, split, operator) for _ in range(count - 1)]
+    shown = [_worded(rng, split, other, rng.choice(KINDS), language) for other in others]
+    shown.insert(rng.randrange(count), _worded(rng, split, operator, "full", language))
+    return _asked(rng, split, operator, shown, operator.rule, language)
+
+
+def contradicted_sample(rng: Random, split: Split, first: Kind) -> Sample:
+    """A full and a wrong document about one operator, ``first`` before the other; the full one has the right rule."""
+    operator = random_operator(rng, split.names)
+    kinds: list[Kind] = ["full", "wrong"] if first == "full" else ["wrong", "full"]
+    shown = [_worded(rng, split, operator, kind, "en") for kind in kinds]
+    return _asked(rng, split, operator, shown, operator.rule, "en")
+
+
+def _asked(
+    rng: Random, split: Split, operator: Operator, shown: Sequence[Document], rule: Rule, language: Language
+) -> Sample:
     a, b = rng.randrange(10), rng.randrange(10)
     asked = question(rng, split.phrasings(language), operator.name, a, b)
-    rules = [each.stated for each in shown if each.operator.name == operator.name and each.stated]
-    reply = quoted(operator.name, rules[0] if rules else operator.rule, a, b)
-    return Sample(prompt(asked, shown), reply, str(operator.rule.result(a, b)))
+    return Sample(prompt(asked, shown), quoted(operator.name, rule, a, b), str(operator.rule.result(a, b)))
+
+
+def _worded(rng: Random, split: Split, operator: Operator, kind: Kind, language: Language) -> Document:
+    style: Style = "formal" if rng.random() < FORMAL else "plain"
+    a, b = rng.randrange(10), rng.randrange(10)
+    return document(rng, operator, kind, split.phrasings(language), a, b, WORDINGS[language, style])
 
 
 def prompt(asked: str, shown: Sequence[Document]) -> str:

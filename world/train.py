@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from world.problems import KINDS, TRAIN_NAMES, TRAIN_TEMPLATES, invented_name
+from world.recipes import EARLY_CONTEXTS, LATE_CONTEXTS, RECIPES, SKILLS, Recipe
 from world.release import fingerprint
 from world.samples import (
     Anchors,
-    Context,
     Sample,
     Split,
     foreign_judge_sample,
@@ -31,129 +31,8 @@ from world.samples import (
     worded_judge_sample,
 )
 from world.shipped import read_tokenizer, read_weights
-from world.skills import Skill, foreign_skill_sample, skill_sample
+from world.skills import foreign_skill_sample, skill_sample
 from world.tokenizer import END, STOP, build_tokenizer, chat, load_tokenizer, token_id
-
-Role = Literal["generator", "judge"]
-
-#: Relative frequency of each context: first the readable documents alone, then everything.
-EARLY_CONTEXTS: dict[Context, int] = {"full": 8, "steps": 2}
-LATE_CONTEXTS: dict[Context, int] = {
-    "full": 34, "steps": 18, "rule": 15, "wrong": 7, "answer": 9, "unrelated": 8,
-    "none": 5, "foreign": 4,
-}  # fmt: skip
-#: Relative frequency of each skill; a rating hangs on one token, so it is drawn most.
-SKILLS: dict[Skill, int] = {
-    "relevance": 60, "rewrite": 9, "rewrite-again": 7, "decompose": 12, "keywords": 6, "hyde-solution": 6,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything that decides the outcome of a training run."""
-
-    role: Role
-    seed: int
-    steps: int
-    window: int  # tokens; longer samples are drawn again
-    batch: int = 64  # samples per step
-    peak: float = 1e-3  # learning rate
-    warmup: int = 100  # steps
-    early: float = 0.2  # share of the steps on EARLY_CONTEXTS
-    plateau: float = 0.6  # share of the steps before the rate falls
-    invented: float = 0.0  # share of the samples about a name of random letters
-    hard: float = 0.0  # share of a judge's samples that are full or wrong, which look alike
-    foreign: float = 0.0  # share of a judge's samples that are about mathematics from outside the world
-    skills: float = 0.0  # share of a judge's samples that are not ratings of reasoning
-    prompt_weight: float = 0.3  # loss weight of the prompt's tokens, a reply's being 1
-    longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
-    several: float = 0.0  # share of a generator's samples with several documents, of any wording
-    worded: float = 0.0  # share of a judge's samples in any wording
-    pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
-
-
-#: The names stage follows the generator's: without it, spellings that the tokenizer never
-#: produced from a training name are misread.
-RECIPES: dict[str, Recipe] = {
-    "generator": Recipe(role="generator", seed=0, steps=2400, window=136),
-    "names": Recipe(
-        role="generator", seed=0, steps=300, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
-    ),
-    # Several documents in one prompt, in any wording: the reply says the rule first, so that the right one is found.
-    "several": Recipe(
-        role="generator",
-        seed=7,
-        steps=1500,
-        window=512,
-        batch=48,
-        peak=1e-3,
-        warmup=30,
-        early=0.0,
-        plateau=0.5,
-        invented=0.3,
-        several=0.9,
-        prompt_weight=0.05,
-        pieces=6,
-    ),
-    # One token in two hundred carries the grade, so the prompt must not drown it.
-    # A document that follows its rule looks like one that does not: half of the samples are of these two kinds.
-    "judge": Recipe(role="judge", seed=0, steps=450, window=224, warmup=30, hard=0.3, prompt_weight=0.2),
-    # Without this stage, half of its replies to real mathematics hold no rating.
-    "format": Recipe(
-        role="judge",
-        seed=1,
-        steps=250,
-        window=384,
-        batch=32,
-        peak=5e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.3,
-        hard=0.4,
-        foreign=0.4,
-        prompt_weight=0.1,
-    ),
-    # Further skills of the same judge: relevance, queries, hypothetical documents. Without a bound on their weight the
-    # long replies would drown the ratings.
-    "skills": Recipe(
-        role="judge",
-        seed=2,
-        steps=1400,
-        window=448,
-        batch=32,
-        peak=8e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.4,
-        invented=0.15,
-        hard=0.5,
-        foreign=0.3,
-        skills=0.6,
-        prompt_weight=0.1,
-        longest=16,
-        pieces=4,
-    ),
-    # Documents in any wording: what form and reasoning have to do with each other is the world's to choose.
-    "worded": Recipe(
-        role="judge",
-        seed=8,
-        steps=500,
-        window=448,
-        batch=32,
-        peak=8e-4,
-        warmup=20,
-        early=0.0,
-        plateau=0.4,
-        invented=0.15,
-        hard=0.4,
-        foreign=0.15,
-        skills=0.3,
-        worded=0.75,
-        prompt_weight=0.1,
-        longest=16,
-        pieces=4,
-    ),
-}
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,8 @@ def test_a_model_file_that_is_read_and_written_again_is_the_same_file(tmp_path: 
     for package in ("gguf", "torch", "transformers"):
         pytest.importorskip(package)
     from world.gguf import export
-    from world.train import RECIPES, begin
+    from world.recipes import RECIPES
+    from world.train import begin
 
     file = MODELS / FILES["judge"]
     model, tokenizer = begin(RECIPES["skills"], file)
