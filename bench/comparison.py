@@ -21,7 +21,7 @@ from bench.floor import furnish
 from bench.pairs import Pair, Verdicts, paired, words
 from bench.running import Stack, stack
 from shared.pipelines import registry
-from shared.rag.significance import holm
+from shared.statistics.significance import holm
 
 MATH = Path("../shared/data/math")
 BASELINE = "dense"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from scipy.stats import binomtest
 
-from shared.rag.significance import LEVEL
+from shared.statistics.significance import LEVEL
 
 Verdicts = Mapping[int, bool]
 """Item (by position) -> whether its answer was right; items without a verdict are left out."""

@@ -211,5 +211,5 @@ def test_spearman_sees_order_where_pearson_sees_lines() -> None:
 
 def test_scipy_is_not_loaded_before_it_is_needed() -> None:
     """Importing the gate must not cost every process a second."""
-    code = "import sys, shared.rag.gate, shared.rag.intervals; sys.exit('scipy' in sys.modules)"
+    code = "import sys, shared.rag.gate, shared.statistics.intervals; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

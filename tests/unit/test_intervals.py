@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.rag.intervals import Interval, wilson
+from shared.statistics.intervals import Interval, wilson
 
 Z = 1.959963984540054
 COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))

@@ -4,7 +4,7 @@ import pytest
 
 from services.orchestrator.reports.tally import Tally
 from shared.contracts.samples import Decision, Extraction, Outcome, Trace
-from shared.rag.intervals import wilson
+from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleRow, Traced
 
 

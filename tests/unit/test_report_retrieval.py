@@ -6,7 +6,7 @@ import pytest
 
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
-from shared.rag.significance import Difference
+from shared.statistics.significance import Difference
 from shared.storage.gold import ABSENT
 from shared.storage.samples import Traced
 from tests.unit.test_report import sample

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shared.rag.significance import Difference, holm, mean, paired, together
+from shared.statistics.significance import Difference, holm, mean, paired, together
 
 LEFT = np.random.default_rng(0).beta(4, 4, 80).tolist()
 RIGHT = (np.asarray(LEFT) - np.random.default_rng(1).normal(0.025, 0.08, 80)).clip(0, 1).tolist()

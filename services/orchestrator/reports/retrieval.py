@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shared.contracts.samples import Candidate, Outcome
-from shared.rag import metrics, significance
-from shared.rag.significance import Difference, Mean
+from shared.rag import metrics
+from shared.statistics import significance
+from shared.statistics.significance import Difference, Mean
 from shared.storage.gold import ABSENT
 from shared.storage.samples import Traced
 

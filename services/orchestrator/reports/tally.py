@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shared.contracts.samples import Outcome
-from shared.rag.intervals import wilson
+from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleRow, Traced
 
 UNKNOWN = "unknown"

@@ -12,8 +12,9 @@ from services.retriever.evaluation.modes import NAMES, mode
 from services.retriever.evaluation.requests import Evaluate
 from services.retriever.evaluation.searching import Run, Searcher
 from shared.errors import Invalid
-from shared.rag import metrics, significance
-from shared.rag.significance import Difference
+from shared.rag import metrics
+from shared.statistics import significance
+from shared.statistics.significance import Difference
 
 Measured = Mapping[str, Mapping[str, float]]
 """Query -> {measure: value}."""

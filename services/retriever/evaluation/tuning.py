@@ -14,7 +14,8 @@ from services.retriever.evaluation.modes import Mode, mode
 from services.retriever.evaluation.requests import Tune
 from services.retriever.evaluation.searching import Searcher
 from shared.errors import Invalid
-from shared.rag import metrics, significance
+from shared.rag import metrics
+from shared.statistics import significance
 
 STEPS = 20
 SHARES = tuple(step / STEPS for step in range(STEPS + 1))
