@@ -1,0 +1,196 @@
+"""How a sample ended, in one word and a reason: the first rule that applies (docs/statistics.md, Endings).
+
+The MathRAG-Gate paper, 5.2, compares logic errors and retrieval misses between pipelines without saying how they were
+told apart. These rules tell, from what is stored, and name a cause only where the rows show one.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from shared.contracts.calls import FailureKind
+from shared.contracts.samples import Candidate, Extraction
+
+
+class Ending(StrEnum):
+    """What became of a sample. Wrong answers are all between `truncated` and `logic`."""
+
+    CORRECT = "correct"
+    """By math-verify, as in a report's accuracy."""
+    REFUSED = "refused"
+    """No answer, on purpose: the method declined, or the model gave an empty text."""
+    FAILED = "failed"
+    """No answer, since something broke."""
+    TRUNCATED = "truncated"
+    """Wrong, and the token limit ended the text."""
+    EXTRACTION = "extraction"
+    """A whole text without an answer in it."""
+    RETRIEVAL_MISS = "retrieval_miss"
+    """Wrong, and no relevant document was found."""
+    JUDGE_FAILURE = "judge_failure"
+    """Wrong, and a missing score decided what stood in the prompt."""
+    ARITHMETIC = "arithmetic"
+    """Wrong, and an equation of numbers in the text does not hold."""
+    LOGIC = "logic"
+    """Wrong, and none of the above: what is left is how it was reasoned."""
+    UNGRADED = "ungraded"
+    """Nobody can say: no gold answer, no verdict, or two graders that contradict each other about a wrong answer."""
+
+
+WRONG = frozenset({
+    Ending.TRUNCATED, Ending.EXTRACTION, Ending.RETRIEVAL_MISS, Ending.JUDGE_FAILURE, Ending.ARITHMETIC, Ending.LOGIC,
+})  # fmt: skip
+"""Endings of samples that have a text which is not correct."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one sample that ended by itself: it completed, or failed."""
+
+    failure: str | None = None
+    """Kind; None: it completed."""
+    refusal: str | None = None
+    correct: bool | None = None
+    """By math-verify."""
+    strict: bool | None = None
+    """By the strict rules."""
+    gold: bool = True
+    """Whether there is an answer to compare with."""
+    extraction: Extraction = Extraction.OK
+    truncated: bool = False
+    searched: bool = False
+    """Whether the sample asked for documents at all."""
+    relevant: frozenset[str] | None = None
+    """Hashes of the relevant documents; None: the dataset does not say, so that nothing can have been missed."""
+    candidates: tuple[Candidate, ...] = ()
+    context: tuple[str, ...] = ()
+    unscored: bool = False
+    """Scoring was asked for, and no candidate has a score."""
+    refuted: tuple[str, ...] = ()
+    """Equations of the text that do not hold."""
+
+
+class Ended(NamedTuple):
+    """An ending, and the rule's reason in words."""
+
+    ending: Ending
+    reason: str
+
+
+Rule = Callable[[Facts], Ended | None]
+
+
+def ending(facts: Facts) -> Ended:
+    """The first of the rules that applies; the last one always does."""
+    return next(found for rule in RULES if (found := rule(facts)) is not None)
+
+
+def _failed(facts: Facts) -> Ended | None:
+    if facts.failure == FailureKind.REFUSED:
+        return Ended(Ending.REFUSED, "the model gave an empty text")
+    return None if facts.failure is None else Ended(Ending.FAILED, facts.failure)
+
+
+def _refused(facts: Facts) -> Ended | None:
+    if facts.refusal is None and facts.extraction is not Extraction.REFUSED:
+        return None
+    return Ended(Ending.REFUSED, facts.refusal or "nothing was generated, on purpose")
+
+
+def _correct(facts: Facts) -> Ended | None:
+    if not facts.correct:
+        return None
+    return Ended(Ending.CORRECT, "math-verify" if facts.strict else "math-verify; by the strict rules it is not")
+
+
+def _truncated(facts: Facts) -> Ended | None:
+    if not facts.truncated or (facts.extraction is Extraction.OK and _undecided(facts)):
+        return None
+    held = "its answer is from before that" if facts.extraction is Extraction.OK else "it holds no answer"
+    return Ended(Ending.TRUNCATED, f"the token limit ended the text; {held}")
+
+
+def _extraction(facts: Facts) -> Ended | None:
+    if facts.extraction is Extraction.OK:
+        return None
+    unclosed = facts.extraction is Extraction.UNBALANCED
+    return Ended(Ending.EXTRACTION, "a box that never closes" if unclosed else "no box with an answer in it")
+
+
+def _ungraded(facts: Facts) -> Ended | None:
+    reason = _undecided(facts)
+    return Ended(Ending.UNGRADED, reason) if reason else None
+
+
+def _undecided(facts: Facts) -> str | None:
+    """Why an answer that math-verify does not call correct is not known to be wrong either."""
+    if not facts.gold:
+        return "there is no gold answer"
+    if facts.correct is None:
+        return "math-verify gave no verdict"
+    return "math-verify says wrong, the strict rules say correct" if facts.strict else None
+
+
+def _retrieval_miss(facts: Facts) -> Ended | None:
+    if not facts.searched or not facts.relevant or facts.relevant & _found(facts):
+        return None
+    return Ended(Ending.RETRIEVAL_MISS, f"none of the relevant documents ({len(facts.relevant)}) was found")
+
+
+def _judge_failure(facts: Facts) -> Ended | None:
+    if facts.unscored:
+        return Ended(Ending.JUDGE_FAILURE, "no candidate has a score: the prompt is as if nothing had been scored")
+    if (displaced := _displaced(facts)) is not None:
+        where = "stands in the prompt" if displaced.document in facts.context else "would have stood in the prompt"
+        return Ended(Ending.JUDGE_FAILURE, f"document {displaced.document[:12]} {where}, unscored: {displaced.failure}")
+    return None
+
+
+def _arithmetic(facts: Facts) -> Ended | None:
+    return Ended(Ending.ARITHMETIC, f"does not hold: {facts.refuted[0]}") if facts.refuted else None
+
+
+def _logic(facts: Facts) -> Ended | None:
+    return Ended(Ending.LOGIC, f"nothing else is known to be wrong; {_shown(facts)}")
+
+
+RULES: tuple[Rule, ...] = (
+    _failed, _refused, _correct, _truncated, _extraction, _ungraded, _retrieval_miss, _judge_failure, _arithmetic,
+    _logic,
+)  # fmt: skip
+"""In the order in which they are asked: what there is no arguing about first, then from the search to the text."""
+
+
+def _found(facts: Facts) -> frozenset[str]:
+    return frozenset(facts.context).union(each.document for each in facts.candidates)
+
+
+def _displaced(facts: Facts) -> Candidate | None:
+    """A candidate whose score is missing and which has a place in the prompt, or had one until others were scored."""
+    before = _before(facts.candidates)[: len(facts.context)]
+    affected = {*facts.context, *(each.document for each in before)}
+    return next((each for each in facts.candidates if each.failure is not None and each.document in affected), None)
+
+
+def _before(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """In the order in which they were found: by fused score, else by the best rank of any list."""
+    return sorted(candidates, key=lambda each: (each.fused is None, -(each.fused or 0.0), _best_rank(each)))
+
+
+def _best_rank(candidate: Candidate) -> int:
+    ranks = (candidate.dense_rank, candidate.sparse_rank, *(candidate.paths or {}).values())
+    return min((rank for rank in ranks if rank is not None), default=candidate.rank)
+
+
+def _shown(facts: Facts) -> str:
+    """What stood in the prompt, as far as it is known what should have."""
+    if not facts.context:
+        return "there was no document in the prompt"
+    if not facts.relevant:
+        return "it is not known which documents are relevant"
+    if facts.relevant.intersection(facts.context):
+        return "a relevant document stood in the prompt"
+    ranks = [each.rank for each in facts.candidates if each.document in facts.relevant]
+    where = f"was ranked {min(ranks)} and" if ranks else "was not searched for, and"
+    return f"the best relevant document {where} did not stand in the prompt"
