@@ -1,7 +1,8 @@
-"""`python -m services.judge`: the worker of the judge lane: retrieve, rerank, judge, write, grade."""
+"""`python -m services.judge`: the worker of the judge lane: whatever the generator does not do."""
 
 from collections.abc import Mapping
 
+from services.judge.absent import Absent
 from services.judge.grades import Grades
 from services.judge.grading_pool import GradingPool
 from services.judge.reranking import Reranking
@@ -23,6 +24,8 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
         "judge": prompting,
         "write": prompting,
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
+        "verify": Absent("there is no verifier"),
+        "estimate": Absent("no difficulty classifier is installed"),
     }
 
 

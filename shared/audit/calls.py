@@ -8,6 +8,7 @@ from sqlalchemy import Row
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts.calls import (
     INFRASTRUCTURE,
+    Estimated,
     Failure,
     FailureKind,
     Generated,
@@ -16,6 +17,7 @@ from shared.contracts.calls import (
     Reply,
     Retrieved,
     Scored,
+    Verified,
 )
 from shared.runtime.answers import outcome_of
 
@@ -30,6 +32,8 @@ VALUES: Mapping[str, type[Reply]] = {
     "write": Generated,
     "generate": Generated,
     "grade": Graded,
+    "verify": Verified,
+    "estimate": Estimated,
 }
 
 ACCEPTED = "FROM mine JOIN attempts a ON a.call_id = mine.call_id AND a.accepted"

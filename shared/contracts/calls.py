@@ -1,4 +1,4 @@
-"""The six calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
+"""The eight calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
 
 A call as yielded names *roles* ("judge", "dense"); the runtime binds it to the job's pinned models and templates
 and hashes the result, so a pipeline never knows which model answers.
@@ -18,7 +18,7 @@ class Lane(StrEnum):
     """Who claims a call."""
 
     JUDGE = "judge"
-    """The judge worker: retrieve, rerank, judge, write, grade."""
+    """The judge worker: all that is not generated."""
     GENERATE = "generate"
     """The generator worker."""
 
@@ -98,7 +98,22 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
     gold: str
 
 
-Call = Retrieve | Rerank | Judge | Write | Generate | Grade
+class Verify(msgspec.Struct, frozen=True, kw_only=True, tag="verify"):
+    """Check the equations of one document's text, each by itself; the question is not seen."""
+
+    document: str
+    """The document's hash."""
+    modulus: int = 0
+    """All equations are meant modulo it; 0: ordinary arithmetic."""
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True, tag="estimate"):
+    """Estimate from its text alone how hard a question is."""
+
+    question: str
+
+
+Call = Retrieve | Rerank | Judge | Write | Generate | Grade | Verify | Estimate
 
 
 class FailureKind(StrEnum):
@@ -111,6 +126,7 @@ class FailureKind(StrEnum):
     POISONED = "poisoned"
     """Lapsed three times: whoever ran it died."""
     GRADER_TIMEOUT = "grader_timeout"
+    VERIFIER_TIMEOUT = "verifier_timeout"
     NOT_CONFIGURED = "not_configured"
     """The operator has set up nothing that could answer: the pipeline goes on without."""
     TIMEOUT = "timeout"
@@ -191,6 +207,28 @@ class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
     strict: bool
 
 
+class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
+    """Reply to `Verify`: how many equations hold, do not hold, and could not be decided."""
+
+    verified: int
+    refuted: int
+    unknown: int
+
+    @property
+    def quality(self) -> float | None:
+        """(verified + 1/2) / (verified + refuted + 1), in (0, 1): the mean of the share of right equations under
+        Jeffreys' prior, Beta(1/2, 1/2). None where nothing was decided: unknown is not a score.
+        """
+        decided = self.verified + self.refuted
+        return (self.verified + 0.5) / (decided + 1) if decided else None
+
+
+class Estimated(msgspec.Struct, frozen=True, kw_only=True, tag="estimated"):
+    """Reply to `Estimate`: the probability that the question is hard."""
+
+    probability: float
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """What came back instead of a value; never turned into a score."""
 
@@ -198,11 +236,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     detail: str = ""
 
 
-Value = Retrieved | Scored | Rated | Generated | Graded
+Value = Retrieved | Scored | Rated | Generated | Graded | Verified | Estimated
 Reply = Value | Failure
 
 
-V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded)
+V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Verified, Estimated)
 
 
 def require(reply: V | Failure) -> V:

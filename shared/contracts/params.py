@@ -142,6 +142,29 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_pairs: int = 30
     on_unusable: str = "fail"
     """"fail" or "rules": what to do when more than half of the judge's replies have no rating."""
+    truth: Literal["none", "verifier"] = "none"
+    """`verifier`: the calibration documents' equations are checked, too, and the decision records how rules and judge
+    agree with what was found. It decides nothing."""
+
+
+class VerifyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How equations are checked."""
+
+    modulus: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """All equations are meant modulo it (10 in the shipped world); 0: ordinary arithmetic."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for the modulus by which all numbers are equal."""
+        if self.modulus == 1:
+            raise ValueError("`verify.modulus` is 1: every equation would hold")
+
+
+class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Easy questions go down the rule path of `mathrag-gate`, whatever the gate says."""
+
+    enabled: bool = False
+    threshold: Share = 0.5
+    """A question that is hard with less than this probability is easy."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,6 +186,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rrf_weight: float = 0.1
     quality_weight: float = 0.9
     gate: GateParams = GateParams()
+    quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
+    """Who scores the documents of `mathrag-gate`: whom the gate chooses, or one of them without a calibration."""
+    verify: VerifyParams = VerifyParams()
+    route: RouteParams = RouteParams()
     generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
     judge: Decoding = Decoding(temperature=0.1, max_tokens=10)
     anchors: dict[str, str] = {}

@@ -34,6 +34,7 @@ class Strategy(StrEnum):
 
     RULES = "rules"
     JUDGE = "judge"
+    VERIFIER = "verifier"
 
 
 class GateDecision(msgspec.Struct, frozen=True, kw_only=True):

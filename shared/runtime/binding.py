@@ -11,7 +11,19 @@ from typing import assert_never
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve, Write
+from shared.contracts.calls import (
+    Call,
+    Decoding,
+    Estimate,
+    Generate,
+    Grade,
+    Judge,
+    Lane,
+    Rerank,
+    Retrieve,
+    Verify,
+    Write,
+)
 from shared.contracts.params import Params
 from shared.rag.prompts import template
 
@@ -39,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     skip: int = 0
     hypothetical: tuple[str, ...] = ()
     logprobs: int = 0
+    modulus: int = 0
     draw: int = 0
     nonce: str = ""
 
@@ -61,7 +74,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """What a job's calls are bound with."""
 
     pins: dict[str, Pin]
-    """By role: dense, sparse, fallback, rerank, judge, generate, grade."""
+    """By role: dense, sparse, fallback, rerank, judge, generate, grade, verify, estimate."""
     params: Params
     nonce: str = ""
     """Set for `reuse: none`: nothing of another job is reused."""
@@ -86,6 +99,8 @@ LANES: Mapping[str, Lane] = {
     "judge": Lane.JUDGE,
     "write": Lane.JUDGE,
     "grade": Lane.JUDGE,
+    "verify": Lane.JUDGE,
+    "estimate": Lane.JUDGE,
     "generate": Lane.GENERATE,
 }
 
@@ -115,19 +130,30 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
     match call:
         case Retrieve():
             return call.index, _retrieve(call)
-        case Rerank():
-            documents: SlotValue = [DocumentRef(hash_) for hash_ in call.documents]
-            return "rerank", Request(
-                role="rerank", model="", values={"question": call.question, "documents": documents}
-            )
         case Judge():
             return "judge", _judge(call, binding, repeat)
         case Write():
             return "judge", _write(call, binding, repeat)
         case Generate():
             return "generate", _generate(call, binding, repeat)
+        case _:
+            request = _measurement(call)
+            return request.role, request
+
+
+def _measurement(call: Rerank | Grade | Verify | Estimate) -> Request:
+    """Of a call that no prompt is made for; its role names its pin."""
+    match call:
+        case Rerank():
+            values: dict[str, SlotValue | None] = {"question": call.question, "documents": _references(call.documents)}
+            return Request(role="rerank", model="", values=values)
         case Grade():
-            return "grade", Request(role="grade", model="", values={"answer": call.answer, "gold": call.gold})
+            return Request(role="grade", model="", values={"answer": call.answer, "gold": call.gold})
+        case Verify():
+            document = DocumentRef(call.document)
+            return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
+        case Estimate():
+            return Request(role="estimate", model="", values={"question": call.question})
         case _:
             assert_never(call)
 
@@ -167,7 +193,7 @@ def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     return msgspec.structs.replace(request, logprobs=call.logprobs)
 
 
-def _references(hashes: Sequence[str]) -> list[DocumentRef]:
+def _references(hashes: Sequence[str]) -> SlotValue:
     return [DocumentRef(hash_) for hash_ in hashes]
 
 

@@ -1,5 +1,6 @@
 """Model rows: what a call was answered by. A row never changes its meaning; a changed model is another row."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -23,7 +24,7 @@ REGISTER = text("""
         footprint_mib = EXCLUDED.footprint_mib, estimated = EXCLUDED.estimated, architecture = EXCLUDED.architecture,
         served = true
     RETURNING id""")
-BY_HASH = text("SELECT id FROM models WHERE hash = :hash")
+BY_HASH = text("SELECT id, hash FROM models WHERE hash = ANY(:hashes)")
 LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
 RETIRE = text("UPDATE models SET served = false WHERE device = :device AND served")
 OF_INDEX = text("""
@@ -55,8 +56,10 @@ GRADER = ModelIdentity(
     name="grader", backend="grader", digest="math-verify+hendrycks", version=f"{version('math-verify')}/1"
 )
 """The two graders as one model: a new version of either grades anew."""
-
-
+VERIFIER = ModelIdentity(name="verifier", backend="verifier", digest="none")
+ESTIMATOR = ModelIdentity(name="difficulty", backend="estimator", digest="none")
+BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
+"""By role: what the code itself answers with. Another digest or version is another call."""
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
 """Stands for the reranker while none is configured."""
 NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
@@ -102,10 +105,14 @@ async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
     return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 
 
-async def pin_grader(connection: AsyncConnection) -> Pin:
-    """The graders' row; written once, since submits that write it would wait for each other."""
-    found = (await connection.execute(BY_HASH, {"hash": GRADER.hash})).scalar()
-    return Pin(model_id=found or await register(connection, GRADER), hash=GRADER.hash.hex())
+async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
+    """The rows of `BUILT_IN`; written once, since submits that write them would wait for each other."""
+    hashes = [identity.hash for identity in BUILT_IN.values()]
+    found = {row.hash: row.id for row in await connection.execute(BY_HASH, {"hashes": hashes})}
+    return {
+        role: Pin(model_id=found.get(own.hash) or await register(connection, own), hash=own.hash.hex())
+        for role, own in BUILT_IN.items()
+    }
 
 
 async def pin_reranker(connection: AsyncConnection) -> Pin:

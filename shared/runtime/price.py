@@ -15,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import (
     Call,
+    Estimate,
+    Estimated,
     Generate,
     Generated,
     Grade,
@@ -27,6 +29,8 @@ from shared.contracts.calls import (
     Retrieved,
     Scored,
     Token,
+    Verified,
+    Verify,
     Write,
 )
 from shared.contracts.documents import Document, Hit
@@ -138,16 +142,23 @@ def _made_up(call: Call) -> Reply:
             return Scored(scores=tuple(0.5 for _ in call.documents))
         case Judge():
             return Rated(rating=3, text="[[3]]")
-        case Generate(logprobs=wanted) if wanted:
-            return Generated(text="", tokens=(Token(text=RETRIEVAL, logprob=0.0),))
-        case Write(template=template, slots=slots):
-            return Generated(
-                text="\n".join(f"{slots.get('question', '')} {template} {n}" for n in range(1, MOST_QUERIES + 1))
-            )
-        case Generate():
-            return Generated(text="")
+        case Write() | Generate():
+            return _text(call)
         case Grade():
             return Graded(math_verify=None, strict=False)
+        case Verify():
+            return Verified(verified=1, refuted=0, unknown=0)
+        case Estimate():
+            # Hard: the dearer path is priced.
+            return Estimated(probability=1.0)
+
+
+def _text(call: Write | Generate) -> Generated:
+    if isinstance(call, Generate):
+        tokens = (Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
+        return Generated(text="", tokens=tokens)
+    lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
+    return Generated(text="\n".join(lines))
 
 
 def _hit(index: str, rank: int) -> Hit:

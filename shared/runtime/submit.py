@@ -164,7 +164,7 @@ async def _pins(
     unknown = submission.models.keys() - roles.keys()
     if unknown:
         raise Invalid(f"`models`: no role {min(unknown)!r}; the roles are {', '.join(sorted(roles))}")
-    pins = {"grade": await models.pin_grader(connection), "rerank": await models.pin_reranker(connection)}
+    pins = {**await models.pin_built_in(connection), "rerank": await models.pin_reranker(connection)}
     for role, name in {**roles, **submission.models}.items():
         pins[role] = await models.pin(connection, role, name)
     if corpus is not None and submission.corpus is not None:

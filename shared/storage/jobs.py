@@ -49,7 +49,7 @@ STAGES = text("""
     GROUP BY c.role""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
-ROLES = ("retrieve", "rerank", "judge", "write", "generate", "grade")
+ROLES = ("estimate", "retrieve", "rerank", "judge", "verify", "write", "generate", "grade")
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
 SHORTEST_PREFIX = 4
 _HEX = re.compile(r"[0-9a-f]{4,32}")

@@ -24,7 +24,13 @@ MESSAGING_DESTINATION = "messaging.destination.name"
 
 SPAN_KIND = "openinference.span.kind"
 CHAIN, LLM, RETRIEVER, RERANKER, EVALUATOR = "CHAIN", "LLM", "RETRIEVER", "RERANKER", "EVALUATOR"
-KINDS_OF_ROLE = {"retrieve": RETRIEVER, "rerank": RERANKER, "grade": EVALUATOR}
+KINDS_OF_ROLE = {
+    "retrieve": RETRIEVER,
+    "rerank": RERANKER,
+    "grade": EVALUATOR,
+    "verify": EVALUATOR,
+    "estimate": EVALUATOR,
+}
 """OpenInference's kind of a call that no model server answers, by its role."""
 MODEL_NAME = "llm.model_name"
 PROMPT_TOKENS = "llm.token_count.prompt"

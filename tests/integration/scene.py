@@ -14,7 +14,20 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Generate, Generated, Graded, Lane, Rated, Reply, Retrieved, Scored, Token, require
+from shared.contracts.calls import (
+    Estimated,
+    Generate,
+    Generated,
+    Graded,
+    Lane,
+    Rated,
+    Reply,
+    Retrieved,
+    Scored,
+    Token,
+    Verified,
+    require,
+)
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
@@ -129,6 +142,17 @@ def by_rule(request: Request) -> Reply:
             return reflecting(number)
         case "generate":
             return Generated(text=f"so \\boxed{{{number % 10}}}")
+        case _:
+            return measured(request, number)
+
+
+def measured(request: Request, number: int) -> Reply:
+    """What needs neither a model nor an index."""
+    match request.role:
+        case "verify":
+            return Verified(verified=number % 5, refuted=number % 3, unknown=number % 2)
+        case "estimate":
+            return Estimated(probability=number % 10 / 10)
         case _:
             return Graded(math_verify=request.values["answer"] == request.values["gold"], strict=False)
 

@@ -9,20 +9,22 @@ import msgspec
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Decoding, Generate, Grade, Judge, Lane, Rerank, Retrieve
+from shared.contracts.calls import Call, Decoding, Estimate, Generate, Grade, Judge, Lane, Rerank, Retrieve, Verify
 from shared.contracts.params import Params
 from shared.rag import prompts
 from shared.runtime import binding as binding_
 from shared.runtime.binding import Binding, Bound, DocumentRef, Pin, Request, bind, seed_of, template_reference
 
-ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank")
+ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "verify", "estimate")
 PINS = {role: Pin(model_id=number, hash=f"{number:064x}") for number, role in enumerate(ROLES)}
 DOCUMENT = "ab" * 32
 JUDGE = Judge(rubric="reasoning-quality", document=DOCUMENT)
 GENERATE = Generate(template="cot", question="What is 1 plus 1?", context=(DOCUMENT,))
 RETRIEVE = Retrieve(question="?", index="dense", k=3)
 GRADE = Grade(answer="2", gold="2")
-ALL = [RETRIEVE, JUDGE, GENERATE, GRADE, Rerank(question="?", documents=(DOCUMENT,))]
+VERIFY = Verify(document=DOCUMENT)
+ESTIMATE = Estimate(question="?")
+ALL = [RETRIEVE, JUDGE, GENERATE, GRADE, Rerank(question="?", documents=(DOCUMENT,)), VERIFY, ESTIMATE]
 
 
 def bound(call: Call, repeat: int = 0, **fields: Any) -> Bound:
@@ -73,6 +75,8 @@ def test_the_stored_request_hashes_to_the_key(call: Call) -> None:
         (GENERATE, "generate", "generate", Lane.GENERATE),
         (GRADE, "grade", "grade", Lane.JUDGE),
         (Rerank(question="?", documents=()), "rerank", "rerank", Lane.JUDGE),
+        (VERIFY, "verify", "verify", Lane.JUDGE),
+        (ESTIMATE, "estimate", "estimate", Lane.JUDGE),
     ],
 )
 def test_every_call_goes_to_the_model_and_the_lane_of_its_role(call: Call, role: str, pin: str, lane: Lane) -> None:
@@ -185,11 +189,20 @@ def test_a_generation_without_documents_has_no_context() -> None:
         (RETRIEVE, msgspec.structs.replace(RETRIEVE, k=4)),
         (GRADE, msgspec.structs.replace(GRADE, answer=None)),
         (Grade(answer="a", gold="b"), Grade(answer="b", gold="a")),
+        (VERIFY, msgspec.structs.replace(VERIFY, document="cd" * 32)),
+        (VERIFY, msgspec.structs.replace(VERIFY, modulus=10)),
+        (ESTIMATE, Estimate(question="?!")),
     ],
 )
 def test_every_field_of_a_call_is_in_its_key(one: Call, other: Call) -> None:
     """Two calls that may have different replies are two calls."""
     assert bound(one).key != bound(other).key
+
+
+def test_what_only_one_kind_of_call_has_is_not_in_the_requests_of_the_others() -> None:
+    """A new field must not change the keys of replies that are stored already."""
+    assert not [call for call in ALL if b"modulus" in bound(call).body]
+    assert b'"modulus":10' in bound(Verify(document=DOCUMENT, modulus=10)).body
 
 
 @pytest.mark.parametrize("change", [{"temperature": 0.2}, {"max_tokens": 11}])

@@ -15,6 +15,7 @@ from shared.contracts.samples import Item
 from shared.pipelines import registry
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
+from shared.runtime.models import BUILT_IN
 from shared.runtime.price import dry_run
 from shared.settings import Settings
 
@@ -92,7 +93,8 @@ def _pipeline(registered: registry.Registered) -> PipelineView:
 @cache
 def _roles(pipeline: str) -> list[str]:
     """Of the calls of a dry run: no pipeline says it of itself."""
-    pins = dict.fromkeys(("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade"), ANY)
+    named = ("dense", "sparse", "fallback", "rerank", "judge", "generate", *BUILT_IN)
+    pins = dict.fromkeys(named, ANY)
     job = JobSpec(
         id=0, pipeline=pipeline, rank=0, dataset_id=0, params=Params(), prepared=None,
         binding=Binding(pins=pins, params=Params()),
