@@ -1,4 +1,6 @@
-"""Whether one more job is taken in: how many may live at once, and how large one may be."""
+"""Whether jobs are taken in: how many may live at once, and how large one may be."""
+
+from collections.abc import Sequence
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -9,23 +11,29 @@ from shared.settings import Limits
 LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
 
 
-async def admit(connection: AsyncConnection, limits: Limits, *, items: int, repeats: int) -> None:
-    """Return if the job may be inserted.
+async def admit(connection: AsyncConnection, limits: Limits, samples: Sequence[int]) -> None:
+    """Return if jobs with so many samples each may be inserted.
 
     Submits at the same moment may each become the last one: the limit protects the service, nobody pays by it, and an
     exact count would make every submit wait for a large one beside it.
 
     Raises:
-        TooLarge: it has more samples than a job may have.
-        TooMany: as many jobs live as may.
+        TooLarge: one has more samples than a job may have, or they are more jobs than may ever live.
+        TooMany: with them, more jobs would live than may.
     """
-    if items * repeats > limits.samples:
+    if max(samples) > limits.samples:
         raise TooLarge(
-            f"{items} items times {repeats} repeats are more samples than `limits.samples` allows ({limits.samples})",
+            f"items times repeats are {max(samples)} samples, more than `limits.samples` allows ({limits.samples})",
             hint="fewer repeats, or several datasets",
         )
-    if (await connection.execute(LIVE, {"most": limits.live_jobs})).scalar_one() >= limits.live_jobs:
+    if len(samples) > limits.live_jobs:
+        raise TooLarge(
+            f"{len(samples)} jobs at once are more than `limits.live_jobs` allows ({limits.live_jobs})",
+            hint="a smaller grid, or several experiments one after the other",
+        )
+    live = (await connection.execute(LIVE, {"most": limits.live_jobs})).scalar_one()
+    if live + len(samples) > limits.live_jobs:
         raise TooMany(
-            f"{limits.live_jobs} jobs have not ended, as many as `limits.live_jobs` allows",
+            f"{live} jobs have not ended; {len(samples)} more are too many for `limits.live_jobs` ({limits.live_jobs})",
             hint="wait until one ends, or cancel one: mathrag job list --state running",
         )

@@ -35,12 +35,12 @@ PREPARED = text("""
     WHERE s.job_id = :job AND s.kind = 'prepare' AND s.state IN (2, 3)""")
 RUN = text("""
     UPDATE jobs SET state = 'running', prepared = :prepared, running_at = clock_timestamp(), version = version + 1
-    WHERE id = :job AND state = 'preparing' RETURNING id""")
+    WHERE id = ANY(:jobs) AND state = 'preparing' RETURNING id""")
 EXPAND = text("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT j.id, 'item', i.ordinal, r, 0
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN generate_series(0, j.repeats - 1) r
-    WHERE j.id = :job ORDER BY r, i.ordinal""")
+    WHERE j.id = ANY(:jobs) ORDER BY j.id, r, i.ordinal""")
 FAIL = text("""
     UPDATE jobs SET state = 'failed', reason = :reason, chain = :chain, ended_at = clock_timestamp(),
         version = version + 1
@@ -126,7 +126,7 @@ async def _prepared(database: Database, job: int) -> bool:
     async with database.transaction() as connection:
         row = (await connection.execute(PREPARED, {"job": job})).one()
         if row.outcome is not None:
-            await run(connection, job, row.outcome)
+            await run(connection, [job], row.outcome)
             return False
         values = {"job": job, "reason": f"{row.failure}: {row.detail}", "chain": await empty_chain(connection, job)}
         return (await connection.execute(FAIL, values)).rowcount > 0
@@ -153,7 +153,8 @@ _STEPS: Mapping[str, Callable[[Database, int], Awaitable[bool]]] = {
 }
 
 
-async def run(connection: AsyncConnection, job: int, prepared: bytes | None) -> None:
-    """Set a preparing job to running and insert its samples, once."""
-    if (await connection.execute(RUN, {"job": job, "prepared": prepared})).first():
-        await connection.execute(EXPAND, {"job": job})
+async def run(connection: AsyncConnection, jobs: Sequence[int], prepared: bytes | None) -> None:
+    """Set preparing jobs to running and insert their samples, once."""
+    values = {"jobs": list(jobs), "prepared": prepared}
+    if started := list((await connection.execute(RUN, values)).scalars()):
+        await connection.execute(EXPAND, {"jobs": started})

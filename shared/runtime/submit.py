@@ -1,8 +1,8 @@
-"""Submit a job: pin what it uses, insert it with its first samples, in one transaction. 202 means it is committed."""
+"""Submit jobs: pin what they use, insert them with their first samples, in one transaction. 202 means: committed."""
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,12 +28,22 @@ from shared.telemetry import references, traces
 DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 INSERT = text("""
-    INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse, rank, total,
-                      metadata, online, code, requeued_from, state)
-    VALUES (:name, :pipeline, :pipeline_hash, :params, :dataset, :corpus, CAST(:pins AS jsonb), :repeats, :reuse,
-            :rank, :total, CAST(:metadata AS jsonb), :online, CAST(:code AS jsonb),
-            (SELECT id FROM jobs WHERE public_id = :requeued_from), 'preparing') RETURNING id, public_id""")
-INSERT_PREPARE = text("INSERT INTO samples (job_id, kind, ordinal, repeat, state) VALUES (:job, 'prepare', 0, 0, 0)")
+    INSERT INTO jobs (public_id, name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse,
+                      rank, total, metadata, online, code, requeued_from, experiment_id, state)
+    SELECT u.public_id, u.name, u.pipeline, u.pipeline_hash, u.params, u.dataset, u.corpus, CAST(u.pins AS jsonb),
+        u.repeats, u.reuse, u.rank, u.total, CAST(u.metadata AS jsonb), u.online, CAST(u.code AS jsonb),
+        (SELECT id FROM jobs r WHERE r.public_id = u.requeued_from), u.experiment, 'preparing'
+    FROM unnest(CAST(:public_id AS uuid[]), CAST(:name AS text[]), CAST(:pipeline AS text[]),
+        CAST(:pipeline_hash AS bytea[]), CAST(:params AS bytea[]), CAST(:dataset AS integer[]),
+        CAST(:corpus AS integer[]), CAST(:pins AS text[]), CAST(:repeats AS smallint[]), CAST(:reuse AS text[]),
+        CAST(:rank AS smallint[]), CAST(:total AS integer[]), CAST(:metadata AS text[]), CAST(:online AS boolean[]),
+        CAST(:code AS text[]), CAST(:requeued_from AS uuid[]), CAST(:experiment AS integer[])) WITH ORDINALITY
+        u(public_id, name, pipeline, pipeline_hash, params, dataset, corpus, pins, repeats, reuse, rank, total,
+          metadata, online, code, requeued_from, experiment, place)
+    ORDER BY u.place RETURNING id, pipeline""")
+INSERT_PREPARE = text("""
+    INSERT INTO samples (job_id, kind, ordinal, repeat, state)
+    SELECT id, 'prepare', 0, 0, 0 FROM unnest(CAST(:jobs AS bigint[])) j(id) ORDER BY id""")
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +70,25 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """One question that somebody waits for: not in the list of jobs."""
     requeued_from: uuid.UUID | None = None
     """The ended job that is done again."""
+    experiment: int | None = None
+    """Row id of the experiment that it belongs to."""
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that could be inserted: all that it names is there."""
+
+    submission: Submission
+    dataset: int
+    corpus: int | None
+    items: int
+    spec: JobSpec
+    """As it would run."""
+    code: dict[str, Any]
+
+    @property
+    def samples(self) -> int:
+        """How many it would have."""
+        return self.items * self.submission.repeats
 
 
 async def submit(database: Database, settings: Settings, submission: Submission) -> uuid.UUID:
@@ -78,59 +107,80 @@ async def submit_once(
         TooLarge, TooMany: more than the operator allows.
         IdempotencyMismatch, InProgress: see `idempotency.once`.
     """
+
+    async def make() -> uuid.UUID:
+        draft = await Drafting(connection, settings).draft(submission)
+        return (await insert(connection, settings, [draft]))[0]
+
     async with database.transaction() as connection:
-        accepted = await idempotency.once(connection, keyed, lambda: _insert(connection, settings, submission))
+        accepted = await idempotency.once(connection, keyed, make)
     if not accepted.replayed:
         traces.link(references.job(accepted.job))
         _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
     return accepted
 
 
-async def draft(connection: AsyncConnection, settings: Settings, submission: Submission) -> tuple[JobSpec, int]:
-    """The job as it would run, and how many samples it would have; it is not inserted.
+class Drafting:
+    """Looks up what jobs name, each thing once however many jobs name it; nothing is inserted."""
+
+    def __init__(self, connection: AsyncConnection, settings: Settings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._known: dict[bytes, Any] = {}
+
+    async def draft(self, submission: Submission) -> Draft:
+        """The job as it would run; the operator's default models fill the roles that it does not name.
+
+        Raises:
+            NotFound: no such dataset or corpus.
+            Invalid: a field cannot be used; the message names it.
+        """
+        _pipeline(submission.pipeline)
+        dataset, items = await self._once(_dataset, submission.dataset)
+        corpus = await self._once(_corpus, submission.corpus)
+        pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
+        pins = pins | await self._once(_fallback, submission.params.crag.fallback)
+        spec = _probe(submission, pins)
+        code = await self._once(accepting, self._settings, corpus, submission.configuration)
+        return Draft(submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code=code)
+
+    async def _once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
+        key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
+        if key not in self._known:
+            self._known[key] = await look_up(self._connection, *named)
+        return self._known[key]
+
+
+async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequence[Draft]) -> list[uuid.UUID]:
+    """The jobs and their first samples; the jobs' ids, in their order.
 
     Raises:
-        NotFound: no such dataset or corpus.
-        Invalid: a field cannot be used; the message names it.
+        TooLarge, TooMany: more than the operator allows.
     """
-    _pipeline(submission.pipeline)
-    _, items = await _dataset(connection, submission.dataset)
-    corpus = await _corpus(connection, submission.corpus)
-    pins = await _pins(connection, submission, corpus, settings.roles)
-    return _probe(submission, pins), items * submission.repeats
+    await admission.admit(connection, settings.limits, [draft.samples for draft in drafts])
+    rows = [_row(draft) for draft in drafts]
+    inserted = (await connection.execute(INSERT, {name: [row[name] for row in rows] for name in rows[0]})).all()
+    calibrated = {row.id for row in inserted if _pipeline(row.pipeline).prepare is not None}
+    await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
+    await ending.run(connection, sorted({row.id for row in inserted} - calibrated), None)
+    return [row["public_id"] for row in rows]
 
 
-async def _insert(connection: AsyncConnection, settings: Settings, submission: Submission) -> uuid.UUID:
-    """The job and its first samples; the operator's default models fill the roles that it does not name."""
-    pipeline = _pipeline(submission.pipeline)
-    dataset, items = await _dataset(connection, submission.dataset)
-    await admission.admit(connection, settings.limits, items=items, repeats=submission.repeats)
-    corpus = await _corpus(connection, submission.corpus)
-    pins = await _pins(connection, submission, corpus, settings.roles)
-    _probe(submission, pins)
-    values = {
-        "name": submission.name,
-        "pipeline": submission.pipeline,
+def _row(draft: Draft) -> dict[str, Any]:
+    submission = draft.submission
+    copied = ("name", "pipeline", "repeats", "reuse", "rank", "online", "requeued_from", "experiment")
+    return {
+        "public_id": uuid.uuid4(),
         "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
         "params": canonical.encode(submission.params),
-        "dataset": dataset,
-        "corpus": corpus,
-        "pins": canonical.encode(pins).decode(),
-        "repeats": submission.repeats,
-        "reuse": submission.reuse,
-        "rank": submission.rank,
-        "total": items * submission.repeats,
+        "dataset": draft.dataset,
+        "corpus": draft.corpus,
+        "pins": canonical.encode(draft.spec.binding.pins).decode(),
+        "total": draft.samples,
         "metadata": canonical.encode(submission.metadata).decode(),
-        "online": submission.online,
-        "code": canonical.encode(await accepting(connection, settings, corpus, submission.configuration)).decode(),
-        "requeued_from": submission.requeued_from,
+        "code": canonical.encode(draft.code).decode(),
+        **{field: getattr(submission, field) for field in copied},
     }
-    row = (await connection.execute(INSERT, values)).one()
-    if pipeline.prepare is None:
-        await ending.run(connection, row.id, None)
-    else:
-        await connection.execute(INSERT_PREPARE, {"job": row.id})
-    return uuid.UUID(str(row.public_id))
 
 
 def _pipeline(name: str) -> registry.Registered:
@@ -159,17 +209,21 @@ async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
 
 
 async def _pins(
-    connection: AsyncConnection, submission: Submission, corpus: int | None, roles: Mapping[Any, str]
+    connection: AsyncConnection,
+    named: Mapping[str, str],
+    corpus: int | None,
+    corpus_name: str | None,
+    roles: Mapping[Any, str],
 ) -> dict[str, Pin]:
-    unknown = submission.models.keys() - roles.keys()
+    unknown = named.keys() - roles.keys()
     if unknown:
         raise Invalid(f"`models`: no role {min(unknown)!r}; the roles are {', '.join(sorted(roles))}")
     pins = {**await models.pin_built_in(connection), "rerank": await models.pin_reranker(connection)}
-    for role, name in {**roles, **submission.models}.items():
+    for role, name in {**roles, **named}.items():
         pins[role] = await models.pin(connection, role, name)
-    if corpus is not None and submission.corpus is not None:
-        pins |= await models.pin_indexes(connection, corpus, submission.corpus)
-    return pins | await _fallback(connection, submission.params.crag.fallback)
+    if corpus is not None and corpus_name is not None:
+        pins |= await models.pin_indexes(connection, corpus, corpus_name)
+    return pins
 
 
 async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:

@@ -28,7 +28,7 @@ from shared.lease.demand import Demand, Retrieval, Room
 from shared.lease.options import Option
 from shared.lease.plan import plan
 from shared.runtime.jobs import Jobs
-from shared.runtime.submit import draft
+from shared.runtime.submit import Drafting
 from shared.storage import configurations, devices, jobs
 
 router = APIRouter(prefix="/v1", tags=["plans"])
@@ -131,8 +131,8 @@ async def what_if(request: PlanRequest, held: Held) -> Response:
             wanting = whatif.demanded(request.models, assumptions, on_gpu=on_gpu)
             return json(await _planned(connection, wanting, there, None, retrieval))
         submission = request.job.submission(await configurations.newest(connection))
-        spec, samples = await draft(connection, held.settings, submission)
-        wanted = needs.of_new(spec, samples)
+        draft = await Drafting(connection, held.settings).draft(submission)
+        wanted = needs.of_new(draft.spec, draft.samples)
         wanting = await _demands(connection, held, wanted, assumptions)
         if request.devices:
             wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
