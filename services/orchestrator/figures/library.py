@@ -1,0 +1,38 @@
+"""The libraries of the extra `report`, imported when something is drawn: that takes a second."""
+
+from importlib import import_module
+from typing import Any
+
+from shared.errors import Unavailable
+
+EXTRA = "pip install 'mathrag-gate[report]'"
+
+
+def altair() -> Any:
+    """What charts are described with."""
+    return _imported("altair")
+
+
+def converter() -> Any:
+    """What turns a description into SVG and PNG, without a browser and without a network."""
+    return _imported("vl_convert")
+
+
+def templates() -> Any:
+    """What pages are written with."""
+    return _imported("jinja2")
+
+
+def grammar() -> str:
+    """The version of Vega-Lite that altair writes, such as "6.4"."""
+    major, minor, *_ = str(altair().SCHEMA_VERSION).removeprefix("v").split(".")
+    return f"{major}.{minor}"
+
+
+def _imported(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise
+        raise Unavailable(f"{name} is not installed: figures and reports need it", hint=EXTRA) from missing
