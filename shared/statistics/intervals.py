@@ -4,7 +4,7 @@ import msgspec
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """An estimate and its confidence interval, all in [0, 1]."""
+    """An estimate and its confidence interval."""
 
     value: float | None
     """None: nothing was observed."""

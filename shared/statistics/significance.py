@@ -6,6 +6,7 @@ three agree (Smucker, Allan and Carterette 2007), and t needs neither draws nor 
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -24,18 +25,26 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     n: int
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The mean of `left - right` over the same questions."""
+class Tested(msgspec.Struct, frozen=True, kw_only=True):
+    """A test, alone and among those that were made with it."""
 
-    value: float
-    low: float
-    high: float
     p: float
     """Two-sided."""
     adjusted: float
     """The same with Holm's correction for the tests that were made together with this one."""
     separable: bool
     """Whether the adjusted p is below 0.05; if not, these questions do not tell the two apart."""
+
+
+AnyTest = TypeVar("AnyTest", bound=Tested)
+
+
+class Difference(Tested, frozen=True, kw_only=True):
+    """The mean of `left - right` over the same questions."""
+
+    value: float
+    low: float
+    high: float
     effect: float | None
     """Cohen's d of the differences: mean / standard deviation; None where they are all equal."""
     n: int
@@ -68,13 +77,13 @@ def paired(left: Sequence[float], right: Sequence[float]) -> Difference | None:
     return Difference(value=centre, low=low, high=high, p=p, adjusted=p, separable=p < LEVEL, effect=effect, n=n)
 
 
-def together(tests: Sequence[Difference | None]) -> list[Difference | None]:
-    """The tests as one family."""
+def together(tests: Sequence[AnyTest | None]) -> list[AnyTest | None]:
+    """The tests as one family; None is no test."""
     adjusted = iter(holm([test.p for test in tests if test]))
     return [test and _adjusted(test, next(adjusted)) for test in tests]
 
 
-def _adjusted(test: Difference, p: float) -> Difference:
+def _adjusted(test: AnyTest, p: float) -> AnyTest:
     return msgspec.structs.replace(test, adjusted=p, separable=p < LEVEL)
 
 

@@ -15,6 +15,8 @@ from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.runtime.binding import Pin
+from shared.statistics.intervals import Interval
+from shared.statistics.repeats import Repeats, repeated
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
 from shared.storage.provenance import Residency
@@ -22,7 +24,6 @@ from shared.storage.provenance import Residency
 PINNED = text("""
     SELECT j.pins, j.prepared, encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
 MODELS = text("SELECT id, name, backend, digest, version FROM models WHERE id = ANY(:ids)")
-SHARED = "greedy repeats shared their replies: spread between repeats was not measured"
 
 
 class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +62,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
     request_counts: jobs.RequestCounts
     accuracy: Accuracy
+    bootstrap: Interval | None
+    repeats: Repeats
     strict: Accuracy
     disagreements: int
     extraction: dict[str, int]
@@ -142,10 +145,8 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     """What a reader must know before quoting a figure."""
     counts = job.request_counts
     said = []
-    if job.repeats > 1 and job.params.generate.temperature == 0 and job.reuse == "all":
-        said.append(SHARED)
-    elif job.repeats > 1:
-        said.append("intervals count items, not samples: repeats of one item are not independent")
+    if job.repeats > 1:
+        said.append(repeated(greedy=job.params.generate.temperature == 0, shared=job.reuse == "all"))
     if not job.ended:
         said.append(f"not final: {counts.in_progress} samples are still in progress")
     if job.state == "failed":
@@ -181,7 +182,9 @@ EXAMPLE: dict[str, Any] = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
     "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
     "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
-    "accuracy": _ACCURACY, "strict": _ACCURACY, "disagreements": 0, "extraction": {"ok": 497, "missing": 3},
+    "accuracy": _ACCURACY, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
+    "repeats": {"accuracies": [0.61], "mean": 0.61, "std": None},
+    "strict": _ACCURACY, "disagreements": 0, "extraction": {"ok": 497, "missing": 3},
     "failures": {}, "grading_failures": {}, "truncated": 2, "unscored": 0, "duplicates_dropped": 1,
     "refused": 0, "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
     "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 import msgspec
 
 from shared.contracts.samples import Outcome
-from shared.statistics.intervals import wilson
+from shared.statistics.bootstrap import bootstrap
+from shared.statistics.intervals import Interval, wilson
+from shared.statistics.repeats import Repeats, spread
+from shared.statistics.shares import Graded, values
 from shared.storage.samples import SampleRow, Traced
 
 UNKNOWN = "unknown"
@@ -27,24 +30,44 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     graded: int
 
 
-class _Grades:
-    """Verdicts of one grader, item by item."""
+def accuracy(items: Graded) -> Accuracy:
+    """Of answers, counted by item."""
+    correct = sum(right * count for (right, _), count in items.items())
+    graded = sum(answers * count for (_, answers), count in items.items())
+    expected = sum(value * count for value, count in values(items).items())
+    interval = wilson(round(expected), sum(items.values()))
+    value = correct / graded if graded else None
+    return Accuracy(value=value, low=interval.low, high=interval.high, correct=correct, graded=graded)
+
+
+class Grades:
+    """Verdicts of one grader, counted by item; those of an item come one after another."""
 
     def __init__(self) -> None:
-        self._verdicts: defaultdict[int, list[bool]] = defaultdict(list)
+        self._before: Counter[tuple[int, int]] = Counter()
+        self._item: int | None = None
+        self._right = self._answers = 0
 
     def add(self, item: int, verdict: bool | None) -> None:  # noqa: FBT001 - a verdict is what is added
-        if verdict is not None:
-            self._verdicts[item].append(verdict)
+        """Count a verdict in; None is none."""
+        if verdict is None:
+            return
+        if item != self._item:
+            self._before.update(self._now())
+            self._item, self._right, self._answers = item, 0, 0
+        self._right += verdict
+        self._answers += 1
+
+    def _now(self) -> dict[tuple[int, int], int]:
+        return {(self._right, self._answers): 1} if self._answers else {}
+
+    def items(self) -> Graded:
+        """How many items were answered right how often."""
+        return self._before + Counter(self._now())
 
     def accuracy(self) -> Accuracy:
-        correct = sum(map(sum, self._verdicts.values()))
-        graded = sum(map(len, self._verdicts.values()))
-        items = len(self._verdicts)
-        mean = sum(sum(verdicts) / len(verdicts) for verdicts in self._verdicts.values())
-        interval = wilson(round(mean), items)
-        value = correct / graded if graded else None
-        return Accuracy(value=value, low=interval.low, high=interval.high, correct=correct, graded=graded)
+        """Of all of them."""
+        return accuracy(self.items())
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +95,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What methods did, by stage and action: an action counts as often as it was taken."""
     fallbacks: dict[str, dict[str, int]]
     """How often a part was done the plain way, by stage and the kind of failure that it was done for."""
+    bootstrap: Interval | None
+    """The mean over items with its 95 % percentile interval, drawn by item; None: nothing was graded."""
+    repeats: Repeats
     by_level: dict[str, Accuracy]
     by_subject: dict[str, Accuracy]
 
@@ -80,9 +106,10 @@ class Tally:
     """Adds samples up, one at a time."""
 
     def __init__(self) -> None:
-        self._grades, self._strict = _Grades(), _Grades()
-        self._levels: defaultdict[str, _Grades] = defaultdict(_Grades)
-        self._subjects: defaultdict[str, _Grades] = defaultdict(_Grades)
+        self._grades, self._strict = Grades(), Grades()
+        self._levels: defaultdict[str, Grades] = defaultdict(Grades)
+        self._subjects: defaultdict[str, Grades] = defaultdict(Grades)
+        self._repeats: dict[int, tuple[int, int]] = {}
         self._extraction: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._grading: Counter[str] = Counter()
@@ -100,6 +127,8 @@ class Tally:
 
     def _grade(self, row: SampleRow) -> None:
         self._grades.add(row.index, row.correct)
+        right, answers = self._repeats.get(row.repeat, (0, 0))
+        self._repeats[row.repeat] = right + bool(row.correct), answers + (row.correct is not None)
         self._strict.add(row.index, row.strict)
         self._levels[row.level or UNKNOWN].add(row.index, row.correct)
         self._subjects[row.subject or UNKNOWN].add(row.index, row.correct)
@@ -129,6 +158,8 @@ class Tally:
         return Figures(
             accuracy=self._grades.accuracy(),
             strict=self._strict.accuracy(),
+            bootstrap=bootstrap([values(self._grades.items())]),
+            repeats=spread([self._repeats[repeat] for repeat in sorted(self._repeats)]),
             disagreements=self._counts["disagreements"],
             extraction=_sorted(self._extraction),
             failures=_sorted(self._failures),
@@ -148,6 +179,6 @@ def _sorted(counter: Counter[str]) -> dict[str, int]:
     return dict(sorted(counter.items()))
 
 
-def _by(groups: dict[str, _Grades]) -> dict[str, Accuracy]:
+def _by(groups: dict[str, Grades]) -> dict[str, Accuracy]:
     """Nothing where no item says which group it belongs to."""
     return {name: groups[name].accuracy() for name in sorted(groups)} if groups.keys() - {UNKNOWN} else {}

@@ -1,0 +1,111 @@
+"""Whether two systems differ on the same items, by how much, and in words.
+
+One verdict an item: McNemar's exact test. Several: the share of an item's repeats that is right is one observation, and
+the test is the paired randomisation test of the mean difference (Fisher 1935), of which McNemar's exact one is the case
+of a single verdict. A majority vote over repeats would answer another question: of a system that is right on every item
+nine times in ten, and one that is always right on nine items of ten, it finds the first one better.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from shared.statistics import shares
+from shared.statistics.bootstrap import SEED, bootstrap
+from shared.statistics.intervals import Interval
+from shared.statistics.power import needed
+from shared.statistics.shares import Table, Values
+from shared.statistics.significance import LEVEL, Tested
+
+RESAMPLES = 99_999
+"""Random signs of the test with repeats, whose p is therefore at least 1 / 100,000."""
+
+
+class Pair(Tested, frozen=True, kw_only=True):
+    """One system (left) against another (right), over the items that both have a verdict for.
+
+    `p` is two-sided: McNemar's exact test, with repeats its generalisation.
+    """
+
+    items: int
+    gained: int
+    """Items that the left one has right more often."""
+    lost: int
+    """Items that the right one has right more often."""
+    difference: Interval | None
+    """Of the accuracies over these items, left minus right, with its 95 % bootstrap interval over items, drawn within
+    datasets and not corrected for other comparisons; None: there is no such item."""
+    effect: float | None
+    """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large."""
+    needed: int | None
+    """Items at which a difference like this one would be found with a probability of 80 %; None: there is none."""
+
+
+def compared(strata: Sequence[Table]) -> Pair:
+    """The pair, pooled over strata (such as datasets): items of each are compared and drawn among themselves."""
+    apart = [shares.differences(table) for table in strata]
+    together = shares.merged(apart)
+    p = p_value(together)
+    return Pair(
+        items=shares.items(strata),
+        gained=sum(count for value, count in together.items() if value > 0),
+        lost=sum(count for value, count in together.items() if value < 0),
+        difference=bootstrap(apart),
+        effect=effect(*(shares.mean([shares.side(table, at) for table in strata]) for at in (0, 1))),
+        needed=needed(together),
+        p=p,
+        adjusted=p,
+        separable=p < LEVEL,
+    )
+
+
+def effect(left: float | None, right: float | None) -> float | None:
+    """Cohen's h of two shares."""
+    if left is None or right is None:
+        return None
+    return 2 * (math.asin(math.sqrt(left)) - math.asin(math.sqrt(right)))
+
+
+def p_value(differences: Values) -> float:
+    """Two-sided p of a mean difference of 0: as if every item's sign had been a coin's; 1 where no item differs."""
+    sizes: Counter[int] = Counter()
+    unit = math.lcm(*(value.denominator for value in differences))
+    for value, count in differences.items():
+        sizes[int(abs(value) * unit)] += count
+    del sizes[0]
+    if len(sizes) > 1:
+        total = int(sum(value * count for value, count in differences.items()) * unit)
+        return _drawn(sizes, abs(total))
+    from scipy.stats import binomtest  # slow to import, and most processes never need it
+
+    gained = sum(count for value, count in differences.items() if value > 0)
+    return float(binomtest(gained, sizes.total()).pvalue) if sizes else 1.0
+
+
+def _drawn(sizes: Counter[int], total: int) -> float:
+    """Share of random signs, the observed ones among them, whose sum is at least as far from 0 as `total`."""
+    import numpy as np
+
+    rng = np.random.default_rng(SEED)
+    sums = np.zeros(RESAMPLES, dtype=np.int64)
+    for size, count in sorted(sizes.items()):
+        sums += size * (2 * rng.binomial(count, 0.5, RESAMPLES) - count)
+    return float((1 + np.count_nonzero(np.abs(sums) >= total)) / (1 + RESAMPLES))
+
+
+def words(pair: Pair) -> str:
+    """The comparison as a reader may quote it: no ranking where the test shows none."""
+    if pair.difference is None or pair.difference.value is None:
+        return "nothing to compare: there is no item that both have a verdict for"
+    if not pair.gained + pair.lost:
+        return f"not separable: no difference on any of {pair.items} items"
+    if pair.separable:
+        return f"{'better' if pair.difference.value > 0 else 'worse'}: {_figures(pair, pair.difference)}"
+    hint = f"; a difference like this needs about {pair.needed:,} items" if pair.needed else ""
+    return f"not separable at n = {pair.items}: {_figures(pair, pair.difference)}{hint}"
+
+
+def _figures(pair: Pair, difference: Interval) -> str:
+    value, low, high = (f"{100 * (bound or 0):+.1f}" for bound in (difference.value, difference.low, difference.high))
+    p = "p < 0.001" if pair.adjusted < 0.001 else f"p = {pair.adjusted:.3f}"
+    return f"{value} points ({low} to {high}), +{pair.gained} -{pair.lost} of {pair.items}, {p}"
