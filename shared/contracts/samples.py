@@ -37,7 +37,33 @@ class Strategy(StrEnum):
     VERIFIER = "verifier"
 
 
-class GateDecision(msgspec.Struct, frozen=True, kw_only=True):
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one vector of scores agrees with the verifier's; fields as in `GateDecision`."""
+
+    pairs: int
+    """Documents that have both scores."""
+    rho: float | None
+    low: float | None
+    high: float | None
+    spearman: float | None
+    undefined: str | None
+    """Why there is no rho."""
+
+
+class Truth(msgspec.Struct, frozen=True, kw_only=True):
+    """What checking the calibration documents' equations says about who may score them. It decides nothing."""
+
+    scores: tuple[float | None, ...]
+    """The verifier's qualities, in the order of `GateDecision.documents`; None: nothing could be decided."""
+    refuted: tuple[int | None, ...]
+    """Refuted equations of each; None: the document could not be checked at all."""
+    failures: int
+    """Documents that could not be checked at all."""
+    rules: Agreement
+    judge: Agreement
+
+
+class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The confidence gate's decision and all it was computed from (recomputable bit for bit).
 
     `rho` is Pearson's correlation of rule and judge scores; None where undefined (a constant vector), which means
@@ -58,6 +84,8 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True):
     asked: int
     """Judge calls made for the calibration, parsed or not."""
     unparsed: int
+    truth: Truth | None = None
+    """Only with `gate.truth`."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +102,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     quality: float | None = None
     """None: no quality is known (the judge's reply had no rating)."""
     features: dict[str, float] | None = None
-    """Rule features, where rules scored the document."""
+    """What its quality was made of: rule features, or counts of equations."""
     failure: str | None = None
     relevance: float | None = None
     """How much it helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or crag's figure of

@@ -7,15 +7,18 @@ from collections.abc import Generator, Sequence
 from itertools import islice
 from typing import Any
 
-from shared.contracts.calls import Failure, Judge, Rated, Rerank, Yielded, require
+from msgspec.structs import replace
+
+from shared.contracts.calls import Failure, Judge, Rated, Rerank, Verified, Verify, Yielded, require
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines.registry import pipeline
-from shared.rag.gate import decide_gate
+from shared.rag.gate import decide_gate, set_gate
 from shared.rag.provenance import Found, Scoring, answered, context, generation, scored_trace, searches
 from shared.rag.relevance import Floored, above_floor, floored_trace
 from shared.rag.rerank import rerank
 from shared.rag.rule_rqp import document_score
+from shared.rag.truth import ground_truth
 
 RUBRIC = "reasoning-quality"
 
@@ -24,15 +27,18 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
     """Score the calibration items' best documents by rules and by judge, and let the gate decide.
 
     `items` are those already chosen for it. Replies without a rating are counted, and their documents left out.
+    Where the job says who scores, nothing is asked.
 
     Raises:
         CallFailed: if a search failed.
         JudgeUnusable: if most of the judge's replies have no rating.
     """
+    if params.quality != "gate":
+        return set_gate(Strategy(params.quality), params.gate)
     documents = yield from _calibration_documents(items, params)
-    replies = yield from _judged(documents)
+    replies, checked = yield from _calibration_replies(documents, params)
     rated = {document: reply for document, reply in replies.items() if isinstance(reply, Rated)}
-    return decide_gate(
+    decision = decide_gate(
         tuple(rated),
         [document_score(library[document]).score for document in rated],
         [reply.quality for reply in rated.values()],
@@ -40,6 +46,10 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
         unparsed=len(replies) - len(rated),
         params=params.gate,
     )
+    if params.gate.truth == "none":
+        return decision
+    truth = ground_truth(decision.rule_scores, decision.judge_scores, [checked[document] for document in rated])
+    return replace(decision, truth=truth)
 
 
 @pipeline("mathrag-gate", prepare=calibrate)
@@ -50,7 +60,7 @@ def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     found = Found(require(dense), require(sparse))
     fused = found.fused(params)
     floored = yield from _floored(sample.question, [document for document, _ in fused], params)
-    scorings = yield from _score(floored.rated, gate.strategy, library)
+    scorings = yield from _score(floored.rated, gate.strategy, params, library)
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
     trace = floored_trace(scored_trace(order, found, scorings), floored)
@@ -77,6 +87,17 @@ def _calibration_documents(items: Sequence[Item], params: Params) -> Generator[Y
     return list(islice(distinct, params.gate.max_documents))
 
 
+def _calibration_replies(
+    documents: Sequence[str], params: Params
+) -> Generator[Yielded, Any, tuple[dict[str, Rated | Failure], dict[str, Verified | Failure]]]:
+    """Every distinct document's rating and, where the gate is held against the truth, what its equations are worth."""
+    checked = documents if params.gate.truth == "verifier" else []
+    calls: list[Judge | Verify] = [*_ratings(documents), *_checks(checked, params)]
+    replies = (yield calls) if calls else []
+    judged, found = replies[: len(documents)], replies[len(documents) :]
+    return dict(zip(documents, judged, strict=True)), dict(zip(checked, found, strict=True))
+
+
 def _floored(question: str, documents: Sequence[str], params: Params) -> Generator[Yielded, Any, Floored]:
     """What is relevant enough to be rated: an unrelated document does not win by being well reasoned."""
     if not documents or not params.rerank.floor:
@@ -86,10 +107,13 @@ def _floored(question: str, documents: Sequence[str], params: Params) -> Generat
 
 
 def _score(
-    documents: Sequence[str], strategy: Strategy, library: Library
+    documents: Sequence[str], strategy: Strategy, params: Params, library: Library
 ) -> Generator[Yielded, Any, dict[str, Scoring]]:
     if strategy is Strategy.RULES:
         return {document: _by_rules(document, library) for document in documents}
+    if strategy is Strategy.VERIFIER:
+        found = yield from _verified(documents, params)
+        return {document: _by_verifier(reply) for document, reply in found.items()}
     replies = yield from _judged(documents)
     return {document: _by_judge(reply) for document, reply in replies.items()}
 
@@ -99,8 +123,25 @@ def _judged(documents: Sequence[str]) -> Generator[Yielded, Any, dict[str, Rated
     distinct = list(dict.fromkeys(documents))
     if not distinct:
         return {}
-    replies = yield [Judge(rubric=RUBRIC, document=document) for document in distinct]
+    replies = yield _ratings(distinct)
     return dict(zip(distinct, replies, strict=True))
+
+
+def _verified(documents: Sequence[str], params: Params) -> Generator[Yielded, Any, dict[str, Verified | Failure]]:
+    """What every distinct document's equations are worth, asked for in parallel."""
+    distinct = list(dict.fromkeys(documents))
+    if not distinct:
+        return {}
+    replies = yield _checks(distinct, params)
+    return dict(zip(distinct, replies, strict=True))
+
+
+def _ratings(documents: Sequence[str]) -> list[Judge]:
+    return [Judge(rubric=RUBRIC, document=document) for document in documents]
+
+
+def _checks(documents: Sequence[str], params: Params) -> list[Verify]:
+    return [Verify(document=document, modulus=params.verify.modulus) for document in documents]
 
 
 def _by_rules(document: str, library: Library) -> Scoring:
@@ -111,3 +152,11 @@ def _by_rules(document: str, library: Library) -> Scoring:
 def _by_judge(reply: Rated | Failure) -> Scoring:
     """A failed judgement is recorded as what it is: it has no quality, which is not a low one."""
     return Scoring(failure=reply.kind.value) if isinstance(reply, Failure) else Scoring(quality=reply.quality)
+
+
+def _by_verifier(reply: Verified | Failure) -> Scoring:
+    """A document of which nothing could be checked has no quality."""
+    if isinstance(reply, Failure):
+        return Scoring(failure=reply.kind.value)
+    counts = {name: float(getattr(reply, name)) for name in ("verified", "refuted", "unknown")}
+    return Scoring(quality=reply.quality, features=counts)

@@ -5,16 +5,11 @@ the judge does. Everything the decision rests on is returned with it, so that it
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from shared.contracts.calls import SampleFailed
 from shared.contracts.params import GateParams
 from shared.contracts.samples import GateDecision, Strategy
-
-FEWEST_FOR_RHO = 4
-"""Fisher's z has standard error 1 / sqrt(n - 3): below four pairs there is no interval, and rho says nothing."""
-SAME_SCORE = 1e-9
-"""Scores within this range of each other are one constant: rounding noise must not make a correlation."""
+from shared.rag.correlation import Correlation, correlate
 
 
 class JudgeUnusable(SampleFailed):
@@ -22,15 +17,6 @@ class JudgeUnusable(SampleFailed):
 
     def __init__(self, detail: str) -> None:
         super().__init__("judge_unusable", detail)
-
-
-class _Correlation(NamedTuple):
-    rho: float | None
-    low: float | None = None
-    high: float | None = None
-    spearman: float | None = None
-    undefined: str = ""
-    """Why there is no rho."""
 
 
 def decide_gate(
@@ -57,7 +43,7 @@ def decide_gate(
             f"one score a document: {len(documents)} documents, {len(rule_scores)} rule scores, "
             f"{len(judge_scores)} judge scores"
         )
-    found = _correlate(rule_scores, judge_scores)
+    found = correlate(rule_scores, judge_scores, ("the rules", "the judge"))
     strategy, reason = _decide(found, len(documents), asked=asked, unparsed=unparsed, params=params)
     return GateDecision(
         strategy=strategy,
@@ -75,7 +61,15 @@ def decide_gate(
     )
 
 
-def _decide(found: _Correlation, pairs: int, *, asked: int, unparsed: int, params: GateParams) -> tuple[Strategy, str]:
+def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
+    """The decision that is not the gate's: the job says who scores, and nothing is calibrated."""
+    return GateDecision(
+        strategy=strategy, reason=f"set by the parameter quality: {strategy.value}", tau=params.tau, rho=None, low=None,
+        high=None, spearman=None, documents=(), rule_scores=(), judge_scores=(), asked=0, unparsed=0,
+    )  # fmt: skip
+
+
+def _decide(found: Correlation, pairs: int, *, asked: int, unparsed: int, params: GateParams) -> tuple[Strategy, str]:
     if 2 * unparsed > asked:
         return Strategy.RULES, _unusable(asked, unparsed, params)
     if pairs < params.min_pairs:
@@ -95,34 +89,9 @@ def _unusable(asked: int, unparsed: int, params: GateParams) -> str:
     return f"{figures}: rules, as gate.on_unusable says"
 
 
-def _compare(found: _Correlation, rho: float, tau: float) -> tuple[Strategy, str]:
+def _compare(found: Correlation, rho: float, tau: float) -> tuple[Strategy, str]:
     strategy, sign = (Strategy.RULES, ">") if rho > tau else (Strategy.JUDGE, "<=")
     reason = f"rho = {rho:.3f} {sign} tau = {tau:g}: {strategy.value}"
     if found.low is not None and found.high is not None and found.low <= tau <= found.high:
         reason += f"; undecided at 95 %: the interval [{found.low:.3f}, {found.high:.3f}] holds tau"
     return strategy, reason
-
-
-def _correlate(rule_scores: Sequence[float], judge_scores: Sequence[float]) -> _Correlation:
-    undefined = _undefined(rule_scores, judge_scores)
-    if undefined:
-        return _Correlation(rho=None, undefined=undefined)
-    from scipy import stats  # slow to import, and only a calibration needs it
-
-    pearson = stats.pearsonr(rule_scores, judge_scores)
-    interval = pearson.confidence_interval(0.95)
-    return _Correlation(
-        rho=float(pearson.statistic),
-        low=float(interval.low),
-        high=float(interval.high),
-        spearman=float(stats.spearmanr(rule_scores, judge_scores).statistic),
-    )
-
-
-def _undefined(rule_scores: Sequence[float], judge_scores: Sequence[float]) -> str:
-    if len(rule_scores) < FEWEST_FOR_RHO:
-        return f"only {len(rule_scores)} pairs"
-    for who, scores in (("the rules", rule_scores), ("the judge", judge_scores)):
-        if max(scores) - min(scores) <= SAME_SCORE:
-            return f"{who} gave every document {scores[0]:g}"
-    return ""

@@ -20,6 +20,7 @@ from shared.provenance.code import accepting
 from shared.runtime import admission, ending, models
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
+from shared.runtime.price import dry_run
 from shared.settings import Settings
 from shared.storage import idempotency
 from shared.storage.database import Database
@@ -233,20 +234,19 @@ async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
 
 
 def _probe(submission: Submission, pins: dict[str, Pin]) -> JobSpec:
-    """Bind the pipeline's first calls: a job that cannot start is refused, not failed a sample at a time."""
+    """Bind the calls of a dry run: a job that cannot run is refused, not failed a sample at a time."""
     params = submission.params
     job = JobSpec(
         id=0, pipeline=submission.pipeline, rank=0, dataset_id=0, params=params, prepared=None,
         binding=Binding(pins=pins, params=params),
     )  # fmt: skip
-    item = Item(ordinal=0, question="?")
-    prepare = registry.get(submission.pipeline).prepare
-    replay = job.start(item, 0, {}) if prepare is None else job.prepare([item], {})
-    # The judge is asked later, but what is wrong with its anchors can be said now.
+    # Whether the judge is asked or not, what is wrong with its anchors can be said now.
     anchored = (Judge(rubric=RUBRIC, document=""),) if params.anchors else ()
     try:
-        for call in (*replay.calls, *anchored):
+        for call in anchored:
             bind(call, job.binding, 0)
+        for _ in dry_run(job, Item(ordinal=0, question="?")):
+            pass
     except KeyError as missing:
         raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing
     except ValueError as error:

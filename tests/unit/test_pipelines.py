@@ -21,6 +21,8 @@ from shared.contracts.calls import (
     Reply,
     Retrieve,
     Retrieved,
+    Verified,
+    Verify,
 )
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import GateParams, Params
@@ -350,6 +352,9 @@ def test_replay_repeats_calls_and_outcome(
                 return dense if call.index == "dense" else sparse
             case Judge():
                 return judged[HASHES.index(call.document)]
+            case Verify():
+                reply = judged[HASHES.index(call.document)]
+                return Verified(verified=reply.rating, refuted=1, unknown=0) if isinstance(reply, Rated) else reply
             case _:
                 return written
 
