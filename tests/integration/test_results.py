@@ -163,6 +163,9 @@ async def test_the_report_counts_what_the_job_made_and_what_it_reused(api: Api, 
     assert [report["model_loads"] for report in reports] == [1, 0]
     assert reports[0]["accuracy"] == reports[1]["accuracy"]
     assert reports[1]["stages"]["generate"]["seconds"] is None
+    seconds = [report["stages"]["generate"]["device_s"] for report in reports]
+    assert seconds[0] == seconds[1]
+    assert seconds[0] is not None
 
 
 async def test_the_report_agrees_with_the_results(api: Api, database: Database) -> None:

@@ -21,7 +21,8 @@ STAGES = text(f"""{MINE}
         count(*) FILTER (WHERE a.outcome IN ('unparsed', 'truncated')) AS unparsed,
         count(*) FILTER (WHERE mine.made AND EXISTS (
             SELECT 1 FROM attempts l WHERE l.call_id = c.id AND NOT l.accepted AND l.outcome = 'lapsed')) AS lapsed,
-        min(a.started_at) FILTER (WHERE mine.made) AS first, max(a.ended_at) FILTER (WHERE mine.made) AS last
+        min(a.started_at) FILTER (WHERE mine.made) AS first, max(a.ended_at) FILTER (WHERE mine.made) AS last,
+        sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS device_s
     FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
     GROUP BY c.role""")  # noqa: S608 - constants
 LOADS = text(f"""{MINE}
@@ -42,6 +43,9 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Of those made: how many have a reply."""
     seconds: float | None
     """From the first start to the last end of those made; None: none was executed."""
+    device_s: float | None
+    """Of the device, made and reused: each call's time over the calls that ran beside it. What the stage would have cost
+    had nothing been reused; None: no call says when it ran."""
     started_at: datetime | None
     ended_at: datetime | None
 
@@ -87,6 +91,7 @@ def _stage(row: Any) -> Stage:
         reused=row.reused,
         executed=row.executed,
         seconds=seconds,
+        device_s=None if row.device_s is None else float(row.device_s),
         started_at=row.first,
         ended_at=row.last,
     )
