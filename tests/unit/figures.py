@@ -3,11 +3,23 @@
 python -m tests.unit.figures       # writes golden/*.json beside this file; look at the pictures before you commit
 """
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 
-from services.orchestrator.figures import Figure, accuracy, endings, heatmap, rho
+from services.orchestrator.figures import (
+    Figure,
+    accuracy,
+    calibration,
+    endings,
+    heatmap,
+    latency,
+    memory,
+    ranks,
+    rho,
+    roc,
+)
 from shared.contracts.samples import GateDecision, Strategy
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -35,7 +47,41 @@ def figures() -> list[Figure]:
                 *endings.of("hybrid", {"correct": 70, "logic": 30}, items=20),
             ]
         ),
+        ranks.chart(
+            [
+                *ranks.of(ranks.BEFORE, {1: [0.25, 0.5, 0.25], 2: [0.5, 0.75, 1.0]}),
+                *ranks.of(ranks.AFTER, {1: [0.5, 0.75, 1.0], 2: [0.25]}),
+            ]
+        ),
+        memory.chart(residencies()),
+        latency.chart(
+            [*latency.of("judge", latency.WAITED, [1.0, 2.0, 3.0]), *latency.of("judge", latency.RAN, [0.0, 0.1, 0.2])]
+        ),
+        calibration.chart(calibration.of([(0.25, 0.0), (0.25, 1.0), (1.0, 1.0), (1.0, 1.0)])),
+        roc.chart(scored(), truth="the verifier"),
     ]
+
+
+def residencies() -> list[memory.Row]:
+    """The judge, then the generator beside it, whose memory could not be measured; still open."""
+    at = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    later = at + timedelta(seconds=20)
+    return [
+        memory.Row(device="cpu:0", epoch=1, model="judge", opened_at=at, closed_at=later, mib=41.5),
+        memory.Row(device="cpu:0", epoch=2, model="judge", opened_at=later, closed_at=None, mib=42.0),
+        memory.Row(device="cpu:0", epoch=2, model="generator", opened_at=later, closed_at=None, mib=None),
+        memory.Row(
+            device="cpu:0", epoch=3, model="judge", opened_at=at + timedelta(seconds=30), closed_at=None, mib=40.0
+        ),
+    ]
+
+
+def scored() -> list[roc.Row]:
+    """The judge tells most good documents, the rules none."""
+    judge = [(0.75, True), (1.0, True), (0.25, True), (0.25, False), (0.0, False), (0.5, False)]
+    rules = [(0.5, good) for _, good in judge]
+    rated = (("judge", judge), ("rules", rules))
+    return [roc.Row(scorer=scorer, score=score, good=good) for scorer, pairs in rated for score, good in pairs]
 
 
 def _column(across: int) -> list[heatmap.Row]:

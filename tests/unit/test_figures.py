@@ -8,15 +8,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.figures import Figure, accuracy, endings, heatmap, rho, svg, write
+from services.orchestrator.figures import (
+    Figure,
+    accuracy,
+    calibration,
+    endings,
+    heatmap,
+    latency,
+    memory,
+    ranks,
+    rho,
+    roc,
+    svg,
+    write,
+)
 from shared.errors import Unavailable
-from tests.unit.figures import DECISION, GOLDEN, figures
+from tests.unit.figures import DECISION, GOLDEN, figures, residencies, scored
 
 NUMBERS = {
     "accuracy": ("61.0 % (56.7 to 65.2)", "not known", "n = 0 to 500 items", "Wilson, 95 %"),
     "rho": ("rho = 0.139", "tau = 0.45: judge", "-0.018 to 0.289", "n = 4 documents", "2 replies without a rating"),
     "weights": ("60.0", "n = 100 items a cell", "8 cells are 5 runs"),
     "endings": ("61.0 %", "9.0 %", "n = 100 samples a system"),
+    "ranks": ("n = 1 to 3 samples a rank", "Student, 95 %"),
+    "memory": ("n = 3 residencies on cpu:0", "1 of 4 readings could not be made"),
+    "latency": ("2 s, n = 3", "0.1 s, n = 3", "5th to 95th percentile"),
+    "calibration": ("n = 4 samples", "95 %"),
+    "roc": ("n = 6 documents, 3 good by the verifier", "judge: area 0.833", "rules: area 0.500", "bootstrap"),
 }
 
 
@@ -162,10 +180,91 @@ def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_inte
     assert often[0].low < once[0].low - 0.1
 
 
-@pytest.mark.parametrize("empty", [accuracy.chart, heatmap.chart, endings.chart])
+@pytest.mark.parametrize(
+    "empty",
+    [module.chart for module in (accuracy, heatmap, endings, ranks, memory, latency, calibration, roc)],
+    ids=lambda empty: str(empty.__module__).rpartition(".")[2],
+)
 def test_a_figure_of_nothing_is_no_error(empty: Any) -> None:
     """It says that n is 0."""
     assert "n = 0" in svg(empty([]))
+
+
+def test_a_band_reaches_from_opening_to_closing_and_models_are_stacked() -> None:
+    """What is still open reaches to the last instant that is known, or to the one that is given."""
+    rows = residencies()
+    bands = memory.chart(rows).chart["data"]["values"]
+    assert [(band["start"], band["end"], band["base"], band["top"]) for band in bands] == [
+        (0.0, 20.0, 0.0, 41.5), (20.0, 30.0, 0.0, 42.0), (30.0, 30.0, 0.0, 40.0),
+    ]  # fmt: skip
+    both = [msgspec.structs.replace(row, mib=10.0) for row in rows[1:3]]
+    stacked = memory.chart(both, until=rows[3].opened_at).chart["data"]["values"]
+    assert [(band["model"], band["base"], band["top"], band["end"]) for band in stacked] == [
+        ("generator", 0.0, 10.0, 10.0), ("judge", 10.0, 20.0, 10.0),
+    ]  # fmt: skip
+
+
+def test_times_that_are_no_time_stand_at_the_least_that_a_clock_tells() -> None:
+    """A logarithm of 0 is nowhere; without times there is no box."""
+    [row] = latency.of("grade", latency.RAN, [0.0, 0.0])
+    assert (row.p5, row.p95) == (latency.LEAST, latency.LEAST)
+    assert latency.of("grade", latency.RAN, []) == []
+
+
+def test_an_interval_needs_two_observations() -> None:
+    """One has none, and is drawn without."""
+    [row] = ranks.of(ranks.AFTER, {1: [0.5]})
+    assert (row.value, row.low, row.high, row.n) == (0.5, None, None, 1)
+
+
+def test_ratings_stay_apart_and_many_values_are_put_into_bins() -> None:
+    """A judge has five; the mean of several documents has many."""
+    assert [row.quality for row in calibration.of([(rating / 4, 1.0) for rating in range(5)])] == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+        1,
+    ]
+    binned = calibration.of([(place / 1000, 1.0) for place in range(1001)])
+    assert len(binned) == calibration.MOST
+    assert sum(row.n for row in binned) == 1001
+
+
+def test_a_share_has_wilsons_interval_and_a_mean_of_grades_students() -> None:
+    """0 of 2 is not known to be 0."""
+    [share] = calibration.of([(0.5, 0.0), (0.5, 0.0)])
+    assert share.high == pytest.approx(0.6576, abs=1e-4)
+    [grades] = calibration.of([(0.5, 0.2), (0.5, 0.4), (0.5, 0.3)])
+    assert grades.value == pytest.approx(0.3)
+    assert grades.high == pytest.approx(0.5484, abs=1e-4)
+
+
+def test_the_area_is_how_often_a_good_document_is_above_a_bad_one() -> None:
+    """Counted pair by pair; ties are half."""
+    judge, rules = roc.areas(scored())
+    pairs = [(good, bad) for good in (0.75, 1.0, 0.25) for bad in (0.25, 0.0, 0.5)]
+    assert judge.value == pytest.approx(sum((good > bad) + 0.5 * (good == bad) for good, bad in pairs) / len(pairs))
+    assert rules.value == 0.5
+    assert judge.low is not None
+    assert judge.high is not None
+    assert judge.low < 0.8333 < judge.high
+
+
+def test_the_curve_goes_from_nothing_to_everything() -> None:
+    """Through every threshold, ties at once."""
+    points = [point for layer in roc.chart(scored()).chart["layer"][1:] for point in layer["data"]["values"]]
+    judge = [(point["false"], point["true"]) for point in points if point["scorer"] == "judge"]
+    assert (judge[0], judge[-1]) == ((0, 0), (1, 1))
+    assert judge == sorted(judge)
+    assert [(point["false"], point["true"]) for point in points if point["scorer"] == "rules"] == [(0, 0), (1, 1)]
+
+
+def test_only_good_documents_have_no_curve() -> None:
+    """It says so instead of a number."""
+    rows = [row for row in scored() if row.good]
+    assert [area.value for area in roc.areas(rows)] == [None, None]
+    assert "no area, as there are 3 good and 0 bad documents" in svg(roc.chart(rows))
 
 
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
