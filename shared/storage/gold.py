@@ -35,12 +35,16 @@ async def documents(database: Database, job: int, first: int, last: int) -> dict
     Documents of the same content are one, with the better grade. One that the corpus does not hold counts as relevant,
     too: nobody finds it.
     """
-    gold: defaultdict[int, dict[str, int]] = defaultdict(dict)
     async with database.transaction() as connection:
-        rows = await connection.execute(FOUND, {"job": job, "first": first, "last": last})
-        for row in rows:
-            document = row.hash or f"{ABSENT}{row.name}"
-            gold[row.ordinal][document] = max(row.grade, gold[row.ordinal].get(document, 0))
+        return await among(connection, job, first, last)
+
+
+async def among(connection: AsyncConnection, job: int, first: int, last: int) -> dict[int, dict[str, int]]:
+    """The same, as a part of the caller's transaction."""
+    gold: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(FOUND, {"job": job, "first": first, "last": last}):
+        document = row.hash or f"{ABSENT}{row.name}"
+        gold[row.ordinal][document] = max(row.grade, gold[row.ordinal].get(document, 0))
     return dict(gold)
 
 

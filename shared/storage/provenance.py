@@ -15,7 +15,7 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.runtime.binding import Request, seed_of
-from shared.storage import jobs
+from shared.storage import jobs, samples
 from shared.storage.database import Database
 from shared.storage.samples import STATES
 
@@ -173,6 +173,9 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None
     ended_at: datetime | None
     outcome: Outcome | None
+    ending: str | None
+    """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
+    ending_reason: str | None
     record_hash: str | None
     """SHA-256 over every key and reply that the outcome was made from."""
     item_hash: str
@@ -207,10 +210,13 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
             )
         steps = await _steps(connection, row["id"])
         outcome = msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None
+        ended = await samples.one(connection, job, index, repeat)
         return Provenance(
             index=row["ordinal"],
             state=STATES[row["state"]],
             outcome=outcome,
+            ending=ended.ending if ended else None,
+            ending_reason=ended.ending_reason if ended else None,
             fusion=Fusion(rrf_k=msgspec.json.decode(row["params"], type=Params).rrf_k, tie_break=TIE_BREAK),
             link=_place(row),
             steps=steps,

@@ -8,19 +8,20 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.samples import Outcome
-from shared.storage import jobs, pages
+from shared.rag.taxonomy import Ended
+from shared.storage import endings, jobs, pages
 from shared.storage.database import Database
 
 STATES = ("ready", "waiting", "completed", "failed", "cancelled")
 # Keyset over the unique index (job_id, kind, ordinal, repeat): every page costs the same.
 PAGE = text("""
-    SELECT s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold, i.subject,
-        i.level, o.outcome, o.correct, o.strict
+    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
+        i.subject, i.level, o.outcome, o.correct, o.strict
     FROM samples s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
-        AND (s.state >= 2 OR NOT :ended)
+        AND (s.state >= 2 OR NOT :ended) AND (o.correct <> o.strict OR NOT :differing)
     ORDER BY s.ordinal, s.repeat LIMIT :n""")
 START = (-1, -1)
 
@@ -54,18 +55,25 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     unscored: bool
     """Scoring was asked for and no candidate has a quality."""
     ended_at: datetime | None
+    ending: str | None = None
+    """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
+    ending_reason: str | None = None
+    """The rule that says so, with what it saw."""
 
 
 Traced = tuple[SampleRow, Outcome | None]
 
 
-async def listed(database: Database, reference: str, limit: int, cursor: str | None) -> pages.Page[SampleRow]:
-    """Samples in dataset order, whatever their state."""
+async def listed(
+    database: Database, reference: str, limit: int, cursor: str | None, *, differing: bool = False
+) -> pages.Page[SampleRow]:
+    """Samples in dataset order, whatever their state; `differing`: only those that the graders judge differently."""
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
-        scope = pages.scope("samples", job=str(job))
+        scope = pages.scope("samples", job=str(job), differing=str(differing))
         after = pages.decode(cursor, scope, 2) if cursor else START
-        rows = await _page(connection, job, after, limit + 1, ended=False)
+        found = await _traced(connection, job, after, limit + 1, ended=False, differing=differing)
+    rows = [row for row, _ in found]
     last = rows[:limit][-1:]
     return pages.page(rows, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
 
@@ -89,22 +97,34 @@ async def traced(database: Database, job: int, batch: int = 500) -> AsyncIterato
         after = (last.index, last.repeat)
 
 
-async def _page(
-    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool
-) -> list[SampleRow]:
-    return [row for row, _ in await _traced(connection, job, after, limit, ended=ended)]
+async def one(connection: AsyncConnection, job: int, index: int, repeat: int) -> SampleRow | None:
+    """A single sample."""
+    found = await _traced(connection, job, (index, repeat - 1), 1, ended=False)
+    return next((row for row, _ in found if (row.index, row.repeat) == (index, repeat)), None)
 
 
 async def _traced(
-    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool
+    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool, differing: bool = False
 ) -> list[Traced]:
-    values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit, "ended": ended}
-    rows = (await connection.execute(PAGE, values)).mappings()
-    outcomes = ((row, msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None) for row in rows)
-    return [(_row(row, outcome), outcome) for row, outcome in outcomes]
+    place = {"job": job, "ordinal": after[0], "repeat": after[1]}
+    values = {**place, "n": limit, "ended": ended, "differing": differing}
+    rows = (await connection.execute(PAGE, values)).mappings().all()
+    outcomes = [msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None for row in rows]
+    asked = [_subject(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+    ends = await endings.endings(connection, job, asked)
+    return [(_row(*each), each[1]) for each in zip(rows, outcomes, ends, strict=True)]
 
 
-def _row(row: RowMapping, outcome: Outcome | None) -> SampleRow:
+def _subject(row: RowMapping, outcome: Outcome | None) -> endings.Subject:
+    return endings.Subject(
+        sample=row["id"],
+        index=row["ordinal"],
+        answer=outcome.answer if outcome else None,
+        facts=endings.facts(outcome, failure=row["failure"], gold=row["gold"]),
+    )
+
+
+def _row(row: RowMapping, outcome: Outcome | None, ended: Ended | None) -> SampleRow:
     copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure", "detail")
     return SampleRow(
         index=row["ordinal"],
@@ -117,5 +137,7 @@ def _row(row: RowMapping, outcome: Outcome | None) -> SampleRow:
         duplicates=len(outcome.trace.duplicates) if outcome else 0,
         unscored=outcome.trace.unscored if outcome else False,
         ended_at=row["ended_at"],
+        ending=ended.ending.value if ended else None,
+        ending_reason=ended.reason if ended else None,
         **{field: row[field] for field in copied},
     )

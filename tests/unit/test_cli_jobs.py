@@ -79,9 +79,16 @@ def test_an_empty_list_says_why(server: Server, options: tuple[str, ...], said: 
 
 def test_samples_are_listed_with_their_verdicts(server: Server) -> None:
     """One line each."""
-    row = {"index": 7, "repeat": 0, "state": "completed", "answer": "5", "gold": "6", "correct": False}
-    server(says({"data": [row], "next_cursor": None}))
-    assert mathrag("sample", "list", "first").stdout.splitlines()[1].split() == ["7", "0", "completed", "5", "6", "no"]
+    row = {
+        "index": 7, "repeat": 0, "state": "completed", "answer": "5", "gold": "6", "correct": False, "strict": True,
+        "ending": "ungraded",
+    }  # fmt: skip
+    requests = server(says({"data": [row], "next_cursor": None}))
+    shown = ["7", "0", "completed", "5", "6", "no", "yes", "ungraded"]
+    assert mathrag("sample", "list", "first").stdout.splitlines()[1].split() == shown
+    assert "differing" not in requests[0].url.params
+    assert mathrag("sample", "list", "first", "--differing").stdout.splitlines()[1].split() == shown
+    assert requests[1].url.params["differing"] == "true"
 
 
 def exporting(request: httpx2.Request) -> httpx2.Response:

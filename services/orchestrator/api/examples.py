@@ -36,13 +36,14 @@ SAMPLE: Example = {
     "index": 0, "repeat": 0, "custom_id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5",
     "subject": "Algebra", "level": "Level 1", "state": "completed", "answer": "5", "extraction": "ok",
     "truncated": False, "correct": True, "strict": True, "grading_failure": None, "failure": None, "detail": None,
-    "context": [DOCUMENT], "duplicates": 0, "unscored": False, "ended_at": ENDED,
+    "context": [DOCUMENT], "duplicates": 0, "unscored": False, "ended_at": ENDED, "ending": "correct",
+    "ending_reason": "math-verify",
 }  # fmt: skip
 
 PROVENANCE: Example = {
     **{field: SAMPLE[field] for field in (
         "index", "repeat", "custom_id", "question", "gold", "subject", "level", "state", "failure", "detail",
-        "ended_at",
+        "ended_at", "ending", "ending_reason",
     )},
     "gold_documents": None, "record_hash": KEY, "item_hash": KEY, "gold_hash": KEY, "pipeline_hash": KEY,
     "decision_hash": None, "code": {"version": "0.1.0", "commit": "810c6c7"},
@@ -65,4 +66,31 @@ PROVENANCE: Example = {
     "documents": {DOCUMENT: {"problem": "What is $2+2$?", "text": "Therefore \\boxed{4}."}},
     "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-generator"], "cause": "drained",
                      "state": "open", "opened_at": RAN, "closed_at": None}],
+}  # fmt: skip
+
+_CELL: Example = {
+    "index": 0, "dataset": "math-500", "corpus": "math", "variant": "dense", "pipeline": "dense",
+    "point": {"context_size": 1}, "seed": 0, "job": ID, "job_name": "gate-or-not-dense-1", "state": "completed",
+    "refused": None,
+}  # fmt: skip
+_COUNTS: Example = {
+    "total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0,
+}  # fmt: skip
+EXPERIMENT: Example = {
+    "id": ID, "name": "gate-or-not", "state": "completed", "cells": 1, "refused": 0, "jobs": {"completed": 1},
+    "created_at": BEGAN, "ended_at": ENDED, "baseline": "dense", "request_counts": _COUNTS, "eta_seconds": None,
+    "grid": [_CELL],
+    "links": {
+        "self": f"/v1/experiments/{ID}", "report": f"/v1/experiments/{ID}/report",
+        "jobs": "/v1/jobs?experiment=gate-or-not",
+    },
+}  # fmt: skip
+EXPERIMENT_REPORT: Example = {
+    **{field: EXPERIMENT[field] for field in ("id", "name", "state", "baseline", "request_counts")},
+    "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [],
+    "rows": [{**_CELL, "result": {
+        "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
+        "request_counts": _COUNTS, "failures": {}, "gate": None, "calls_made": {"retrieve": 500, "generate": 500},
+        "calls_reused": {"grade": 500}, "model_loads": 1, "seconds": 41.2,
+    }}],
 }  # fmt: skip

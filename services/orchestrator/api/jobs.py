@@ -166,9 +166,15 @@ async def results(
 
 
 @router.get("/{job}/samples", summary="List samples", responses=answers(pages.Page[samples.SampleRow], PAGE))
-async def sample_page(job: str, held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def sample_page(
+    job: str,
+    held: Held,
+    limit: Limit = pages.DEFAULT,
+    cursor: str | None = None,
+    differing: Annotated[bool, Query(description="Only those that the two graders judge differently.")] = False,  # noqa: FBT002 - a query parameter
+) -> Response:
     """In dataset order, whatever their state."""
-    return json(await samples.listed(held.database, job, limit, cursor))
+    return json(await samples.listed(held.database, job, limit, cursor, differing=differing))
 
 
 @router.get(

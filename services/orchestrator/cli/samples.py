@@ -18,21 +18,26 @@ sample = typer.Typer(help="Single answers, with all they were made from.")
 def list_samples(
     reference: Job,
     limit: Annotated[int, typer.Option(help="How many, in dataset order.")] = 50,
+    differing: Annotated[
+        bool, typer.Option("--differing", help="Only those that the two graders judge differently.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Samples of a job, in dataset order."""
     with reported(as_json=as_json), Client() as client:
         path = f"/v1/jobs/{segment(reference)}/samples"
-        found = list(islice(client.all(path, limit=min(limit, MOST_OF_A_PAGE)), limit))
+        only = {"differing": "true"} if differing else {}
+        found = list(islice(client.all(path, limit=min(limit, MOST_OF_A_PAGE), **only), limit))
         if as_json:
             print_json(found)
         else:
-            table(("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT"), map(_row, found))
+            table(("INDEX", "REPEAT", "STATE", "ANSWER", "GOLD", "CORRECT", "STRICT", "ENDING"), map(_row, found))
 
 
 def _row(found: Any) -> tuple[object, ...]:
-    correct = {True: "yes", False: "no"}.get(found["correct"])
-    return found["index"], found["repeat"], found["state"], found["answer"], found["gold"], correct
+    correct, strict = ({True: "yes", False: "no"}.get(found[grader]) for grader in ("correct", "strict"))
+    place = (found["index"], found["repeat"], found["state"])
+    return *place, found["answer"], found["gold"], correct, strict, found["ending"]
 
 
 @sample.command()
@@ -75,6 +80,7 @@ def print_sample(found: Any) -> None:
             ("answer", outcome.get("answer")),
             ("extraction", outcome.get("extraction")),
             ("verdict", verdict and f"math-verify {verdict['math_verify']}, strict {verdict['strict']}"),
+            ("ending", found["ending"] and f"{found['ending']}: {found['ending_reason']}"),
             ("failure", found["failure"] and f"{found['failure']}: {found['detail']}"),
         ]
     )

@@ -1,0 +1,112 @@
+"""How samples ended, told from their rows: what is wrong with an answer needs a look at what it was made from."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.samples import Outcome
+from shared.rag.answers import extract
+from shared.rag.taxonomy import Ended, Ending, Facts, ending
+from shared.storage.gold import among
+
+# The last texts first. Replies of other roles are not read: a sample may have asked for a hundred ratings.
+CALLS = text("""
+    SELECT t.sample_id, c.role, a.reply FROM steps t JOIN calls c ON c.id = t.call_id
+    LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted AND c.role = 'generate'
+    WHERE t.sample_id = ANY(CAST(:samples AS bigint[])) AND c.role IN ('retrieve', 'generate')
+    ORDER BY t.sample_id, t.position DESC, t.slot DESC""")
+OPEN = frozenset({Ending.JUDGE_FAILURE, Ending.LOGIC})
+"""What an answer's ending is while nobody has looked further than its outcome."""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample whose ending is asked for."""
+
+    sample: int
+    index: int
+    answer: str | None
+    facts: Facts | None
+    """None: it has not ended by itself."""
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """What matters here of a reply of the generator."""
+
+    text: str = ""
+
+
+class _Made(msgspec.Struct):
+    """How an answer was made, beyond what its outcome says."""
+
+    searched: bool = False
+    text: str | None = None
+    holds: bool = False
+    """Whether the answer stands in this text."""
+
+    def add(self, written: str, answer: str | None) -> None:
+        """A text that was generated; of several the last one with the answer counts, else the last one."""
+        holds = extract(written)[0] == answer
+        if self.text is None or (holds and not self.holds):
+            self.text, self.holds = written, holds
+
+
+_TEXT = msgspec.json.Decoder(_Text)
+
+
+def facts(outcome: Outcome | None, *, failure: str | None, gold: str | None) -> Facts | None:
+    """What a sample's own row says; None where it neither completed nor failed."""
+    if outcome is None:
+        return None if failure is None else Facts(failure=failure)
+    verdict = outcome.verdict
+    return Facts(
+        refusal=outcome.refusal,
+        correct=verdict.math_verify if verdict else None,
+        strict=verdict.strict if verdict else None,
+        gold=gold is not None,
+        extraction=outcome.extraction,
+        truncated=outcome.truncated,
+        candidates=outcome.trace.candidates,
+        context=outcome.context,
+        unscored=outcome.trace.unscored,
+    )
+
+
+async def endings(connection: AsyncConnection, job: int, asked: Sequence[Subject]) -> list[Ended | None]:
+    """The endings of these samples of one job, in order; None for those that have not ended by themselves."""
+    found = [ending(each.facts) if each.facts else None for each in asked]
+    wrong = [each for each, ended in zip(asked, found, strict=True) if ended and ended.ending in OPEN]
+    if not wrong:
+        return found
+    relevant = await among(connection, job, min(each.index for each in wrong), max(each.index for each in wrong))
+    made = await _made(connection, wrong)
+    told = await to_thread.run_sync(_told, wrong, relevant, made)
+    return [told.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
+
+
+async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[int, _Made]:
+    """By sample."""
+    made, answers = {each.sample: _Made() for each in asked}, {each.sample: each.answer for each in asked}
+    async for row in await connection.stream(CALLS, {"samples": list(made)}):
+        if row.role == "retrieve":
+            made[row.sample_id].searched = True
+        elif row.reply is not None:
+            made[row.sample_id].add(_TEXT.decode(row.reply).text, answers[row.sample_id])
+    return made
+
+
+def _told(
+    asked: Sequence[Subject], relevant: Mapping[int, Mapping[str, int]], made: Mapping[int, _Made]
+) -> dict[int, Ended]:
+    """By sample. Runs in a thread: reading equations takes a while."""
+    return {
+        each.sample: _ending(each.facts, relevant.get(each.index), made[each.sample]) for each in asked if each.facts
+    }
+
+
+def _ending(known: Facts, relevant: Mapping[str, int] | None, made: _Made) -> Ended:
+    documents = None if relevant is None else frozenset(relevant)
+    return ending(replace(known, searched=made.searched, relevant=documents))
