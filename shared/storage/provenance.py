@@ -51,7 +51,9 @@ SOURCES = text("""
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 RESIDENCIES = text("""
     SELECT r.epoch, r.device, r.cause, r.state, r.opened_at, r.closed_at,
-        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS models
+        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS models,
+        (SELECT COALESCE(jsonb_object_agg(m.name, r.measured -> 'memory_mib' -> CAST(m.id AS text)), '{}')
+         FROM models m WHERE m.id = ANY(r.models)) AS memory_mib
     FROM residencies r WHERE r.epoch = ANY(:epochs) ORDER BY r.epoch""")
 
 
@@ -140,6 +142,8 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     opened_at: datetime | None
     closed_at: datetime | None
+    memory_mib: dict[str, float | None]
+    """By model, measured once, when the residency opened; None: nothing was measured."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

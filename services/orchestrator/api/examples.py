@@ -65,7 +65,7 @@ PROVENANCE: Example = {
     }],
     "documents": {DOCUMENT: {"problem": "What is $2+2$?", "text": "Therefore \\boxed{4}."}},
     "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-generator"], "cause": "drained",
-                     "state": "open", "opened_at": RAN, "closed_at": None}],
+                     "state": "open", "opened_at": RAN, "closed_at": None, "memory_mib": {"world-generator": 96.4}}],
 }  # fmt: skip
 
 _CELL: Example = {
