@@ -41,6 +41,8 @@ ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEB
 WORKDIR /app
 COPY --from=code /app/shared shared
 COPY --from=code /app/services/__init__.py services/
+# Whoever submits a job pins it to these weights, whoever answers has to have the same.
+COPY models/difficulty/weights.json models/difficulty/
 STOPSIGNAL SIGTERM
 USER mathrag
 ARG VERSION=0.1.0
@@ -93,6 +95,7 @@ CMD ["python", "-m", "services.guard", "--host", "0.0.0.0", "--port", "8082"]
 
 
 FROM base AS judge
+COPY models/static-embeddings models/static-embeddings
 COPY --from=code /app/services/judge services/judge
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
     CMD ["python", "-m", "shared.runtime.heartbeats", "judge"]

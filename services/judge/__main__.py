@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 
 from services.judge.absent import Absent
+from services.judge.estimates import Estimates
 from services.judge.grades import Grades
 from services.judge.grading_pool import GradingPool
 from services.judge.reranking import Reranking
 from services.judge.retrieving import Retrieving
 from shared.contracts.calls import Lane
 from shared.runtime.execution import Executor
+from shared.runtime.models import WEIGHTS
 from shared.runtime.process import Tools, serve
 from shared.runtime.prompting import Prompting
 from shared.settings import load
@@ -25,7 +27,7 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
         "write": prompting,
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
         "verify": Absent("there is no verifier"),
-        "estimate": Absent("no difficulty classifier is installed"),
+        "estimate": Estimates() if WEIGHTS.exists() else Absent("no difficulty classifier is installed"),
     }
 
 

@@ -13,6 +13,8 @@ from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
 from shared.lease.footprint import Architecture
 from shared.lease.prediction import context_of, predict
+from shared.models import weights
+from shared.retrieval import MODELS
 from shared.runtime.binding import Pin
 
 REGISTER = text("""
@@ -57,7 +59,11 @@ GRADER = ModelIdentity(
 )
 """The two graders as one model: a new version of either grades anew."""
 VERIFIER = ModelIdentity(name="verifier", backend="verifier", digest="none")
-ESTIMATOR = ModelIdentity(name="difficulty", backend="estimator", digest="none")
+WEIGHTS = MODELS / "difficulty" / "weights.json"
+ESTIMATOR = ModelIdentity(
+    name="difficulty", backend="logistic-regression", digest=weights.digest(WEIGHTS) if WEIGHTS.exists() else "none"
+)
+"""The difficulty classifier. Its file names the embedder that it was fitted to, so that one digest covers both."""
 BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
 """By role: what the code itself answers with. Another digest or version is another call."""
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
