@@ -17,6 +17,7 @@ from shared.rag.gate import decide_gate, set_gate
 from shared.rag.provenance import Found, Scoring, answered, context, generation, scored_trace, searches
 from shared.rag.relevance import Floored, above_floor, floored_trace
 from shared.rag.rerank import rerank
+from shared.rag.routing import estimates, routed, routed_trace
 from shared.rag.rule_rqp import document_score
 from shared.rag.truth import ground_truth
 
@@ -54,16 +55,18 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
 
 @pipeline("mathrag-gate", prepare=calibrate)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
-    """Retrieve from both indexes, fuse, score what is relevant, rerank, then generate."""
+    """Retrieve from both indexes, fuse, score what is relevant as the question deserves, rerank, then generate."""
     gate = _decision(sample)
-    dense, sparse = yield searches(sample.question, params)
+    asked = estimates(sample.question, gate.strategy, params.route)
+    dense, sparse, *estimated = yield [*searches(sample.question, params), *asked]
+    route = routed(estimated, gate.strategy, params.route)
     found = Found(require(dense), require(sparse))
     fused = found.fused(params)
     floored = yield from _floored(sample.question, [document for document, _ in fused], params)
-    scorings = yield from _score(floored.rated, gate.strategy, params, library)
+    scorings = yield from _score(floored.rated, route.strategy, params, library)
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
-    trace = floored_trace(scored_trace(order, found, scorings), floored)
+    trace = routed_trace(floored_trace(scored_trace(order, found, scorings), floored), route)
     chosen = context(trace, params)
     generated = require((yield generation(sample.question, chosen)))
     return answered(generated, chosen, trace)

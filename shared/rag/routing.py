@@ -1,0 +1,47 @@
+"""Difficulty-aware routing: easy questions go down the rule path, which asks no judge (MathRAG-Gate paper, 7.2)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shared.contracts.calls import Estimate, Estimated, Failure
+from shared.contracts.params import RouteParams
+from shared.contracts.samples import Decision, Strategy, Trace
+
+
+class Route(NamedTuple):
+    """Who scores the documents of one question, and why."""
+
+    strategy: Strategy
+    decisions: tuple[Decision, ...]
+
+
+def estimates(question: str, strategy: Strategy, params: RouteParams) -> tuple[Estimate, ...]:
+    """The calls that routing needs: none where it is off, or where rules score anyway and nothing can be saved."""
+    return (Estimate(question=question),) if params.enabled and strategy is not Strategy.RULES else ()
+
+
+def routed(replies: Sequence[Estimated | Failure], strategy: Strategy, params: RouteParams) -> Route:
+    """Rules for a question that is hard with less than `params.threshold`, else `strategy`.
+
+    A question that could not be estimated counts as hard, and the decision says why: `replies` are those to
+    `estimates`.
+    """
+    if not replies:
+        return Route(strategy, ())
+    (reply,) = replies
+    if isinstance(reply, Failure):
+        return Route(strategy, (Decision(stage="route", action="hard", fallback=reply.kind.value),))
+    easy = reply.probability < params.threshold
+    detail: dict[str, str | float | bool | list[str] | None] = {
+        "probability": reply.probability,
+        "threshold": params.threshold,
+    }
+    decision = Decision(stage="route", action="easy" if easy else "hard", detail=detail)
+    return Route(Strategy.RULES if easy else strategy, (decision,))
+
+
+def routed_trace(trace: Trace, route: Route) -> Trace:
+    """The trace with the route's decision first: it was taken before anything was scored."""
+    return msgspec.structs.replace(trace, decisions=route.decisions + trace.decisions)
