@@ -75,6 +75,26 @@ async def test_every_sample_says_how_it_ended_wherever_it_is_shown(api: Api, dat
     ]
     shown = await api.get(f"/v1/jobs/{job['id']}/samples/2")
     assert (shown["ending"], shown["ending_reason"]) == (rows[2]["ending"], rows[2]["ending_reason"])
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert report["endings"] == {"correct": 1, "refused": 1, "truncated": 1, "extraction": 1, "logic": 1}
+    assert report["endings"]["correct"] == report["accuracy"]["correct"]
+
+
+async def test_a_page_may_hold_only_what_the_graders_judge_differently(api: Api, database: Database) -> None:
+    """The scene's strict grader never agrees, so that they are the answers that math-verify calls correct."""
+    job = await api.job("dense")
+    await scene.drain(database, scene.ScriptedExecutor())
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    differing = await api.get(f"/v1/jobs/{job['id']}/samples", differing="true", limit=1)
+    pages = [differing]
+    while cursor := pages[-1]["next_cursor"]:
+        pages.append(await api.get(f"/v1/jobs/{job['id']}/samples", differing="true", limit=1, cursor=cursor))
+    found = [row["index"] for page in pages for row in page["data"]]
+    assert found == [row["index"] for row in await results(api, job) if row["correct"]]
+    assert [each["index"] for each in report["differing"]] == found
+    assert report["disagreements"] == len(found)
+    if cursor := differing["next_cursor"]:
+        assert (await api.http.get(f"/v1/jobs/{job['id']}/samples", params={"cursor": cursor})).status_code == 400
 
 
 async def test_a_sample_that_has_not_ended_or_was_cancelled_has_no_ending(api: Api, database: Database) -> None:

@@ -65,7 +65,9 @@ def test_a_report_in_words_names_every_figure() -> None:
     stage = {"made": 2, "reused": 1, "executed": 2, "seconds": 1.25}
     report = {
         "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
-        "strict": figure, "disagreements": 1, "extraction": {"ok": 2}, "truncated": 1, "failures": {"timeout": 1},
+        "strict": figure, "disagreements": 1, "endings": {"correct": 1, "logic": 1, "failed": 1},
+        "extraction": {"ok": 2}, "truncated": 1, "failures": {"timeout": 1},
+        "contamination": {"items": 3, "affected": 1, "share": 1 / 3, "among": figure, "others": figure},
         "grading_failures": {}, "parse_failures": 3, "unscored": 0, "duplicates_dropped": 2, "gate": None,
         "model_loads": 2, "model_calls": 4, "calls_made": {"judge": 2}, "calls_reused": {},
         "calls_lapsed": 0, "stages": {"judge": stage},
@@ -73,6 +75,8 @@ def test_a_report_in_words_names_every_figure() -> None:
     }  # fmt: skip
     said = dict(lines(report))
     assert said["accuracy"] == "50.0 % (10.0 to 90.0), 1 of 2 [math-verify, Wilson 95 %]"
+    assert said["endings"] == "correct 1, logic 1, failed 1"
+    assert said["contamination"].startswith("1 of 3 items (33.3 %): accuracy 50.0 %")
     assert said["scoring"] == "3 judge replies without a rating, 2 near-duplicates dropped"
     assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")
     assert (said["model loads"], said["seconds"]) == (2, "judge 1.2")

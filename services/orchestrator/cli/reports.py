@@ -15,10 +15,24 @@ def print_report(found: Any) -> None:
     facts(lines(found))
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
+    if found["differing"]:
+        typer.echo()
+        print_differing(found["differing"], found["disagreements"])
     for title, group in (("LEVEL", found["by_level"]), ("SUBJECT", found["by_subject"])):
         if group:
             typer.echo()
             table((title, "ACCURACY"), [(name, accuracy(figure)) for name, figure in group.items()])
+
+
+def print_differing(rows: Any, count: int) -> None:
+    """The answers that the graders judge differently, one a line."""
+    head = ("INDEX", "REPEAT", "ANSWER", "GOLD", "MATH-VERIFY", "STRICT")
+    said = {True: "correct", False: "wrong"}
+    fields = ("index", "repeat", "answer", "gold")
+    verdicts = ("math_verify", "strict")
+    table(head, [(*(row[each] for each in fields), *(said[row[each]] for each in verdicts)) for row in rows])
+    if count > len(rows):
+        typer.echo(f"{count - len(rows)} more: mathrag sample list JOB --differing")
 
 
 def lines(found: Any) -> Iterator[tuple[str, object]]:
@@ -28,6 +42,8 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
     yield "accuracy", f"{accuracy(found['accuracy'])} [math-verify, Wilson 95 %]"
     yield "strict", f"{accuracy(found['strict'])}; the graders differ on {found['disagreements']}"
+    yield "endings", counted(found["endings"])
+    yield "contamination", contaminated(found["contamination"])
     yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {found['truncated']} truncated"
     yield "failures", counted({**found["failures"], **found["grading_failures"]})
     yield "refused", found["refused"] or None
@@ -42,6 +58,14 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls reused", counted(found["calls_reused"]) or "none"
     yield "calls lapsed", found["calls_lapsed"] and f"{found['calls_lapsed']}, which may have run twice"
     yield "seconds", timing(found["stages"])
+
+
+def contaminated(found: Any) -> str | None:
+    """What near-duplicates of the questions are worth, where there are any."""
+    if found is None:
+        return None
+    of = f"{found['affected']} of {found['items']} items ({100 * found['share']:.1f} %)"
+    return f"{of}: accuracy {accuracy(found['among'])}; of the others {accuracy(found['others'])}"
 
 
 def scoring(found: Any) -> str:

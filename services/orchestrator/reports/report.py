@@ -9,6 +9,9 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.reports.contamination import Contaminated, Contamination
+from services.orchestrator.reports.disagreements import Disagreement, Disagreements
+from services.orchestrator.reports.endings import Endings
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
@@ -66,6 +69,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     repeats: Repeats
     strict: Accuracy
     disagreements: int
+    differing: list[Disagreement]
+    """The first samples that the two graders judge differently."""
+    endings: dict[str, int]
+    """Completed and failed samples, each by its one ending (docs/statistics.md)."""
+    contamination: Contamination | None
+    """None: no search met a near-duplicate of its question."""
     extraction: dict[str, int]
     failures: dict[str, int]
     grading_failures: dict[str, int]
@@ -102,14 +111,17 @@ async def report(database: Database, reference: str) -> Report:
         models = await _models(connection, pinned.pins)
         judged = await gold.known(connection, row)
     tally, findings = Tally(), Findings()
+    endings, contaminated, disagreements = Endings(), Contaminated(), Disagreements()
     async for batch in samples.traced(database, row):
-        tally.add(batch)
+        for part in (tally, endings, contaminated, disagreements):
+            part.add(batch)
         if judged:
             relevant = await gold.documents(database, row, batch[0][0].index, batch[-1][0].index)
             await to_thread.run_sync(findings.add, batch, relevant)
     # In a thread: the intervals import scipy once, which takes a second.
     figures = await to_thread.run_sync(tally.figures)
     found = await to_thread.run_sync(findings.figures)
+    contamination = await to_thread.run_sync(contaminated.figures)
     settings = Settings(
         pipeline_hash=pinned.pipeline_hash,
         models=models,
@@ -119,6 +131,9 @@ async def report(database: Database, reference: str) -> Report:
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
         gate=msgspec.json.decode(pinned.prepared, type=GateDecision) if pinned.prepared else None,
         retrieval=found,
+        endings=endings.counts(),
+        contamination=contamination,
+        differing=disagreements.first,
         notes=notes(job, figures.accuracy),
         settings=settings,
         **{field: getattr(job, field) for field in _OF_JOB},
@@ -170,6 +185,12 @@ _HIGHER = {
     "effect": 0.12,
     "n": 500,
 }
+_CONTAMINATION = {
+    "items": 500, "affected": 1, "documents": 1, "share": 0.002,
+    "among": {"value": 1.0, "low": 0.207, "high": 1.0, "correct": 1, "graded": 1},
+    "others": {"value": 0.609, "low": 0.566, "high": 0.651, "correct": 304, "graded": 499},
+}  # fmt: skip
+_DIFFERING = {"index": 17, "repeat": 0, "answer": "0.5", "gold": "\\frac{2}{4}", "math_verify": True, "strict": False}
 _RETRIEVAL = {
     "items": 500,
     "absent": 0,
@@ -184,17 +205,20 @@ EXAMPLE: dict[str, Any] = {
     "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
     "accuracy": _ACCURACY, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
     "repeats": {"accuracies": [0.61], "mean": 0.61, "std": None},
-    "strict": _ACCURACY, "disagreements": 0, "extraction": {"ok": 497, "missing": 3},
+    "strict": _ACCURACY, "disagreements": 1, "differing": [_DIFFERING],
+    "endings": {"correct": 305, "truncated": 2, "extraction": 1, "arithmetic": 61, "logic": 131},
+    "contamination": _CONTAMINATION, "extraction": {"ok": 497, "missing": 3},
     "failures": {}, "grading_failures": {}, "truncated": 2, "unscored": 0, "duplicates_dropped": 1,
     "refused": 0, "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
     "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,
     "parse_failures": 4, "gate": None, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
     "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,
-    "stages": {"judge": {"made": 2620, "reused": 0, "executed": 2620, "seconds": 20.4,
+    "stages": {"judge": {"made": 2620, "reused": 0, "executed": 2620, "seconds": 20.4, "device_s": 19.8,
                          "started_at": "2026-11-21T08:00:07Z", "ended_at": "2026-11-21T08:00:27.4Z"}},
     "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-judge"], "cause": "drained", "state": "closed",
-                     "opened_at": "2026-11-21T08:00:06Z", "closed_at": "2026-11-21T08:00:28Z"}],
+                     "opened_at": "2026-11-21T08:00:06Z", "closed_at": "2026-11-21T08:00:28Z",
+                     "memory_mib": {"world-judge": 41.5}}],
     "by_level": {"Level 1": _ACCURACY}, "by_subject": {"Algebra": _ACCURACY}, "notes": [],
     "settings": {"pipeline": "mathrag-gate", "pipeline_hash": "77ab…", "dataset": "math-500", "corpus": "math",
                  "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}},
