@@ -1,46 +1,27 @@
-"""Write a test corpus and dataset: ``python -m world.corpus --seed 1 --out DIR``.
+"""Write a test corpus and dataset: ``python -m world.corpus --seed 1 --setting orthogonal --out DIR``.
 
 ``corpus.jsonl`` holds the documents to retrieve from, ``dataset.jsonl`` the questions.
-Only names and phrasings that no model was trained on occur.  Standard library only.
+No question is about a name, or in a phrasing, that a model was trained on.
 """
 
 import argparse
 import json
 from collections.abc import Iterable, Mapping
-from itertools import product
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from world.problems import (
-    TEST_NAMES,
-    TEST_TEMPLATES,
-    Document,
-    Kind,
-    Operator,
-    document,
-    question,
-    random_rule,
-)
+from world import setting as settings
+from world.distractors import distractors
+from world.items import PAIRS, PHRASINGS, Item, item
+from world.problems import TEST_NAMES, Document, Kind, Operator, document
+from world.setting import Setting
+from world.wording import Language
 
-#: Every operator's documents, and what up to two more are drawn from; a good document is
-#: always there, and always outnumbered.
-BASE_KINDS: tuple[Kind, ...] = ("full", "steps", "rule", "wrong", "wrong", "answer", "answer")
-EXTRA_KINDS: tuple[Kind, ...] = ("steps", "wrong", "answer")
 #: The documents worth finding, as they let the generator answer: the rule with its steps, the rule, steps alone.
 GOLD: Mapping[Kind, int] = {"full": 3, "rule": 2, "steps": 1}
-MOST_ITEMS = 100 - len(BASE_KINDS) - 2  # per operator: what documents leave of the operands
 
 Row = Mapping[str, object]
-
-
-class Item(NamedTuple):
-    """A question of the dataset."""
-
-    operator: Operator
-    a: int
-    b: int
-    question: str
 
 
 class Corpus(NamedTuple):
@@ -50,15 +31,15 @@ class Corpus(NamedTuple):
     items: list[Item]
 
 
-def build(seed: int, operators: int = 40, items: int = 100) -> Corpus:
-    """The corpus of a seed, the same on every machine."""
-    if items > operators * MOST_ITEMS:
-        raise ValueError(f"{operators} operators allow {operators * MOST_ITEMS} items at most")
+def build(seed: int, setting: Setting | None = None) -> Corpus:
+    """The corpus of a seed and a setting, the demo's by default, the same on every machine."""
+    setting = setting or Setting()
     rng = Random(f"corpus {seed}")
-    names = rng.sample(TEST_NAMES, operators)
+    names = rng.sample(TEST_NAMES, setting.operators)
+    chinese = round(setting.chinese * len(names))
     corpus = Corpus([], [])
-    for name, count in zip(names, _shares(rng, operators, items), strict=True):
-        part = _about(rng, Operator(name, random_rule(rng)), count)
+    for number, (name, count) in enumerate(zip(names, _shares(rng, setting), strict=True)):
+        part = _about(rng, setting, Operator(name, setting.rule(rng)), count, "zh" if number < chinese else "en")
         corpus.documents.extend(part.documents)
         corpus.items.extend(part.items)
     rng.shuffle(corpus.documents)
@@ -66,26 +47,29 @@ def build(seed: int, operators: int = 40, items: int = 100) -> Corpus:
     return corpus
 
 
-def _shares(rng: Random, operators: int, items: int) -> list[int]:
+def _shares(rng: Random, setting: Setting) -> list[int]:
     """How many items each operator gets: uneven, at least one if there are enough."""
-    shares = [1 if index < items else 0 for index in range(operators)]
+    operators, most = setting.operators, setting.most_items
+    shares = [1 if index < setting.items else 0 for index in range(operators)]
     weights = [rng.random() for _ in range(operators)]
-    for _ in range(items - sum(shares)):
-        free = [index for index in range(operators) if shares[index] < MOST_ITEMS]
+    for _ in range(setting.items - sum(shares)):
+        free = [index for index in range(operators) if shares[index] < most]
         (index,) = rng.choices(free, [weights[index] for index in free])
         shares[index] += 1
     return shares
 
 
-def _about(rng: Random, operator: Operator, items: int) -> Corpus:
+def _about(rng: Random, setting: Setting, operator: Operator, items: int, language: Language) -> Corpus:
     """Documents and items of one operator, over operands that never repeat."""
-    kinds = [*BASE_KINDS, *rng.choices(EXTRA_KINDS, k=rng.randint(0, 2))]
-    pairs = rng.sample(list(product(range(10), repeat=2)), len(kinds) + items)
+    kinds = setting.kinds(rng)
+    pairs = rng.sample(PAIRS, len(kinds) + items)
     documents = [
-        document(rng, operator, kind, TEST_TEMPLATES, a, b) for kind, (a, b) in zip(kinds, pairs, strict=False)
+        document(rng, operator, kind, PHRASINGS[language], *pair, setting.wording(rng, kind, language))
+        for kind, pair in zip(kinds, pairs, strict=False)
     ]
-    asked = [Item(operator, a, b, question(rng, TEST_TEMPLATES, operator.name, a, b)) for a, b in pairs[len(kinds) :]]
-    return Corpus(documents, asked)
+    asked = [item(rng, operator, *pair, language) for pair in pairs[len(kinds) :]]
+    free = [pair for pair in PAIRS if pair not in pairs]
+    return Corpus([*documents, *distractors(rng, setting, asked, free, language)], asked)
 
 
 def document_row(index: int, item: Document) -> Row:
@@ -138,10 +122,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--operators", type=int, default=40, help=f"at most {len(TEST_NAMES)}")
-    parser.add_argument("--items", type=int, default=100)
+    parser.add_argument("--setting", choices=settings.names(), help="default: the demo's")
+    parser.add_argument("--operators", type=int, help=f"at most {len(TEST_NAMES)}; default: the setting's")
+    parser.add_argument("--items", type=int, help="default: the setting's")
     args = parser.parse_args()
-    write(build(args.seed, args.operators, args.items), args.out)
+    sizes = {name: size for name in ("operators", "items") if (size := getattr(args, name)) is not None}
+    chosen = settings.read(args.setting) if args.setting else Setting()
+    write(build(args.seed, settings.changed(chosen, **sizes)), args.out)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from shared.ingest.datasets import read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from world.corpus import build, write
 from world.problems import TEST_NAMES, TEST_TEMPLATES
+from world.setting import Setting
 
 Row = dict[str, Any]
 RULE = re.compile(r"a \w+ b = \((\d)([+*])([ab])\)([-+*])([ab])\.")
@@ -157,5 +158,5 @@ def test_items_per_operator_vary(folder: Path) -> None:
 def test_impossible_sizes_are_refused() -> None:
     """There are only so many pairs of digits to ask about."""
     with pytest.raises(ValueError, match="1 operators allow 91 items at most"):
-        build(1, operators=1, items=92)
-    assert len(build(1, operators=1, items=91).items) == 91
+        build(1, Setting(operators=1, items=92))
+    assert len(build(1, Setting(operators=1, items=91)).items) == 91

@@ -1,0 +1,230 @@
+"""The knobs of the problem world, each measured on generated corpora."""
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+import pytest
+from scipy import stats
+
+from services.retriever.dense import Faiss
+from services.retriever.duplicates import is_near_duplicate
+from services.retriever.ports import Index
+from services.retriever.sparse import Bm25
+from shared.errors import Invalid, NotFound
+from shared.models.static_embeddings import StaticEmbedder
+from shared.rag.language import language
+from shared.rag.rule_rqp import rule_score
+from shared.settings import REPOSITORY
+from world.corpus import Corpus, build, write
+from world.distractors import distractors
+from world.items import PAIRS, PHRASINGS, Item, item
+from world.problems import GRADES, TEST_NAMES, Document, random_operator
+from world.setting import Counts, Setting, Weights, changed, names, read, useful
+from world.wording import Language
+
+TAU = 0.45
+PLAIN = Setting(operators=24, items=96, documents=Counts(full=2, rule=1, wrong=2, answer=1), most_more=0, agreement=0)
+EMBEDDER = StaticEmbedder(REPOSITORY / "models" / "static-embeddings")
+LISTS = ("dense", "sparse")
+
+
+def searched(corpus: Corpus, kind: str) -> list[tuple[Item, list[Document]]]:
+    """Every question with all documents, best first, near-duplicates dropped as the retriever drops them."""
+    documents = {f"{at:064x}": document for at, document in enumerate(corpus.documents)}
+    texts = [(key, f"{document.problem}\n{document.text}") for key, document in documents.items()]
+    index: Index = Faiss(EMBEDDER).build([texts]) if kind == "dense" else Bm25().build([texts])
+    lists = index.search([item.question for item in corpus.items], len(documents))
+    return [
+        (
+            item,
+            [
+                shown
+                for match in found
+                if not is_near_duplicate(item.question, (shown := documents[match.document]).problem)
+            ],
+        )
+        for item, found in zip(corpus.items, lists, strict=True)
+    ]
+
+
+def outranked(setting: Setting, kind: str) -> float:
+    """Share of the questions for which a bad document about the operator stands before every useful one."""
+    firsts = [
+        next((document for document in found if document.operator == item.operator), None)
+        for item, found in searched(build(101, setting), kind)
+    ]
+    return mean(first is None or not useful(first.kind) for first in firsts)
+
+
+def agreement(setting: Setting) -> float:
+    """Spearman's rank correlation of rule score and true grade, over all documents."""
+    documents = build(101, setting).documents
+    scores = [rule_score(document.text).score for document in documents]
+    return float(stats.spearmanr(scores, [GRADES[document.kind] for document in documents]).statistic)
+
+
+@pytest.mark.parametrize(
+    ("file", "digest"),
+    [
+        ("corpus.jsonl", "eca3296c0c6569fd91c461b26e169bdb94404f622d4b283624d3c9d747a17134"),
+        ("dataset.jsonl", "81a293c3bb213a9aab31d653d46f21f5c85a4888d5a928a81e8a6833fadfd894"),
+    ],
+)
+def test_the_demo_s_world_is_what_it_was_before_there_were_knobs(tmp_path: Path, file: str, digest: str) -> None:
+    """Published figures are about these bytes."""
+    write(build(1), tmp_path)
+    assert hashlib.sha256((tmp_path / file).read_bytes()).hexdigest() == digest
+
+
+def test_every_operator_has_the_documents_that_were_asked_for() -> None:
+    """Kind by kind, so that the share of bad documents is what the setting says."""
+    counts = Counter((document.operator.name, document.kind) for document in build(101, PLAIN).documents)
+    assert {name for name, _ in counts} == {document.operator.name for document in build(101, PLAIN).documents}
+    assert {counts[name, "full"] for name, _ in counts} == {2}
+    assert {counts[name, "wrong"] for name, _ in counts} == {2}
+    assert {counts[name, "steps"] for name, _ in counts} == {0}
+
+
+def test_more_documents_are_of_the_kinds_that_have_a_weight() -> None:
+    """Up to as many as were allowed, and evenly often each number of them."""
+    setting = changed(PLAIN, documents=Counts(full=1), most_more=3, more=Weights(rule=1))
+    counts = Counter((document.operator.name, document.kind) for document in build(101, setting).documents)
+    assert {kind for _, kind in counts} == {"full", "rule"}
+    assert {counts[name, "rule"] for name, _ in counts} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_distractors_closer_in_words_stand_before_what_is_useful(kind: str) -> None:
+    """By BM25, and by vectors that are means of words' vectors, too."""
+    assert outranked(changed(PLAIN, near_words=1), kind) > outranked(PLAIN, kind) + 0.15
+    assert outranked(changed(PLAIN, near_words=3), kind) > 0.85
+
+
+def test_distractors_closer_in_meaning_rise_with_the_embedder_and_not_with_bm25() -> None:
+    """Other forms of a word are other terms, and near vectors."""
+    distracted = changed(PLAIN, near_meaning=1)
+    rise = {kind: outranked(distracted, kind) - outranked(PLAIN, kind) for kind in LISTS}
+    assert rise["dense"] > 0.2
+    assert rise["sparse"] < 0.1
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_document_of_a_committed_setting_asks_a_question_of_the_dataset(name: str) -> None:
+    """It would give the answer away."""
+    corpus = build(101, read(name))
+    asked = {(item.operator.name, item.a, item.b) for item in corpus.items}
+    assert not asked & {(document.operator.name, document.a, document.b) for document in corpus.documents}
+
+
+@pytest.mark.parametrize(("spoken", "phrasing"), [(spoken, each) for spoken in PHRASINGS for each in PHRASINGS[spoken]])
+def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phrasing: str) -> None:
+    """The retriever would drop it: also of a long phrasing, of which two digits are a small part."""
+    rng = Random(f"distractors {phrasing}")  # noqa: S311 - nothing here is secret
+    for _ in range(20):
+        asked = item(rng, random_operator(rng, TEST_NAMES), rng.randrange(10), rng.randrange(10), spoken)
+        asked = asked._replace(
+            question=phrasing.format(name=asked.operator.name, a=asked.a, b=asked.b), phrasing=phrasing
+        )
+        free = [pair for pair in PAIRS if pair != (asked.a, asked.b)]
+        setting = changed(PLAIN, near_words=4, near_meaning=2, unrelated=2)
+        found = list(distractors(rng, setting, [asked], free, spoken))
+        assert len(found) == 8
+        assert not any(is_near_duplicate(asked.question, document.problem) for document in found)
+
+
+def test_the_same_text_does_not_stand_there_twice() -> None:
+    """Documents are known by their content: twins would be one."""
+    documents = build(101, read("orthogonal")).documents
+    assert len({(document.problem, document.text) for document in documents}) == len(documents)
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_unrelated_documents_are_well_reasoned_and_found(kind: str) -> None:
+    """They are about operators that nobody asks for, and stand among the ten that a search returns."""
+
+    def strangers(setting: Setting) -> float:
+        found = searched(build(101, setting), kind)
+        return mean(
+            sum(document.operator != item.operator and document.kind == "full" for document in shown[:10])
+            for item, shown in found
+        )
+
+    corpus = build(101, changed(PLAIN, unrelated=2))
+    others = [document for document in corpus.documents if document.operator.name not in TEST_NAMES]
+    assert len(others) == 2 * len(corpus.items)
+    assert {document.kind for document in others} == {"full"}
+    assert strangers(changed(PLAIN, unrelated=2)) > strangers(PLAIN) + 1
+
+
+def test_agreement_of_form_and_logic_is_what_the_rules_can_see_of_the_grade() -> None:
+    """From formal and wrong to formal and right; without agreement the form tells next to nothing."""
+    found = [agreement(changed(PLAIN, agreement=degree)) for degree in (-1, -0.5, 0, 0.5, 1)]
+    assert found == sorted(found)
+    assert found[0] < -0.3
+    assert abs(found[2]) < 0.3
+    assert found[4] > 0.85
+
+
+def test_orthogonal_and_agreeing_settings_lie_on_both_sides_of_the_gate() -> None:
+    """Pearson's rho of rule score and true quality, as the gate would find it with a judge that makes no error."""
+
+    def rho(name: str) -> float:
+        documents = build(101, read(name)).documents
+        scores = [rule_score(document.text).score for document in documents]
+        return float(stats.pearsonr(scores, [(GRADES[document.kind] - 1) / 4 for document in documents]).statistic)
+
+    assert rho("orthogonal") < TAU - 0.2
+    assert rho("opposed") < TAU - 0.2
+    assert rho("agreeing") > TAU + 0.2
+
+
+def test_rules_are_of_the_levels_that_have_a_weight() -> None:
+    """Difficulty is what the report's levels say."""
+    corpus = build(101, changed(PLAIN, levels={4: 1, 5: 3}))
+    levels = Counter(operator.rule.level for operator in {document.operator for document in corpus.documents})
+    assert set(levels) == {4, 5}
+    assert levels[5] > levels[4]
+
+
+def test_the_asked_for_share_of_operators_is_chinese() -> None:
+    """Their questions and all documents about them."""
+    corpus = build(101, changed(PLAIN, chinese=0.25, near_words=1, near_meaning=1))
+    spoken = {item.operator.name: language(item.question) for item in corpus.items}
+    assert Counter(spoken.values()) == {"zh": 6, "en": 18}
+    assert all(language(document.problem) == spoken[document.operator.name] for document in corpus.documents)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"operators": 1, "items": 95}, "1 operators allow 94 items at most"),
+        ({"documents": Counts(wrong=3)}, "no kind of use"),
+        ({"chinese": 0.5, "agreement": None}, "needs an `agreement`"),
+        ({"distractors": Weights()}, "`distractors`: one weight has to count"),
+        ({"levels": {3: 0}}, "`levels`: one weight has to count"),
+        ({"agreement": 1.5}, "<= 1"),
+        ({"operators": 49}, "<= 48"),
+    ],
+)
+def test_a_world_that_cannot_be_written_is_refused(knobs: dict[str, object], said: str) -> None:
+    """By the knob's name."""
+    with pytest.raises(ValueError, match=said):
+        changed(PLAIN, **knobs)
+
+
+def test_a_file_with_a_knob_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """A misspelled knob would otherwise be another world than its name says."""
+    (tmp_path / "odd.yaml").write_text("agrement: 1\n")
+    with pytest.raises(Invalid, match=r"odd\.yaml.*agrement"):
+        read("odd", tmp_path)
+
+
+def test_a_setting_that_is_not_there_is_said_with_those_that_are() -> None:
+    """And no file is opened."""
+    with pytest.raises(NotFound) as caught:
+        read("nowhere")
+    assert caught.value.hint is not None
+    assert "orthogonal" in caught.value.hint
