@@ -19,6 +19,7 @@ from services.orchestrator.api import (
     calibration,
     catalog,
     chat,
+    comparison,
     configuration,
     corpora,
     datasets,
@@ -102,8 +103,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, datasets, jobs, events, provenance, calibration, search, chat, plans, experiments, gpus, catalog,
-        configuration, health, reference,
+        corpora, datasets, jobs, events, provenance, calibration, comparison, search, chat, plans, experiments, gpus,
+        catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

@@ -39,6 +39,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/jobs/{job}/pause"): SUBMIT,
     ("POST", "/v1/jobs/{job}/requeue"): SUBMIT,
     ("POST", "/v1/jobs/{job}/resume"): SUBMIT,
+    ("GET", "/v1/comparison"): READ,
     ("GET", "/v1/configuration"): READ,
     ("GET", "/v1/configuration/history"): READ,
     ("PATCH", "/v1/configuration"): OPERATE,

@@ -37,6 +37,7 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/v1/jobs/{job}/audit"): (404, 409),
     ("GET", "/v1/jobs/{job}/plan"): (404, 409, 422),
     ("GET", "/v1/jobs/{job}/calibration"): (404, 409, 422),
+    ("GET", "/v1/comparison"): (404, 409, 422),
     ("GET", "/v1/configuration"): (400,),
     ("PATCH", "/v1/configuration"): (400, 412, 422, 428),
     ("GET", "/v1/configuration/history"): (400, 422),

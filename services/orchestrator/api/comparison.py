@@ -1,0 +1,22 @@
+"""`/v1/comparison`: jobs side by side, and which of them differ."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, json
+from services.orchestrator.reports.comparison import EXAMPLE, Comparison, compare_jobs
+
+router = APIRouter(prefix="/v1/comparison", tags=["jobs"])
+MOST = 30
+Jobs = Annotated[list[str], Query(min_length=1, max_length=MOST, description="Once for each job.")]
+Baseline = Annotated[str | None, Query(description="The job that all others are compared with; none: each with each.")]
+
+
+@router.get("", summary="Compare jobs", responses=answers(Comparison, EXAMPLE))
+async def comparison(job: Jobs, held: Held, baseline: Baseline = None) -> Response:
+    """Accuracy of each with its intervals; of each pair McNemar's exact test with Holm's correction, the difference
+    with a bootstrap interval, Cohen's h, and how many items would tell the two apart. Items are matched by content.
+    """
+    return json(await compare_jobs(held.database, job, baseline))

@@ -1,0 +1,242 @@
+"""Jobs side by side: each with its certainty, and which of them differ on the items that they have in common."""
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import msgspec
+from anyio import to_thread
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.reports.tally import Accuracy, accuracy
+from shared.contracts.params import Params
+from shared.errors import Conflict, Invalid
+from shared.statistics import pairs, shares, significance
+from shared.statistics.bootstrap import bootstrap
+from shared.statistics.intervals import Interval
+from shared.statistics.pairs import Pair
+from shared.statistics.repeats import Repeats, repeated, spread
+from shared.statistics.shares import Graded, Table
+from shared.storage import jobs, verdicts
+from shared.storage.database import Database
+
+FACTS = text("""
+    SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
+        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < 2) AS in_progress
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")
+APART = "an item that only one side has a verdict for is in no pair; see `left_only` and `right_only`"
+
+
+class System(NamedTuple):
+    """What is compared: one way of answering, with its job for each dataset."""
+
+    name: str
+    jobs: Mapping[str, int]
+    """jobs.id by dataset; systems are compared over the datasets that they share, items within each."""
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One system over all its datasets."""
+
+    name: str
+    jobs: tuple[uuid.UUID, ...]
+    """One for each dataset, in the order of `datasets`."""
+    datasets: tuple[str, ...]
+    pipeline: str
+    items: int
+    """Those with a verdict."""
+    accuracy: Accuracy
+    bootstrap: Interval | None
+    """The mean over items, drawn within datasets; None: nothing was graded."""
+    repeats: Repeats
+
+
+class Versus(Pair, frozen=True, kw_only=True):
+    """Two systems on their common items: `difference` is left minus right."""
+
+    left: str
+    right: str
+    left_only: int
+    """Items that only the left one has a verdict for: they are in no figure of the pair."""
+    right_only: int
+    words: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Systems, and pairs of them as one family of tests (Holm)."""
+
+    baseline: str | None
+    """The right side of every pair; None: each was compared with each."""
+    jobs: list[Compared]
+    pairs: list[Versus]
+    notes: list[str]
+
+
+class _Read(NamedTuple):
+    """What the database says, by jobs.id."""
+
+    facts: Mapping[int, Any]
+    shares: Mapping[int, Graded]
+    repeats: Mapping[int, Mapping[int, tuple[int, int]]]
+    common: Mapping[tuple[int, int], Table]
+
+
+async def compare(database: Database, systems: Sequence[System], baseline: str | None = None) -> Comparison:
+    """Every system with the one called `baseline`, or each with each; their tests are corrected together.
+
+    Items are the same where question and gold answer are, whatever the dataset is called and wherever they stand in it.
+
+    Raises:
+        Invalid: two systems have one name, or none is called `baseline`.
+    """
+    by_name = {system.name: system for system in systems}
+    if len(by_name) < len(systems):
+        raise Invalid("two systems have the same name", hint="a pair is told by its names")
+    if baseline is not None and baseline not in by_name:
+        raise Invalid(f"`baseline`: none is called {baseline!r}", hint=f"one of: {', '.join(by_name)}")
+    if baseline is None:
+        wanted = list(combinations(systems, 2))
+    else:
+        wanted = [(system, by_name[baseline]) for system in systems if system.name != baseline]
+    rows = sorted({job for system in systems for job in system.jobs.values()})
+    async with database.snapshot() as connection:
+        read = _Read(
+            facts=await _facts(connection, rows),
+            shares=await verdicts.shares(connection, rows),
+            repeats=await verdicts.repeats(connection, rows),
+            common=await verdicts.common(connection, [both for pair in wanted for both in _matched(*pair)]),
+        )
+    return await to_thread.run_sync(_comparison, read, systems, wanted, baseline)
+
+
+async def compare_jobs(database: Database, references: Sequence[str], baseline: str | None = None) -> Comparison:
+    """The same for single jobs; `baseline` may be one of them, or a further one.
+
+    Raises:
+        NotFound: there is no such job.
+        Conflict: a reference is ambiguous, or two jobs have verdicts, but not for any common item.
+        Invalid: there are fewer than two jobs.
+    """
+    async with database.transaction() as connection:
+        asked = [each for each in (baseline, *references) if each is not None]
+        rows = [await jobs.resolve(connection, each) for each in asked]
+        facts = await _facts(connection, rows)
+    if len(facts) < 2:
+        raise Invalid("a comparison needs at least two jobs", hint="mathrag job list")
+    names = _names(list(facts.values()))
+    systems = [System(names[row], {"": row}) for row in dict.fromkeys(rows)]
+    found = await compare(database, systems, None if baseline is None else names[rows[0]])
+    graded = {each.name for each in found.jobs if each.items}
+    for pair in found.pairs:
+        if not pair.items and {pair.left, pair.right} <= graded:
+            raise Conflict(
+                f"jobs {pair.left!r} and {pair.right!r} have no item in common that both have a verdict for",
+                hint="items are the same where question and gold answer are; ask both about the same dataset",
+            )
+    return found
+
+
+async def _facts(connection: AsyncConnection, rows: Sequence[int]) -> dict[int, Any]:
+    return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}
+
+
+def _names(facts: Sequence[Any]) -> dict[int, str]:
+    """The jobs' names; of those that share one, with the beginning of the id."""
+    often = Counter(each.name for each in facts)
+    return {each.id: each.name if often[each.name] == 1 else f"{each.name} {str(each.public_id)[:8]}" for each in facts}
+
+
+def _matched(left: System, right: System) -> list[tuple[int, int]]:
+    """Jobs of both over the same dataset."""
+    return [(job, right.jobs[dataset]) for dataset, job in left.jobs.items() if dataset in right.jobs]
+
+
+def _comparison(
+    read: _Read, systems: Sequence[System], wanted: Sequence[tuple[System, System]], baseline: str | None
+) -> Comparison:
+    compared = [_compared(read, system) for system in systems]
+    tests = [pairs.compared([read.common.get(both, {}) for both in _matched(*pair)]) for pair in wanted]
+    family = significance.together([each if each.items else None for each in tests])
+    counted = {each.name: each.items for each in compared}
+    found = [
+        _versus(left.name, right.name, corrected or alone, counted)
+        for (left, right), alone, corrected in zip(wanted, tests, family, strict=True)
+    ]
+    return Comparison(baseline=baseline, jobs=compared, pairs=found, notes=list(_notes(read, found)))
+
+
+def _compared(read: _Read, system: System) -> Compared:
+    rows = list(system.jobs.values())
+    graded = [read.shares.get(row, {}) for row in rows]
+    together = sum(map(Counter, graded), Counter[tuple[int, int]]())
+    return Compared(
+        name=system.name,
+        jobs=tuple(uuid.UUID(str(read.facts[row].public_id)) for row in rows),
+        datasets=tuple(read.facts[row].dataset for row in rows),
+        pipeline=", ".join(sorted({read.facts[row].pipeline for row in rows})),
+        items=together.total(),
+        accuracy=accuracy(together),
+        bootstrap=bootstrap([shares.values(each) for each in graded]),
+        repeats=spread([_repeat(read, rows, number) for number in range(max(read.facts[row].repeats for row in rows))]),
+    )
+
+
+def _repeat(read: _Read, rows: Sequence[int], number: int) -> tuple[int, int]:
+    """(right, graded) answers of one repeat, in all datasets."""
+    counts = [read.repeats.get(row, {}).get(number, (0, 0)) for row in rows]
+    return sum(right for right, _ in counts), sum(graded for _, graded in counts)
+
+
+def _versus(left: str, right: str, pair: Pair, counted: Mapping[str, int]) -> Versus:
+    return Versus(
+        left=left,
+        right=right,
+        left_only=counted[left] - pair.items,
+        right_only=counted[right] - pair.items,
+        words=pairs.words(pair),
+        **msgspec.structs.asdict(pair),
+    )
+
+
+def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
+    """What a reader must know before quoting a figure."""
+    said: dict[str, None] = {}
+    for job in read.facts.values():
+        if job.state not in jobs.TERMINAL:
+            said[f"job {job.name!r} is not final: {job.in_progress} samples are still in progress"] = None
+        if job.repeats > 1:
+            params = msgspec.json.decode(job.params, type=Params)
+            words = repeated(greedy=params.generate.temperature == 0, shared=job.reuse == "all")
+            said[f"job {job.name!r}: {words}"] = None
+    if any(pair.left_only or pair.right_only for pair in found):
+        said[APART] = None
+    if len(found) > 1:
+        said[f"p-values are corrected for {len(found)} comparisons (Holm); intervals are not"] = None
+    return list(said)
+
+
+EXAMPLE: dict[str, Any] = {
+    "baseline": "dense",
+    "jobs": [
+        {"name": "dense", "jobs": ["6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"], "datasets": ["world"], "pipeline": "dense",
+         "items": 500, "accuracy": {"value": 0.612, "low": 0.569, "high": 0.654, "correct": 306, "graded": 500},
+         "bootstrap": {"value": 0.612, "low": 0.57, "high": 0.654},
+         "repeats": {"accuracies": [0.612], "mean": 0.612, "std": None}},
+        {"name": "gate", "jobs": ["0d3f4f0f-6a11-4c0e-9a55-6b0c1e9e5f0f"], "datasets": ["world"],
+         "pipeline": "mathrag-gate", "items": 500,
+         "accuracy": {"value": 0.62, "low": 0.577, "high": 0.661, "correct": 310, "graded": 500},
+         "bootstrap": {"value": 0.62, "low": 0.578, "high": 0.662},
+         "repeats": {"accuracies": [0.62], "mean": 0.62, "std": None}},
+    ],
+    "pairs": [
+        {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,
+         "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
+         "needed": 9319, "left_only": 0, "right_only": 0,
+         "words": "not separable at n = 500: +0.8 points (-1.6 to +3.2), +21 -17 of 500, p = 0.627; a difference like "
+                  "this needs about 9,319 items"}
+    ],
+    "notes": [],
+}  # fmt: skip

@@ -1,0 +1,90 @@
+"""What the MathRAG-Gate paper's main table tells apart: 86.80 ± 0.0110 for the gate, 86.00 for dense, 81.00 for hybrid.
+
+The table does not say which items were right, nor whether n is 100 or 500; so every split of the items that gives its
+accuracies is looked at. docs/statistics.md quotes these figures.
+"""
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+
+from shared.statistics.intervals import wilson
+from shared.statistics.pairs import Pair, compared, words
+from shared.statistics.repeats import spread
+
+RUNS = (86, 86, 86, 88, 88)
+"""Right answers of a hundred in five runs that give the table's mean and deviation."""
+SURE, NEVER = Fraction(1), Fraction(0)
+
+
+def split(right: int, other: int, lost: int, n: int) -> Pair:
+    """Two systems with so many right answers of `n`, of which the first one loses `lost` that the other one has."""
+    gained = right - other + lost
+    both = other - lost
+    assert min(gained, lost, both, n - both - gained - lost) >= 0
+    items = {(SURE, NEVER): gained, (NEVER, SURE): lost, (SURE, SURE): both, (NEVER, NEVER): n - both - gained - lost}
+    return compared([Counter(items)])
+
+
+def best(right: int, other: int, n: int) -> Pair:
+    """The split that separates most: nothing is lost."""
+    return split(right, other, 0, n)
+
+
+def test_the_deviation_is_that_of_five_runs_and_no_interval() -> None:
+    """Two more right answers in two runs of a hundred."""
+    found = spread([(right, 100) for right in RUNS])
+    assert found.mean == pytest.approx(0.868)
+    assert found.std is not None
+    assert f"{found.std:.4f}" == "0.0110"
+    interval = wilson(86, 100)
+    assert interval.high - interval.low > 12 * found.std
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"), [(86, 100, 77.9, 91.5), (430, 500, 82.7, 88.8), (434, 500, 83.6, 89.5)]
+)
+def test_the_intervals_that_the_table_does_not_have(right: int, n: int, low: float, high: float) -> None:
+    """In per cent; 86.8 lies well inside those of 86.0."""
+    interval = wilson(right, n)
+    assert (100 * interval.low, 100 * interval.high) == (pytest.approx(low, abs=0.05), pytest.approx(high, abs=0.05))
+    assert interval.low < 0.86 < 0.868 < interval.high
+
+
+def test_86_8_and_86_0_of_500_are_not_separable_whichever_items_were_right() -> None:
+    """The best case is p = 0.125; losing items only makes it worse."""
+    splits = [split(434, 430, lost, 500) for lost in range(67)]
+    assert splits[0].p == min(each.p for each in splits) == pytest.approx(0.125)
+    assert not any(each.separable for each in splits)
+    assert words(splits[0]).startswith("not separable at n = 500: +0.8 points")
+
+
+def test_86_8_and_86_0_of_a_hundred_are_not_separable_with_all_five_runs_either() -> None:
+    """Dense is deterministic; the gate has two more items right, in two of its five runs."""
+    items = {(SURE, SURE): 86, (Fraction(2, 5), NEVER): 2, (NEVER, NEVER): 12}
+    found = compared([Counter(items)])
+    assert found.difference is not None
+    assert found.difference.value == pytest.approx(0.008)
+    assert (found.gained, found.lost, found.p, found.separable) == (2, 0, 0.5, False)
+
+
+@pytest.mark.parametrize(("lost", "items"), [(0, 979), (23, 12_262)])
+def test_so_many_items_would_be_needed(lost: int, items: int) -> None:
+    """In the best case, and where a tenth of the items changes sides."""
+    found = split(434, 430, lost, 500)
+    assert (found.gained + found.lost, found.needed) == (4 + 2 * lost, items)
+
+
+def test_86_8_and_81_0_are_separable_with_500_items_whichever_were_right() -> None:
+    """What the paper's text rests on is there, if n is what it says."""
+    worst = max(split(434, 405, lost, 500).p for lost in range(67))
+    assert worst == pytest.approx(0.027, abs=0.0005)
+
+
+def test_86_8_and_81_0_of_a_hundred_are_separable_in_the_best_case_only() -> None:
+    """Alone; and already no longer if three items are lost."""
+    items = {(SURE, SURE): 81, (SURE, NEVER): 5, (Fraction(2, 5), NEVER): 2, (NEVER, NEVER): 12}
+    assert compared([Counter(items)]).p == pytest.approx(0.015, abs=0.001)
+    assert split(87, 81, 0, 100).separable
+    assert not split(87, 81, 3, 100).separable
