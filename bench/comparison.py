@@ -9,10 +9,8 @@ calls and loads are its own: on the problem world, and on problems of MATH where
 
 import argparse
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import httpx2
@@ -20,6 +18,7 @@ import httpx2
 from bench.floor import furnish
 from bench.pairs import Pair, Verdicts, paired, words
 from bench.running import Stack, stack
+from shared.ingest.strata import stratified
 from shared.pipelines import registry
 from shared.statistics.significance import holm
 
@@ -75,22 +74,9 @@ def parts(running: Stack, items: int, math: int, data: Path) -> Iterator[str]:
     elif math:
         lines = (data / "test-dev.jsonl").read_bytes().splitlines(keepends=True)
         running.upload("corpora", "math", [(data / "train.jsonl").read_bytes()])
-        running.upload("datasets", "math", stratified(lines, math, SAMPLING_SEED))
+        chosen = stratified([json.loads(line)["subject"] for line in lines], math, SAMPLING_SEED)
+        running.upload("datasets", "math", [lines[position] for position in chosen])
         yield "math"
-
-
-def stratified(lines: Sequence[bytes], count: int, seed: int) -> list[bytes]:
-    """A sample in which every subject has its share (largest remainders), in the order of the file."""
-    groups: defaultdict[str, list[int]] = defaultdict(list)
-    for number, line in enumerate(lines):
-        groups[json.loads(line)["subject"]].append(number)
-    shares = {subject: count * len(group) / len(lines) for subject, group in groups.items()}
-    taken = {subject: int(share) for subject, share in shares.items()}
-    for subject in sorted(shares, key=lambda name: (taken[name] - shares[name], name))[: count - sum(taken.values())]:
-        taken[subject] += 1
-    rng = Random(seed)
-    chosen = (rng.sample(groups[subject], taken[subject]) for subject in sorted(groups))
-    return [lines[number] for number in sorted(number for group in chosen for number in group)]
 
 
 def compared(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:

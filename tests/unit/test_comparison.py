@@ -1,22 +1,11 @@
-"""The worked comparison: a fair sample, paired tests, and words that rank only what the test separates."""
+"""The worked comparison: paired tests, and words that rank only what the test separates."""
 
-import json
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from bench.comparison import COLUMNS, Row, line, stratified, table
+from bench.comparison import COLUMNS, Row, line, table
 from bench.pairs import Pair, paired, words
-
-
-def problems(**subjects: int) -> list[bytes]:
-    """Lines of a dataset with so many problems of each subject."""
-    return [
-        json.dumps({"subject": subject, "problem": f"{subject} {number}"}).encode()
-        for subject, count in subjects.items()
-        for number in range(count)
-    ]
 
 
 def report(**changed: Any) -> dict[str, Any]:
@@ -64,29 +53,6 @@ def test_words_rank_only_what_the_test_separates() -> None:
     assert words(Pair(30, 2, 100), 0.0001) == "better (+30 -2 of 100, p < 0.001)"
     assert words(Pair(2, 30, 100), 0.02) == "worse (+2 -30 of 100, p = 0.020)"
     assert words(Pair(30, 2, 100), 0.06) == "not separable (+30 -2 of 100, p = 0.060)"
-
-
-def test_every_subject_has_its_share_of_a_sample() -> None:
-    """Proportional to the whole, and in its order."""
-    lines = problems(algebra=60, geometry=30, precalculus=10)
-    chosen = stratified(lines, 20, seed=1)
-    assert Counter(json.loads(each)["subject"] for each in chosen) == {"algebra": 12, "geometry": 6, "precalculus": 2}
-    assert [lines.index(each) for each in chosen] == sorted(lines.index(each) for each in chosen)
-
-
-def test_a_sample_has_the_wanted_size_even_where_shares_are_no_whole_numbers() -> None:
-    """The largest remainders get what is left over."""
-    lines = problems(a=7, b=7, c=7)
-    chosen = stratified(lines, 10, seed=1)
-    assert len(set(chosen)) == 10
-    assert max(Counter(json.loads(each)["subject"] for each in chosen).values()) == 4
-
-
-def test_a_sample_is_a_function_of_its_seed() -> None:
-    """A run can be repeated on the same problems."""
-    lines = problems(a=50, b=50)
-    assert stratified(lines, 20, seed=1) == stratified(lines, 20, seed=1)
-    assert stratified(lines, 20, seed=1) != stratified(lines, 20, seed=2)
 
 
 def test_the_table_compares_every_pipeline_with_dense_and_corrects_for_their_number() -> None:
