@@ -1,0 +1,257 @@
+"""Difficulty-aware routing: accuracy against judge calls saved, over thresholds, from two jobs a part.
+
+    .venv/bin/python -m bench.routing --items 500 --math 500 [--json FILE]
+
+Starts a stack of its own. One job scores all documents by rules, one by the judge and estimates every question; whoever
+is easy at a threshold gets the first one's answer, the others the second one's, so no threshold costs a call. A third
+job really routes, half of the questions, and has to come to the same answers and the same calls. `MATHRAG_CONFIG` names
+other models.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from bench.comparison import MATH, parts
+from bench.running import Stack, stack
+from services.judge.difficulty.figures import area
+from services.judge.difficulty.problems import HARD
+from shared.contracts.params import RouteParams
+from shared.statistics.bootstrap import bootstrap
+from shared.statistics.intervals import Interval, wilson
+from shared.statistics.pairs import Pair, compared, words
+from shared.statistics.significance import together
+
+DEFAULT = RouteParams().threshold
+TENTHS = range(11)
+"""Of the questions that are easy: the thresholds are those that come to so many."""
+PARAMS: dict[str, Any] = {"context_size": 1, "generate": {"max_tokens": 256}}
+
+
+class Item(NamedTuple):
+    """What two jobs say of one question."""
+
+    probability: float | None
+    """Of being hard; None: it could not be estimated, and counts as hard."""
+    calls: frozenset[str]
+    """Keys of the judge calls that it waits for where the judge scores."""
+    by_rules: bool | None
+    """Whether the answer was right; None: it failed, or was not graded."""
+    by_judge: bool | None
+    level: int | None
+
+    def easy(self, threshold: float) -> bool:
+        """As `shared.rag.routing` decides."""
+        return self.probability is not None and self.probability < threshold
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """What one threshold costs and brings."""
+
+    threshold: float
+    questions: int
+    easy: int
+    calls: int
+    """Distinct judge calls that are still made."""
+    saved: float
+    """Share of the judge calls of a job without routing."""
+    saved_by_chance: float
+    """Were as many questions drawn at random instead, on average."""
+    accuracy: Interval
+    pair: Pair
+    """Against a job without routing, over the items that both jobs have graded."""
+    skill: Interval | None
+    """Accuracy beyond what drawing as many questions at random would come to, on average."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one part, for tables and figures."""
+
+    name: str
+    area: Interval | None
+    """Under the ROC curve of the estimate against the items' levels; None: they have none, or all the same."""
+    points: list[Point]
+
+
+def main() -> None:
+    """Run the jobs, print the tables, write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=500, help="questions about the problem world; 0: none")
+    parser.add_argument("--math", type=int, default=500, help="problems of MATH; 0: none")
+    parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
+    parser.add_argument("--json", type=Path, help="the rows of both tables")
+    options = parser.parse_args()
+    found = []
+    with stack() as running:
+        for name in parts(running, options.items, options.math, options.data):
+            items = asked(running, name)
+            found.append(Part(name=name, area=against_levels(items), points=pareto(items)))
+            print(
+                f"\n### {name}, {len(items)} questions\n\n{table(found[-1])}\n\n{checked(running, name, items)}",
+                flush=True,
+            )
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+
+
+def asked(running: Stack, part: str) -> list[Item]:
+    """Both jobs, question by question."""
+    rules = job(running, part, "rules", quality="rules")
+    judge = job(running, part, "judge", quality="judge", route={"enabled": True, "threshold": 0.0})
+    verdicts = {each["index"]: each["correct"] for each in results(running, rules)}
+    return [
+        item(each, running.get(f"/v1/jobs/{judge}/samples/{each['index']}")["steps"], verdicts[each["index"]])
+        for each in results(running, judge)
+    ]
+
+
+def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules: bool | None) -> Item:  # noqa: FBT001
+    """From a line of the judge's results, the sample's calls, and the rules' verdict."""
+    replies = [step["attempt"]["reply"] for step in steps if step["role"] == "estimate"]
+    level = str(judged["level"] or "")[-1:]
+    return Item(
+        probability=next((reply.get("probability") for reply in replies), None),
+        calls=frozenset(step["key"] for step in steps if step["role"] == "judge"),
+        by_rules=by_rules,
+        by_judge=judged["correct"],
+        level=int(level) if level.isdigit() else None,
+    )
+
+
+def job(running: Stack, part: str, name: str, **params: Any) -> str:
+    """Submit and wait; its id."""
+    fields = {"dataset": part, "corpus": part, "pipeline": "mathrag-gate", "params": {**PARAMS, **params}}
+    ended = running.run(name=f"{part}-{name}", **fields)
+    if ended["state"] != "completed":
+        raise SystemExit(f"{part}-{name} is {ended['state']}: {ended['reason']}")
+    return str(ended["id"])
+
+
+def results(running: Stack, job: str) -> list[dict[str, Any]]:
+    """A job's samples in dataset order."""
+    lines = running.api.get(f"/v1/jobs/{job}/results", params={"format": "jsonl"}).raise_for_status().content
+    return [msgspec.json.decode(line) for line in lines.splitlines()]
+
+
+def thresholds(items: Sequence[Item]) -> list[float]:
+    """At which every tenth of the items is easy, as far as ties allow, and the default one."""
+    known = sorted(1.0 if each.probability is None else each.probability for each in items)
+    return sorted({DEFAULT, *([*known, 1.0][len(known) * tenth // 10] for tenth in TENTHS)})
+
+
+def pareto(items: Sequence[Item]) -> list[Point]:
+    """A point each threshold, McNemar's tests corrected for all of them (Holm)."""
+    points = [point(items, threshold) for threshold in thresholds(items)]
+    pairs = together([each.pair for each in points])
+    return [msgspec.structs.replace(each, pair=pair) for each, pair in zip(points, pairs, strict=True)]
+
+
+def point(items: Sequence[Item], threshold: float) -> Point:
+    """What a job with this threshold comes to: a rating belongs to a document, and one hard question is enough."""
+    easy = sum(each.easy(threshold) for each in items)
+    calls = len(frozenset().union(*(each.calls for each in items if not each.easy(threshold))))
+    everything = len(frozenset().union(*(each.calls for each in items)))
+    graded = [each for each in items if each.by_rules is not None and each.by_judge is not None]
+    routed = [bool(each.by_rules if each.easy(threshold) else each.by_judge) for each in graded]
+    pairs = Counter(
+        (Fraction(right), Fraction(bool(each.by_judge))) for each, right in zip(graded, routed, strict=True)
+    )
+    return Point(
+        threshold=threshold,
+        questions=len(items),
+        easy=easy,
+        calls=calls,
+        saved=1 - calls / everything if everything else 0.0,
+        saved_by_chance=saved_by_chance(items, easy),
+        accuracy=wilson(sum(routed), len(routed)),
+        pair=compared([pairs]),
+        skill=skill(graded, threshold),
+    )
+
+
+def saved_by_chance(items: Sequence[Item], easy: int) -> float:
+    """Share of the judge calls that nobody waits for when `easy` questions, drawn at random, do not.
+
+    A call that m of n questions wait for is saved with the probability that all m are among those drawn.
+    """
+    waiting = Counter(call for each in items for call in each.calls)
+    n = len(items)
+    gone = [prod((easy - drawn) / (n - drawn) for drawn in range(min(m, easy + 1))) for m in waiting.values()]
+    return sum(gone) / len(gone) if gone else 0.0
+
+
+def skill(graded: Sequence[Item], threshold: float) -> Interval | None:
+    """Mean of (easy - share of easy ones) x (rules' verdict - judge's): above 0 if easy questions lose less by rules.
+
+    The interval is the bootstrap's over items, the share held fixed.
+    """
+    if not graded:
+        return None
+    share = Fraction(sum(each.easy(threshold) for each in graded), len(graded))
+    return bootstrap(
+        [Counter((each.easy(threshold) - share) * (bool(each.by_rules) - bool(each.by_judge)) for each in graded)]
+    )
+
+
+def against_levels(items: Sequence[Item]) -> Interval | None:
+    """Whether the estimate ranks the items by their own levels, hard from `HARD` on."""
+    known = [each for each in items if each.level is not None and each.probability is not None]
+    hard = np.array([(each.level or 0) >= HARD for each in known], dtype=np.float64)
+    if not 0 < hard.sum() < len(known):
+        return None
+    return area(hard, np.array([each.probability for each in known], dtype=np.float64))
+
+
+def checked(running: Stack, part: str, items: Sequence[Item]) -> str:
+    """Whether a job that really routes comes to what was computed."""
+    at = thresholds(items)[len(TENTHS) // 2]
+    routing = job(running, part, "routed", quality="judge", route={"enabled": True, "threshold": at})
+    report = running.get(f"/v1/jobs/{routing}/report")
+    expected = [each.by_rules if each.easy(at) else each.by_judge for each in items]
+    same = [each["correct"] for each in results(running, routing)] == expected
+    waited = report["calls_made"].get("judge", 0) + report["calls_reused"].get("judge", 0)
+    return (
+        f"A job at {at:g}: {'the same verdicts' if same else 'OTHER VERDICTS'}, {waited} judge calls "
+        f"({point(items, at).calls} computed), decisions {report['decisions'].get('route')}, "
+        f"fallbacks {report['fallbacks']}"
+    )
+
+
+COLUMNS = (
+    "threshold", "easy questions", "judge calls", "saved", "saved by chance", "accuracy (Wilson 95 %)",
+    "against judging all (McNemar, Holm)", "against chance, points",
+)  # fmt: skip
+
+
+def table(part: Part) -> str:
+    """A line each threshold."""
+    shown = f"{_interval(part.area, 1, 3)}" if part.area else "n/a"
+    head = f"ROC AUC of the estimate against the items' levels: {shown}\n\n| " + " | ".join(COLUMNS) + " |"
+    return "\n".join([head, "|---" * len(COLUMNS) + "|", *map(_line, part.points)])
+
+
+def _line(point: Point) -> str:
+    cells = (
+        f"{point.threshold:.3g}", f"{point.easy} of {point.questions}", point.calls, f"{100 * point.saved:.1f} %",
+        f"{100 * point.saved_by_chance:.1f} %", _interval(point.accuracy, 100, 1, " %"), words(point.pair),
+        _interval(point.skill, 100, 1) if point.skill else "n/a",
+    )  # fmt: skip
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _interval(found: Interval, scale: float, digits: int, unit: str = "") -> str:
+    if found.value is None:
+        return "n/a"
+    value, low, high = (f"{scale * each:.{digits}f}" for each in (found.value, found.low, found.high))
+    return f"{value}{unit} ({low} to {high})"
+
+
+if __name__ == "__main__":
+    main()
