@@ -64,6 +64,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
     document: str
     """The document's hash."""
     question: str | None = None
+    draw: int = 0
+    """Tells apart ratings of the same document that are asked for again, to see whether they repeat."""
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True, tag="write"):

@@ -142,6 +142,8 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_pairs: int = 30
     on_unusable: str = "fail"
     """"fail" or "rules": what to do when more than half of the judge's replies have no rating."""
+    repeats: Few = 1
+    """How often each calibration document is rated. The first ratings decide; more say how repeatable the judge is."""
     truth: Literal["none", "verifier"] = "none"
     """`verifier`: the calibration documents' equations are checked, too, and the decision records how rules and judge
     agree with what was found. It decides nothing."""

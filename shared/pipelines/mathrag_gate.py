@@ -93,11 +93,15 @@ def _calibration_documents(items: Sequence[Item], params: Params) -> Generator[Y
 def _calibration_replies(
     documents: Sequence[str], params: Params
 ) -> Generator[Yielded, Any, tuple[dict[str, Rated | Failure], dict[str, Verified | Failure]]]:
-    """Every distinct document's rating and, where the gate is held against the truth, what its equations are worth."""
+    """Every distinct document's rating and, where the gate is held against the truth, what its equations are worth.
+
+    Ratings that are asked for again are of no use here: they are there for a report to compare with the first ones.
+    """
     checked = documents if params.gate.truth == "verifier" else []
-    calls: list[Judge | Verify] = [*_ratings(documents), *_checks(checked, params)]
-    replies = (yield calls) if calls else []
-    judged, found = replies[: len(documents)], replies[len(documents) :]
+    again = [rating for draw in range(1, params.gate.repeats) for rating in _ratings(documents, draw)]
+    calls: list[Judge | Verify] = [*_ratings(documents), *_checks(checked, params), *again]
+    replies = iter((yield calls) if calls else ())
+    judged, found = islice(replies, len(documents)), islice(replies, len(checked))
     return dict(zip(documents, judged, strict=True)), dict(zip(checked, found, strict=True))
 
 
@@ -139,8 +143,8 @@ def _verified(documents: Sequence[str], params: Params) -> Generator[Yielded, An
     return dict(zip(distinct, replies, strict=True))
 
 
-def _ratings(documents: Sequence[str]) -> list[Judge]:
-    return [Judge(rubric=RUBRIC, document=document) for document in documents]
+def _ratings(documents: Sequence[str], draw: int = 0) -> list[Judge]:
+    return [Judge(rubric=RUBRIC, document=document, draw=draw) for document in documents]
 
 
 def _checks(documents: Sequence[str], params: Params) -> list[Verify]:

@@ -172,7 +172,7 @@ def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
     values["document"] = DocumentRef(call.document)
     if call.question is not None:
         values["question"] = call.question
-    return _prompted("judge", rubric.id, values, binding.params.judge, repeat if binding.nonce else 0)
+    return _prompted("judge", rubric.id, values, binding.params.judge, call.draw + (repeat if binding.nonce else 0))
 
 
 def _write(call: Write, binding: Binding, repeat: int) -> Request:

@@ -124,6 +124,15 @@ def test_a_nonce_makes_every_call_the_jobs_own_and_every_repeat_a_draw() -> None
     assert [request(call, 2, nonce="one").draw for call in (RETRIEVE, GRADE)] == [0, 0]
 
 
+def test_a_rating_that_is_asked_for_again_is_another_call_with_another_seed() -> None:
+    """The same draw is the same call in every job; a job's own repeats go on from there."""
+    again = msgspec.structs.replace(JUDGE, draw=1)
+    assert bound(JUDGE).key != bound(again).key == bound(again).key
+    assert seed_of(bound(JUDGE).key) != seed_of(bound(again).key)
+    assert [request(again, repeat).draw for repeat in (0, 2)] == [1, 1]
+    assert request(again, 2, nonce="one").draw == 3
+
+
 def test_what_an_unpinned_model_says_is_kept_inside_the_job() -> None:
     """Its repeats share; another job does not; the calls of pinned models are not touched."""
     pins = {**PINS, "generate": Pin(model_id=3, hash=PINS["generate"].hash, pinned=False)}

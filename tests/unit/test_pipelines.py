@@ -1,5 +1,6 @@
 """The pipelines, driven by hand: what they yield, what they make of the replies, and that replay repeats it."""
 
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -410,6 +411,19 @@ def test_calibration_with_a_mute_judge_fails_in_words() -> None:
     with pytest.raises(JudgeUnusable, match="41 of 41 replies"):
         calibrate(40, answer)
     assert calibrate(40, answer, on_unusable="rules")[0].strategy is Strategy.RULES
+
+
+def test_calibration_asks_again_where_it_is_told_to_and_decides_as_if_it_had_not() -> None:
+    """Further ratings are other draws of the same documents; whatever they say, the first ones count."""
+
+    def answer(call: Call) -> Reply:
+        return Rated(rating=1, text="[[1]]") if isinstance(call, Judge) and call.draw else neighbours(call)
+
+    decided, asked = calibrate(40, answer, repeats=3)
+    assert [len(step) for step in asked] == [80, 123]
+    draws = Counter((call.document, call.draw) for call in asked[1] if isinstance(call, Judge))
+    assert draws == Counter((document, draw) for document in HASHES[:41] for draw in range(3))
+    assert decided == calibrate(40)[0]
 
 
 def test_calibration_needs_its_searches() -> None:

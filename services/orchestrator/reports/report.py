@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.disagreements import Disagreement, Disagreements
 from services.orchestrator.reports.endings import Endings
+from services.orchestrator.reports.repeatability import Repeatability, repeatability
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
@@ -87,6 +88,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     retrieval: Retrieval | None
     """None: the dataset names no relevant documents, or nothing was searched."""
     parse_failures: int
+    repeatability: Repeatability | None
+    """None: no rating was asked for twice (`gate.repeats`, or `reuse: none` with repeats)."""
     gate: GateDecision | None
     model_loads: int
     model_calls: int
@@ -110,6 +113,7 @@ async def report(database: Database, reference: str) -> Report:
         pinned = (await connection.execute(PINNED, {"job": row})).one()
         models = await _models(connection, pinned.pins)
         judged = await gold.known(connection, row)
+        again = await repeatability(connection, row, job)
     tally, findings = Tally(), Findings()
     endings, contaminated, disagreements = Endings(), Contaminated(), Disagreements()
     async for batch in samples.traced(database, row):
@@ -133,6 +137,7 @@ async def report(database: Database, reference: str) -> Report:
         retrieval=found,
         endings=endings.counts(),
         contamination=contamination,
+        repeatability=again,
         differing=disagreements.first,
         notes=notes(job, figures.accuracy),
         settings=settings,
@@ -190,6 +195,11 @@ _CONTAMINATION = {
     "among": {"value": 1.0, "low": 0.207, "high": 1.0, "correct": 1, "graded": 1},
     "others": {"value": 0.609, "low": 0.566, "high": 0.651, "correct": 304, "graded": 499},
 }  # fmt: skip
+_REPEATABILITY = {
+    "documents": 3, "draws": 2, "temperature": 0.1, "same": {"value": 0.667, "low": 0.208, "high": 0.939},
+    "agreement": 0.667, "difference": 0.333, "kappa": 0.933, "unrated": 0,
+    "table": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0]],
+}  # fmt: skip
 _DIFFERING = {"index": 17, "repeat": 0, "answer": "0.5", "gold": "\\frac{2}{4}", "math_verify": True, "strict": False}
 _RETRIEVAL = {
     "items": 500,
@@ -211,7 +221,7 @@ EXAMPLE: dict[str, Any] = {
     "failures": {}, "grading_failures": {}, "truncated": 2, "unscored": 0, "duplicates_dropped": 1,
     "refused": 0, "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
     "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,
-    "parse_failures": 4, "gate": None, "model_loads": 2, "model_calls": 3120,
+    "parse_failures": 4, "repeatability": _REPEATABILITY, "gate": None, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
     "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,
     "stages": {"judge": {"made": 2620, "reused": 0, "executed": 2620, "seconds": 20.4, "device_s": 19.8,
