@@ -95,9 +95,8 @@ async def test_the_figures_of_a_job_are_those_of_its_report(api: Api, answered: 
     found = await api.get("/v1/comparison", job=["one", "two"])
     for each in found["jobs"]:
         report = await api.get(f"/v1/jobs/{each['name']}/report")
-        assert {name: each[name] for name in ("accuracy", "bootstrap", "repeats")} == {
-            name: report[name] for name in ("accuracy", "bootstrap", "repeats")
-        }
+        same = ("accuracy", "bootstrap", "repeats", "endings")
+        assert {name: each[name] for name in same} == {name: report[name] for name in same}
         assert each["jobs"] == [report["id"]]
 
 

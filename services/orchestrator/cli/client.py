@@ -27,6 +27,8 @@ MOST_OF_A_PAGE = 500
 """Entries; the API gives no more at once."""
 LOCAL = ("127.0.0.1", "localhost", "::1")
 PREFIX = "urn:mathrag:"
+Value = str | int | list[str]
+"""Of a query's field; a list is the field several times."""
 
 
 def url(data_dir: Path | None = None) -> str:
@@ -62,7 +64,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def get(self, path: str, **query: str | int | None) -> Any:
+    def get(self, path: str, **query: Value | None) -> Any:
         """The JSON value at `path`."""
         return self._json("GET", path, params=_given(query))
 
@@ -172,7 +174,7 @@ NDJSON = {"content-type": "application/x-ndjson"}
 EVENTS = "text/event-stream"
 
 
-def _given(query: Mapping[str, str | int | None]) -> dict[str, str | int]:
+def _given(query: Mapping[str, Value | None]) -> dict[str, Value]:
     return {name: value for name, value in query.items() if value is not None}
 
 

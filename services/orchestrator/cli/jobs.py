@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.orchestrator.cli import calibration, exports, progress
+from services.orchestrator.cli import calibration, comparison, exports, progress
 from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
 from services.orchestrator.cli.failures import Exit, reported
 from services.orchestrator.cli.following import ENDED
@@ -145,6 +145,7 @@ def report(reference: Job, as_json: AsJson = False) -> None:
             print_report(found)
 
 
+job.command()(comparison.compare)
 job.command()(calibration.calibrate)
 job.command()(exports.results)
 job.command()(exports.export)

@@ -55,6 +55,11 @@ def accuracy(figure: Any) -> str:
     return f"{value:.1f} % ({low:.1f} to {high:.1f}), {figure['correct']} of {figure['graded']}"
 
 
+def interval(found: Any) -> str:
+    """In per cent, such as "56.6 to 65.2"."""
+    return f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
+
+
 def counted(counts: dict[str, int]) -> str:
     """Such as "judge 40, generate 100"; nothing where all are 0."""
     return ", ".join(f"{name} {count}" for name, count in counts.items() if count)

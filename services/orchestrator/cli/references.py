@@ -21,9 +21,10 @@ def _jobs(incomplete: str) -> list[tuple[str, str]]:
     return [(name, said) for name, said in offered.items() if name.startswith(incomplete)]
 
 
-Job = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB", help="Name, id, or the first characters of the id (four or more).", autocompletion=_jobs
-    ),
+REFERENCE = "Name, id, or the first characters of the id (four or more)."
+Job = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_jobs)]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=REFERENCE, autocompletion=_jobs)]
+Baseline = Annotated[
+    str | None,
+    typer.Option(metavar="JOB", help="What each is held against; else each against each.", autocompletion=_jobs),
 ]

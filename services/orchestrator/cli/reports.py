@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from services.orchestrator.cli.output import accuracy, counted, facts, figure, last_line, table, verdict
+from services.orchestrator.cli.output import accuracy, counted, facts, figure, interval, last_line, table, verdict
 
 
 def print_report(found: Any) -> None:
@@ -41,6 +41,8 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "reason", last_line(found["reason"])
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
     yield "accuracy", f"{accuracy(found['accuracy'])} [math-verify, Wilson 95 %]"
+    yield "bootstrap", found["bootstrap"] and f"{interval(found['bootstrap'])} [over items, 95 %]"
+    yield "repeats", between(found["repeats"])
     yield "strict", f"{accuracy(found['strict'])}; the graders differ on {found['disagreements']}"
     yield "endings", counted(found["endings"])
     yield "contamination", contaminated(found["contamination"])
@@ -58,6 +60,14 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls reused", counted(found["calls_reused"]) or "none"
     yield "calls lapsed", found["calls_lapsed"] and f"{found['calls_lapsed']}, which may have run twice"
     yield "seconds", timing(found["stages"])
+
+
+def between(repeats: Any) -> str | None:
+    """What sampling moves, where there are repeats."""
+    if repeats["std"] is None:
+        return None
+    each = ", ".join("-" if value is None else f"{100 * value:.1f}" for value in repeats["accuracies"])
+    return f"{100 * repeats['mean']:.2f} %, std {100 * repeats['std']:.2f} [between {each}; no interval]"
 
 
 def contaminated(found: Any) -> str | None:

@@ -11,6 +11,7 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.reports.endings import Counts, Endings, in_order
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.contracts.params import Params
 from shared.errors import Conflict, Invalid
@@ -20,7 +21,7 @@ from shared.statistics.intervals import Interval
 from shared.statistics.pairs import Pair
 from shared.statistics.repeats import Repeats, repeated, spread
 from shared.statistics.shares import Graded, Table
-from shared.storage import jobs, verdicts
+from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
 
 FACTS = text("""
@@ -52,6 +53,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: Interval | None
     """The mean over items, drawn within datasets; None: nothing was graded."""
     repeats: Repeats
+    endings: dict[str, int]
+    """Samples by what became of them (docs/statistics.md); empty unless asked for, since every reply is read for it."""
 
 
 class Versus(Pair, frozen=True, kw_only=True):
@@ -82,9 +85,12 @@ class _Read(NamedTuple):
     shares: Mapping[int, Graded]
     repeats: Mapping[int, Mapping[int, tuple[int, int]]]
     common: Mapping[tuple[int, int], Table]
+    endings: Mapping[int, Counts]
 
 
-async def compare(database: Database, systems: Sequence[System], baseline: str | None = None) -> Comparison:
+async def compare(
+    database: Database, systems: Sequence[System], baseline: str | None = None, *, endings: bool = False
+) -> Comparison:
     """Every system with the one called `baseline`, or each with each; their tests are corrected together.
 
     Items are the same where question and gold answer are, whatever the dataset is called and wherever they stand in it.
@@ -92,22 +98,16 @@ async def compare(database: Database, systems: Sequence[System], baseline: str |
     Raises:
         Invalid: two systems have one name, or none is called `baseline`.
     """
-    by_name = {system.name: system for system in systems}
-    if len(by_name) < len(systems):
-        raise Invalid("two systems have the same name", hint="a pair is told by its names")
-    if baseline is not None and baseline not in by_name:
-        raise Invalid(f"`baseline`: none is called {baseline!r}", hint=f"one of: {', '.join(by_name)}")
-    if baseline is None:
-        wanted = list(combinations(systems, 2))
-    else:
-        wanted = [(system, by_name[baseline]) for system in systems if system.name != baseline]
+    wanted = _wanted(systems, baseline)
     rows = sorted({job for system in systems for job in system.jobs.values()})
+    ended = {row: await _endings(database, row) for row in rows} if endings else {}
     async with database.snapshot() as connection:
         read = _Read(
             facts=await _facts(connection, rows),
             shares=await verdicts.shares(connection, rows),
             repeats=await verdicts.repeats(connection, rows),
             common=await verdicts.common(connection, [both for pair in wanted for both in _matched(*pair)]),
+            endings=ended,
         )
     return await to_thread.run_sync(_comparison, read, systems, wanted, baseline)
 
@@ -128,7 +128,7 @@ async def compare_jobs(database: Database, references: Sequence[str], baseline: 
         raise Invalid("a comparison needs at least two jobs", hint="mathrag job list")
     names = _names(list(facts.values()))
     systems = [System(names[row], {"": row}) for row in dict.fromkeys(rows)]
-    found = await compare(database, systems, None if baseline is None else names[rows[0]])
+    found = await compare(database, systems, None if baseline is None else names[rows[0]], endings=True)
     graded = {each.name for each in found.jobs if each.items}
     for pair in found.pairs:
         if not pair.items and {pair.left, pair.right} <= graded:
@@ -139,8 +139,26 @@ async def compare_jobs(database: Database, references: Sequence[str], baseline: 
     return found
 
 
+def _wanted(systems: Sequence[System], baseline: str | None) -> list[tuple[System, System]]:
+    by_name = {system.name: system for system in systems}
+    if len(by_name) < len(systems):
+        raise Invalid("two systems have the same name", hint="a pair is told by its names")
+    if baseline is None:
+        return list(combinations(systems, 2))
+    if baseline not in by_name:
+        raise Invalid(f"`baseline`: none is called {baseline!r}", hint=f"one of: {', '.join(by_name)}")
+    return [(system, by_name[baseline]) for system in systems if system.name != baseline]
+
+
 async def _facts(connection: AsyncConnection, rows: Sequence[int]) -> dict[int, Any]:
     return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}
+
+
+async def _endings(database: Database, job: int) -> Counts:
+    counted = Endings()
+    async for batch in samples.traced(database, job):
+        counted.add(batch)
+    return counted.counts()
 
 
 def _names(facts: Sequence[Any]) -> dict[int, str]:
@@ -181,6 +199,7 @@ def _compared(read: _Read, system: System) -> Compared:
         accuracy=accuracy(together),
         bootstrap=bootstrap([shares.values(each) for each in graded]),
         repeats=spread([_repeat(read, rows, number) for number in range(max(read.facts[row].repeats for row in rows))]),
+        endings=in_order(sum((Counter(read.endings.get(row, {})) for row in rows), Counter[str]())),
     )
 
 
@@ -224,12 +243,14 @@ EXAMPLE: dict[str, Any] = {
         {"name": "dense", "jobs": ["6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"], "datasets": ["world"], "pipeline": "dense",
          "items": 500, "accuracy": {"value": 0.612, "low": 0.569, "high": 0.654, "correct": 306, "graded": 500},
          "bootstrap": {"value": 0.612, "low": 0.57, "high": 0.654},
-         "repeats": {"accuracies": [0.612], "mean": 0.612, "std": None}},
+         "repeats": {"accuracies": [0.612], "mean": 0.612, "std": None},
+         "endings": {"correct": 306, "truncated": 2, "arithmetic": 61, "logic": 131}},
         {"name": "gate", "jobs": ["0d3f4f0f-6a11-4c0e-9a55-6b0c1e9e5f0f"], "datasets": ["world"],
          "pipeline": "mathrag-gate", "items": 500,
          "accuracy": {"value": 0.62, "low": 0.577, "high": 0.661, "correct": 310, "graded": 500},
          "bootstrap": {"value": 0.62, "low": 0.578, "high": 0.662},
-         "repeats": {"accuracies": [0.62], "mean": 0.62, "std": None}},
+         "repeats": {"accuracies": [0.62], "mean": 0.62, "std": None},
+         "endings": {"correct": 310, "truncated": 1, "arithmetic": 58, "logic": 131}},
     ],
     "pairs": [
         {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,

@@ -1,0 +1,82 @@
+"""What is written of experiments: they are made whole, and a cell gets another job where the first did not end well."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.errors import Conflict
+
+INSERT = text("""
+    INSERT INTO experiments (name, document) VALUES (:name, CAST(:document AS json))
+    ON CONFLICT (name) DO NOTHING RETURNING id""")
+INSERT_CELLS = text("""
+    INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point, seed, job_id,
+                                  refused)
+    SELECT :experiment, u.ordinal, u.dataset, u.corpus, u.variant, u.pipeline, CAST(u.point AS json), u.seed, j.id,
+        u.refused
+    FROM unnest(CAST(:index AS integer[]), CAST(:dataset AS text[]), CAST(:corpus AS text[]), CAST(:variant AS text[]),
+        CAST(:pipeline AS text[]), CAST(:point AS text[]), CAST(:seed AS bigint[]), CAST(:job AS uuid[]),
+        CAST(:refused AS text[])) u(ordinal, dataset, corpus, variant, pipeline, point, seed, job, refused)
+    LEFT JOIN jobs j ON j.public_id = u.job""")
+OF_JOB = text("SELECT experiment_id FROM jobs WHERE public_id = :job")
+LOCK = text("""
+    SELECT ordinal FROM experiment_cells WHERE experiment_id = :experiment ORDER BY ordinal FOR NO KEY UPDATE""")
+# What a passing failure left open is computed anew; what has a reply is read.
+UNDONE = text("""
+    SELECT DISTINCT j.public_id FROM experiment_cells c JOIN jobs j ON j.id = c.job_id
+    WHERE c.experiment_id = :experiment AND (j.state IN ('failed', 'cancelled') OR (j.state = 'completed' AND EXISTS (
+        SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = 3 AND s.failure = ANY(:passing))))
+    ORDER BY j.public_id""")
+REPLACE = text("""
+    UPDATE experiment_cells c SET job_id = n.id
+    FROM unnest(CAST(:old AS uuid[]), CAST(:new AS uuid[])) u(old, new)
+    JOIN jobs o ON o.public_id = u.old JOIN jobs n ON n.public_id = u.new
+    WHERE c.experiment_id = :experiment AND c.job_id = o.id""")
+
+
+async def insert(connection: AsyncConnection, name: str, document: Any) -> int:
+    """A new experiment without cells; its row id.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    values = {"name": name, "document": canonical.encode(document).decode()}
+    made: int | None = (await connection.execute(INSERT, values)).scalar()
+    if made is None:
+        hint = "mathrag experiment resume goes on with it; another experiment needs another name"
+        raise Conflict(f"`name`: there is an experiment {name!r} already", hint=hint)
+    return made
+
+
+async def insert_cells(connection: AsyncConnection, experiment: int, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Its cells: index, dataset, corpus, variant, pipeline, point, seed, job (public id), refused."""
+    columns: dict[str, Any] = {name: [cell[name] for cell in cells] for name in cells[0]}
+    columns["point"] = [canonical.encode(point).decode() for point in columns["point"]]
+    await connection.execute(INSERT_CELLS, {"experiment": experiment, **columns})
+
+
+async def of_job(connection: AsyncConnection, job: uuid.UUID) -> int:
+    """Row id of the experiment that the job was made for."""
+    return int((await connection.execute(OF_JOB, {"job": job})).scalar_one())
+
+
+async def lock(connection: AsyncConnection, experiment: int) -> None:
+    """Until the end of the transaction nobody else replaces its jobs."""
+    await connection.execute(LOCK, {"experiment": experiment})
+
+
+async def undone(connection: AsyncConnection, experiment: int, passing: Sequence[str]) -> list[uuid.UUID]:
+    """Its jobs that failed or were cancelled, or hold samples that failed for one of these reasons."""
+    values = {"experiment": experiment, "passing": list(passing)}
+    return [uuid.UUID(str(job)) for job in (await connection.execute(UNDONE, values)).scalars()]
+
+
+async def replace(
+    connection: AsyncConnection, experiment: int, old: Sequence[uuid.UUID | None], new: Sequence[uuid.UUID]
+) -> None:
+    """Let `new` jobs answer the cells of `old` ones, one for one."""
+    await connection.execute(REPLACE, {"experiment": experiment, "old": list(old), "new": list(new)})

@@ -1,0 +1,55 @@
+"""What the calls of several jobs cost, in a few statements for all of them; one job in detail: reports/work.py."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+CALLS = text("""
+    WITH mine AS (
+        SELECT s.job_id, t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
+        WHERE s.job_id = ANY(:jobs) GROUP BY s.job_id, t.call_id)
+    SELECT mine.job_id, c.role, count(*) FILTER (WHERE mine.made) AS made,
+        count(*) FILTER (WHERE NOT mine.made) AS reused
+    FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
+LOADS = text("""
+    SELECT DISTINCT s.job_id, r.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+    JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id AND a.accepted
+    JOIN residencies r ON r.epoch = a.epoch WHERE s.job_id = ANY(:jobs)""")
+FAILURES = text("""
+    SELECT job_id, failure, count(*) AS samples FROM samples
+    WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = 3 GROUP BY job_id, failure ORDER BY job_id, failure""")
+
+Counted = dict[int, dict[str, int]]
+"""By job, so many by role or kind."""
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """By row id of the job; jobs without calls are in none."""
+
+    made: Counted
+    """The job put them into the queue."""
+    reused: Counted
+    """They were there, made by another job."""
+    loads: dict[int, set[tuple[int, int]]]
+    """(epoch, model) of the calls that the job made."""
+    failures: Counted
+    """Failed samples by kind."""
+
+
+async def costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
+    """Of these jobs (row ids)."""
+    values = {"jobs": sorted(set(jobs))}
+    made: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    loads: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+    failures: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(CALLS, values):
+        made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
+    for row in await connection.execute(LOADS, values):
+        loads[row.job_id].add((row.epoch, row.model_id))
+    for row in await connection.execute(FAILURES, values):
+        failures[row.job_id][row.failure] = row.samples
+    return Costs(made=dict(made), reused=dict(reused), loads=dict(loads), failures=dict(failures))

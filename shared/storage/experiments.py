@@ -1,0 +1,257 @@
+"""Experiments as users see them: what was asked, which job answers which cell, and how the jobs stand.
+
+Nothing is counted but from the jobs and their samples. A job that was purged leaves its cells, which say so.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.errors import Conflict, NotFound
+from shared.storage import jobs, pace, pages
+from shared.storage.database import Database
+from shared.storage.names import usable
+
+BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
+BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
+ONE = text("""
+    SELECT public_id, name, CAST(document AS text) AS document, created_at FROM experiments WHERE id = :experiment""")
+CELLS = text("""
+    SELECT c.ordinal AS index, c.dataset, c.corpus, c.variant, c.pipeline, CAST(c.point AS text) AS point, c.seed,
+        c.refused, j.public_id AS job, j.name AS job_name, j.state
+    FROM experiment_cells c LEFT JOIN jobs j ON j.id = c.job_id
+    WHERE c.experiment_id = :experiment ORDER BY c.ordinal""")
+STANDING = text("""
+    SELECT j.id, j.public_id, j.state, j.total, j.prepared, j.created_at, j.ended_at, n.completed, n.failed,
+        n.cancelled, n.unparsed, n.first, n.last
+    FROM (SELECT DISTINCT job_id FROM experiment_cells WHERE experiment_id = :experiment) c
+    JOIN jobs j ON j.id = c.job_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE s.state = 2) AS completed, count(*) FILTER (WHERE s.state = 3) AS failed,
+            count(*) FILTER (WHERE s.state = 4) AS cancelled,
+            count(*) FILTER (WHERE s.state = 3 AND s.failure = 'unparsed') AS unparsed,
+            min(s.ended_at) FILTER (WHERE s.state IN (2, 3)) AS first,
+            max(s.ended_at) FILTER (WHERE s.state IN (2, 3)) AS last
+        FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n ORDER BY j.id""")
+LIST = text("""
+    SELECT e.id, e.public_id, e.name, e.created_at, n.cells, n.refused, s.jobs, s.ended_at
+    FROM experiments e
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS cells, count(refused) AS refused FROM experiment_cells c WHERE c.experiment_id = e.id) n
+    CROSS JOIN LATERAL (
+        SELECT COALESCE(jsonb_object_agg(j.state, j.n), '{}') AS jobs, max(j.ended_at) AS ended_at FROM (
+            SELECT j.state, count(*) AS n, max(j.ended_at) AS ended_at FROM jobs j
+            WHERE j.id IN (SELECT job_id FROM experiment_cells c WHERE c.experiment_id = e.id) GROUP BY j.state) j) s
+    WHERE e.id < :before ORDER BY e.id DESC LIMIT :n""")
+REFUSED, PURGED = "refused", "purged"
+"""Of a cell that no job was made for, and of one whose job is gone."""
+LIVE = ("preparing", "running", "paused", "finalizing", "cancelling")
+SCOPE = pages.scope("experiments")
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One combination of the grid."""
+
+    index: int
+    dataset: str
+    corpus: str | None
+    variant: str
+    pipeline: str
+    point: dict[str, Any]
+    """Values of the grid by parameter path."""
+    seed: int
+    job: uuid.UUID | None
+    """Cells that ask the same share one."""
+    job_name: str | None
+    state: str
+    """The job's; or refused (no job was made), purged (it is gone)."""
+    refused: str | None
+    """Why no job was made."""
+
+
+class Member(NamedTuple):
+    """A job of an experiment."""
+
+    id: uuid.UUID
+    state: str
+    request_counts: jobs.RequestCounts
+    gate: jobs.Gate | None
+    created_at: datetime
+    ended_at: datetime | None
+    pace: tuple[int, datetime | None, datetime | None]
+    """Samples that ended by themselves, the first and the last time."""
+
+    @property
+    def seconds(self) -> float | None:
+        """From submission to end; None while it runs."""
+        return (self.ended_at - self.created_at).total_seconds() if self.ended_at else None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An experiment in a list."""
+
+    id: uuid.UUID
+    name: str
+    state: str
+    """running, cancelling, completed, failed, cancelled, or purged: of its jobs, what is worst."""
+    cells: int
+    refused: int
+    """Cells that no job was made for."""
+    jobs: dict[str, int]
+    """By state."""
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class Standing(Entry, frozen=True, kw_only=True):
+    """An experiment, and how its jobs stand."""
+
+    baseline: str | None
+    request_counts: jobs.RequestCounts
+    """Samples of its distinct jobs."""
+    eta_seconds: int | None
+    """At the pace at which its samples have ended, as of the last one; null: nothing can be said."""
+    grid: list[Cell]
+    """Every cell, in the order of the document."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it by itself."""
+        return self.state not in ("running", "cancelling")
+
+
+def state_of(states: Mapping[str, int]) -> str:
+    """Of an experiment whose jobs are in these states, so many in each."""
+    live = [state for state in LIVE if states.get(state)]
+    if live:
+        return "cancelling" if live == ["cancelling"] else "running"
+    return next((state for state in ("failed", "cancelled", "completed") if states.get(state)), PURGED)
+
+
+async def resolve(connection: AsyncConnection, reference: str) -> int:
+    """Row id of the experiment with this id, this name, or an id that begins like this.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: there are several.
+    """
+    found: Sequence[Any] = []
+    if usable(reference):
+        found = (await connection.execute(BY_NAME, {"reference": reference})).all()
+        if not found and (span := jobs.id_range(reference)):
+            found = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all()
+    if len(found) > 1:
+        ids = ", ".join(str(row.public_id) for row in found)
+        raise Conflict(f"{reference!r} stands for several experiments: {ids}", hint="use one of these ids")
+    if not found:
+        raise NotFound(f"no experiment {reference!r}", hint="mathrag experiment list")
+    return int(found[0].id)
+
+
+async def get(database: Database, reference: str) -> Standing:
+    """One experiment, all of one instant."""
+    async with database.snapshot() as connection:
+        return await view(connection, await resolve(connection, reference))
+
+
+async def view(connection: AsyncConnection, experiment: int) -> Standing:
+    """The experiment with this row id."""
+    return await standing(connection, experiment, await members(connection, experiment))
+
+
+async def standing(connection: AsyncConnection, experiment: int, of: Mapping[int, Member]) -> Standing:
+    """The same, where its jobs are known."""
+    values = {"experiment": experiment}
+    row = (await connection.execute(ONE, values)).one()
+    cells = [_cell(each) for each in (await connection.execute(CELLS, values)).mappings()]
+    found = list(of.values())
+    states = Counter(job.state for job in found)
+    counted = {
+        name: sum(getattr(job.request_counts, name) for job in found) for name in jobs.RequestCounts.__struct_fields__
+    }
+    state = state_of(states)
+    return Standing(
+        id=uuid.UUID(str(row.public_id)),
+        name=row.name,
+        state=state,
+        cells=len(cells),
+        refused=sum(cell.refused is not None for cell in cells),
+        jobs=dict(sorted(states.items())),
+        created_at=row.created_at,
+        ended_at=_ended(state, [job.ended_at for job in found]),
+        baseline=msgspec.json.decode(row.document)["baseline"],
+        request_counts=jobs.RequestCounts(**counted),
+        eta_seconds=_eta([job.pace for job in found], counted["in_progress"]),
+        grid=cells,
+    )
+
+
+async def members(connection: AsyncConnection, experiment: int) -> dict[int, Member]:
+    """The distinct jobs that answer its cells, by row id."""
+    found = (await connection.execute(STANDING, {"experiment": experiment})).all()
+    return {job.id: _member(job) for job in found}
+
+
+def _member(job: Any) -> Member:
+    return Member(
+        id=uuid.UUID(str(job.public_id)),
+        state=job.state,
+        request_counts=jobs.counts(job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed),
+        gate=jobs.gate(job.prepared),
+        created_at=job.created_at,
+        ended_at=job.ended_at,
+        pace=(job.completed + job.failed, job.first, job.last),
+    )
+
+
+async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Entry]:
+    """Experiments, newest first."""
+    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    async with database.transaction() as connection:
+        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).all()
+    return pages.page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
+
+
+def _entry(row: Any) -> Entry:
+    state = state_of(row.jobs)
+    return Entry(
+        id=uuid.UUID(str(row.public_id)),
+        name=row.name,
+        state=state,
+        cells=row.cells,
+        refused=row.refused,
+        jobs=dict(sorted(row.jobs.items())),
+        created_at=row.created_at,
+        ended_at=_ended(state, [row.ended_at]),
+    )
+
+
+def _cell(row: Any) -> Cell:
+    gone = REFUSED if row["refused"] is not None else PURGED
+    return Cell(
+        point=msgspec.json.decode(row["point"]),
+        job=uuid.UUID(str(row["job"])) if row["job"] else None,
+        state=row["state"] or gone,
+        **{name: row[name] for name in _COPIED},
+    )
+
+
+_COPIED = ("index", "dataset", "corpus", "variant", "pipeline", "seed", "job_name", "refused")
+
+
+def _ended(state: str, ends: Sequence[datetime | None]) -> datetime | None:
+    """Of the last job, once all have ended."""
+    return None if state in ("running", "cancelling") else max((end for end in ends if end), default=None)
+
+
+def _eta(paces: Sequence[tuple[int, datetime | None, datetime | None]], in_progress: int) -> int | None:
+    """All jobs go on at one pace: they share their models."""
+    firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
+    ended = sum(count for count, _, _ in paces)
+    return pace.estimate(in_progress, ended, min(firsts, default=None), max(lasts, default=None))

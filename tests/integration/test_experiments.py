@@ -1,0 +1,295 @@
+"""Experiments: submitted whole or not at all, shared where cells ask the same, cancelled, resumed, reported."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.runtime import purge
+from shared.runtime.binding import Request
+from shared.runtime.ending import finish
+from shared.settings import Limits
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+from tests.integration.test_reuse import requests
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/experiments"
+JUDGE = {"gate": {"min_pairs": 1000}}
+"""Too few pairs to trust rules: the judge scores."""
+PLACE = {"dataset": "items", "corpus": "docs"}
+PAIR: dict[str, Any] = {
+    "name": "pair", "datasets": [PLACE], "baseline": "closed",
+    "variants": [{"name": "closed", "pipeline": "closed-book"}, {"name": "dense", "pipeline": "dense"}],
+}  # fmt: skip
+WEIGHTS: dict[str, Any] = {
+    "name": "weights", "datasets": [PLACE], "grid": {"rrf_weight": [0, 1, 2], "quality_weight": [0, 1, 2]},
+    "variants": [{"name": "gate", "pipeline": "mathrag-gate", "params": JUDGE}],
+}  # fmt: skip
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application over a corpus "docs" and a dataset "items" of five."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+@pytest.fixture
+async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
+    """The database as its owner."""
+    owner = Database(owner_url, pinned=False)
+    yield owner
+    await owner.close()
+
+
+async def submitted(api: Api, body: Any = PAIR, *, status: int = 202, key: str | None = None) -> Any:
+    """What the API answers to an experiment."""
+    reply = await api.http.post(PATH, json=body, headers={"Idempotency-Key": key} if key else {})
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+async def changed(api: Api, verb: str, name: str = "pair") -> Any:
+    """The experiment after a cancel or a resume."""
+    reply = await api.http.post(f"{PATH}/{name}/{verb}")
+    assert reply.status_code == 202, reply.text
+    return reply.json()
+
+
+async def test_every_variant_is_a_job_and_every_cell_knows_its_own(api: Api, database: Database) -> None:
+    """They are ordinary jobs, found by the experiment; the schedulers are told."""
+    made = await submitted(api)
+    assert (made["state"], made["cells"], made["jobs"]) == ("running", 2, {"running": 2})
+    assert [(cell["variant"], cell["job_name"]) for cell in made["grid"]] == [
+        ("closed", "pair-closed-1"), ("dense", "pair-dense-2"),
+    ]  # fmt: skip
+    assert api.woken
+    jobs = (await api.get("/v1/jobs", experiment="pair"))["data"]
+    assert {job["id"] for job in jobs} == {cell["job"] for cell in made["grid"]}
+    assert {job["experiment"] for job in jobs} == {"pair"}
+    await finished(database)
+    found = await api.get(f"{PATH}/{made['id'][:8]}")
+    assert (found["state"], found["jobs"], found["ended_at"] is None) == ("completed", {"completed": 2}, False)
+    assert found["request_counts"]["completed"] == 10
+
+
+async def test_the_weight_grid_makes_no_judge_call_beyond_the_first_job_and_generates_for_new_contexts_only(
+    api: Api, database: Database
+) -> None:
+    """Nine cells, one without a ratio, five ratios; every document is rated once, every prompt answered once."""
+    made = await submitted(api, WEIGHTS)
+    assert (made["cells"], made["refused"], sum(made["jobs"].values())) == (9, 1, 5)
+    executor = scene.ScriptedExecutor()
+    await scene.drain(database, executor)
+    assert set(await scene.job_states(database)) == {"completed"}
+    assert set(executor.ran.values()) == {1}
+    alone = await scene.submit_job(database, params=JUDGE)
+    await scene.drain(database, executor)
+    created = "SELECT count(*) FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id"
+    judged = await scene.scalar(database, "SELECT count(*) FROM calls WHERE role = 'judge'")
+    asked = await scene.scalar(
+        database, f"{created} JOIN calls c ON c.id = t.call_id WHERE j.public_id = :j AND c.role = 'judge'"
+        " AND s.kind = 'item'", j=alone,
+    )  # fmt: skip
+    assert 0 < judged <= asked  # type: ignore[operator]
+    prompts = Counter(str(request.values) for request in await requests(database, "generate"))
+    assert set(prompts.values()) == {1}
+    assert 5 <= len(prompts) <= 25
+
+
+async def test_cells_of_one_ratio_show_one_result(api: Api, database: Database) -> None:
+    """And the cell without a ratio says why it has none."""
+    await submitted(api, WEIGHTS)
+    await finished(database)
+    said = await api.get(f"{PATH}/weights/report")
+    rows = {(row["point"]["rrf_weight"], row["point"]["quality_weight"]): row for row in said["rows"]}
+    assert len(rows) == 9
+    assert rows[1, 1]["job"] == rows[2, 2]["job"]
+    assert rows[1, 1]["result"] == rows[2, 2]["result"]
+    assert rows[1, 1]["job"] != rows[1, 2]["job"]
+    assert (rows[0, 0]["state"], rows[0, 0]["result"], "both 0" in rows[0, 0]["refused"]) == ("refused", None, True)
+    assert said["notes"] == [
+        "3 cells share the job of another cell: they ask the same", "1 cells were not run: `refused` says why",
+    ]  # fmt: skip
+
+
+async def test_a_row_says_what_its_jobs_report_says(api: Api, database: Database) -> None:
+    """Accuracy with interval, calls, loads and gate."""
+    await submitted(api, {**WEIGHTS, "grid": {"gate.tau": [0.1, 0.9]}})
+    await finished(database)
+    said = await api.get(f"{PATH}/weights/report")
+    total: Counter[str] = Counter()
+    for row in said["rows"]:
+        job = await api.get(f"/v1/jobs/{row['job']}/report")
+        same = ("accuracy", "request_counts", "failures", "calls_made", "calls_reused", "model_loads", "seconds")
+        assert {field: row["result"][field] for field in same} == {field: job[field] for field in same}
+        assert row["result"]["gate"]["tau"] == row["point"]["gate.tau"] == job["gate"]["tau"]
+        total.update(job["calls_made"])
+    assert said["calls_made"] == {role: count for role, count in total.items() if count} | {
+        role: 0 for role, count in total.items() if not count
+    }
+    assert said["model_loads"] == 2
+
+
+async def test_the_same_request_again_is_the_same_experiment(api: Api, database: Database) -> None:
+    """With its key; without it, or with another body, the name is taken, or the key."""
+    first = await submitted(api, key="k")
+    again = await submitted(api, key="k")
+    assert (again["id"], again["grid"]) == (first["id"], first["grid"])
+    assert (await submitted(api, {**PAIR, "repeats": 2}, key="k", status=422))["type"].endswith("mismatch")
+    taken = await submitted(api, status=409)
+    assert (taken["detail"], "resume" in taken["hint"]) == ("`name`: there is an experiment 'pair' already", True)
+    assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 2
+
+
+async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api: Api, database: Database) -> None:
+    """Neither experiment nor job; afterwards the name is free."""
+    async with scene.processes(database, 1) as [other]:
+        held = scene.HeldDatabase(other)
+        app = api.http._transport.app  # type: ignore[attr-defined]
+        resources = app.state.resources
+        app.state.resources = type(resources)(**{**vars(resources), "database": held})
+        asking = asyncio.create_task(submitted(api))
+        await held.reached.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        app.state.resources = resources
+    assert await scene.rows(
+        database, "SELECT (SELECT count(*) FROM experiments), (SELECT count(*) FROM jobs),"
+        " (SELECT count(*) FROM experiment_cells), (SELECT count(*) FROM samples)",
+    ) == [(0, 0, 0, 0)]  # fmt: skip
+    await submitted(api)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "said"),
+    [
+        ({"datasets": [{"dataset": "none"}]}, 404, "no dataset 'none'"),
+        ({"datasets": [{"dataset": "items"}]}, 422, "`corpus`: pipeline 'dense' needs one"),
+        ({"models": {"judge": "nobody"}}, 422, "`models.judge`"),
+        (
+            {"variants": [{"name": "closed", "pipeline": "none"}]},
+            422,
+            "`variants.closed`: `pipeline`: no pipeline 'none'",
+        ),
+        ({"grid": {"gate.tua": [1]}}, 422, "`grid.gate.tua`: there is no such parameter"),
+        ({"grid": {"context_size": []}}, 422, "`grid.context_size`"),
+        ({"grid": {"seed": list(range(501))}}, 413, "1002 cells, more than `limits.cells` allows (1000)"),
+        ({"baseline": "other"}, 422, "`baseline`: no variant 'other'"),
+        ({"no_such_field": 1}, 422, "`no_such_field`"),
+    ],
+)
+async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
+    api: Api, database: Database, change: dict[str, Any], status: int, said: str
+) -> None:
+    """All or nothing."""
+    refused = await submitted(api, {**PAIR, **change}, status=status)
+    assert said in refused["detail"]
+    assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
+    assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 0
+
+
+@pytest.mark.parametrize(("live", "status", "kind"), [(1, 413, "too_large"), (2, 429, "too_many")])
+async def test_all_jobs_of_an_experiment_count_for_the_operators_limit(
+    database: Database, redis_url: str, live: int, status: int, kind: str
+) -> None:
+    """More than may ever live, and more than may live now."""
+    await scene.furnish(database)
+    settings = scene.SETTINGS.model_copy(update={"limits": Limits(live_jobs=live)})
+    async with serving(database, redis_url, settings) as api:
+        if status == 429:
+            await api.job()
+        assert (await submitted(api, status=status))["type"] == f"urn:mathrag:{kind}"
+    assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
+
+
+async def test_a_cancel_ends_every_job_that_has_not_ended(api: Api, database: Database) -> None:
+    """At once; again is harmless; what had completed stays so."""
+    await submitted(api, {**PAIR, "name": "before"})
+    await finished(database)
+    await submitted(api, {**PAIR, "params": {"generate": {"max_tokens": 7}}})
+    assert (await changed(api, "cancel"))["state"] == "cancelling"
+    await changed(api, "cancel")
+    await changed(api, "cancel", "before")
+    await finish(database)
+    assert (await api.get(f"{PATH}/pair"))["jobs"] == {"cancelled": 2}
+    assert (await api.get(f"{PATH}/before"))["jobs"] == {"completed": 2}
+    assert [row["state"] for row in (await api.get(PATH))["data"]] == ["cancelled", "completed"]
+
+
+async def test_a_resume_after_a_cancel_runs_what_was_cancelled(api: Api, database: Database) -> None:
+    """New jobs take the cells over; the old ones still say which experiment they were made for."""
+    made = await submitted(api)
+    await changed(api, "cancel")
+    await finish(database)
+    again = await changed(api, "resume")
+    assert {cell["job"] for cell in again["grid"]}.isdisjoint(cell["job"] for cell in made["grid"])
+    await finished(database)
+    found = await api.get(f"{PATH}/pair")
+    assert (found["state"], found["jobs"]) == ("completed", {"completed": 2})
+    assert len((await api.get("/v1/jobs", experiment="pair"))["data"]) == 4
+
+
+async def test_a_resume_after_a_failed_job_repeats_nothing_that_was_done(api: Api, database: Database) -> None:
+    """Only the calls that failed for a passing reason run again, only of the job that they belong to."""
+    failing = scene.ScriptedExecutor(_dense_generation_times_out)
+    made = await submitted(api)
+    for _ in range(6):
+        await scene.drain(database, failing)
+        await scene.let_pauses_pass(database)
+    before = await api.get(f"{PATH}/pair")
+    assert (before["state"], before["request_counts"]["failed"]) == ("completed", 5)
+    again = await changed(api, "resume")
+    assert [cell["job"] == old["job"] for cell, old in zip(again["grid"], made["grid"], strict=True)] == [True, False]
+    executor = scene.ScriptedExecutor()
+    await scene.drain(database, executor)
+    roles = dict(await scene.rows(database, "SELECT key, role FROM calls WHERE NOT failed"))  # type: ignore[arg-type]
+    assert set(Counter(roles[key] for key in executor.ran)) <= {"generate", "grade"}
+    assert Counter(roles[key] for key in executor.ran)["generate"] == 5
+    found = await api.get(f"{PATH}/pair")
+    assert (found["state"], found["request_counts"]["completed"]) == ("completed", 10)
+    assert (await changed(api, "resume"))["grid"] == found["grid"]
+
+
+def _dense_generation_times_out(request: Request) -> Reply:
+    if request.role == "generate" and request.values.get("context"):
+        return Failure(kind=FailureKind.TIMEOUT, detail="too slow")
+    return scene.by_rule(request)
+
+
+async def test_an_experiment_outlives_its_jobs_until_the_last_is_purged(
+    api: Api, database: Database, owner: Database
+) -> None:
+    """A cell whose job is gone says so, in the report, too; an experiment without jobs goes with what is unused."""
+    made = await submitted(api)
+    await finished(database)
+    for left, cell in enumerate(reversed(made["grid"])):
+        for job in await purge.chosen(owner, [cell["job"]]):
+            await purge.purge(owner, job, "a-test")
+        await purge.delete_unused(owner, "a-test")
+        assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 1 - left
+        if left == 0:
+            found = await api.get(f"{PATH}/pair/report")
+            assert [row["state"] for row in found["rows"]] == ["completed", "purged"]
+            assert found["notes"] == ["1 cells have no job any more: it was purged"]
+            assert (await changed(api, "resume"))["jobs"] == {"completed": 1}
+
+
+async def test_experiments_are_listed_page_by_page(api: Api) -> None:
+    """Newest first, without their cells."""
+    for name in ("one", "two", "three"):
+        await submitted(api, {**PAIR, "name": name})
+    first = await api.get(PATH, limit=2)
+    assert [(row["name"], row["cells"], "grid" in row) for row in first["data"]] == [
+        ("three", 2, False), ("two", 2, False),
+    ]  # fmt: skip
+    rest = await api.get(PATH, limit=2, cursor=first["next_cursor"])
+    assert ([row["name"] for row in rest["data"]], rest["next_cursor"]) == (["one"], None)
+    assert (await api.http.get(f"{PATH}/nobody")).status_code == 404
