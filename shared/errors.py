@@ -16,7 +16,6 @@ MathragError
 ├── IdempotencyMismatch   422
 ├── PreconditionRequired  428
 ├── TooMany               429
-├── NotImplementedYet     501
 └── Unavailable           503
 """
 
@@ -127,13 +126,6 @@ class TooMany(MathragError):
 
     status = 429
     kind = "too_many"
-
-
-class NotImplementedYet(MathragError):
-    """The name is reserved."""
-
-    status = 501
-    kind = "not_implemented"
 
 
 class Unavailable(MathragError):

@@ -192,6 +192,8 @@ class Limits(BaseModel):
     """Jobs that have not ended."""
     samples: int = Field(default=1_000_000, gt=0)
     """Items times repeats of one job."""
+    cells: int = Field(default=1000, gt=0)
+    """Of an experiment's grid."""
     event_streams: int = Field(default=100, gt=0)
     """Open streams of job events."""
 

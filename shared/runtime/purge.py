@@ -45,6 +45,9 @@ DELETE_JOB = text("DELETE FROM jobs WHERE id = :job")
 DELETE_QUESTIONS = text("""
     DELETE FROM datasets d WHERE d.online AND d.created_at < now() - interval '1 hour'
         AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id)""")
+DELETE_EXPERIMENTS = text("""
+    DELETE FROM experiments e WHERE NOT EXISTS (
+        SELECT 1 FROM experiment_cells c WHERE c.experiment_id = e.id AND c.job_id IS NOT NULL) RETURNING e.name""")
 DELETE_DATASETS = text("""
     DELETE FROM datasets d WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id) RETURNING d.name""")
 DELETE_CORPORA = text("""
@@ -116,11 +119,15 @@ async def forget_questions(owner: Database) -> int:
         return (await connection.execute(DELETE_QUESTIONS)).rowcount
 
 
-async def delete_unused(owner: Database, actor: str) -> tuple[list[str], list[str]]:
-    """Delete the datasets and the corpora that no job refers to; returns their names."""
+async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
+    """Delete the experiments whose jobs are gone, the datasets and the corpora that no job refers to; their names."""
     async with owner.transaction() as connection:
-        datasets = sorted((await connection.execute(DELETE_DATASETS)).scalars())
-        corpora = sorted((await connection.execute(DELETE_CORPORA)).scalars())
-        if datasets or corpora:
-            await operations.note(connection, actor, "purge", "unused", datasets=datasets, corpora=corpora)
-    return datasets, corpora
+        deleted = {
+            what: sorted((await connection.execute(statement)).scalars())
+            for what, statement in (
+                ("experiments", DELETE_EXPERIMENTS), ("datasets", DELETE_DATASETS), ("corpora", DELETE_CORPORA),
+            )
+        }  # fmt: skip
+        if any(deleted.values()):
+            await operations.note(connection, actor, "purge", "unused", **deleted)
+    return deleted

@@ -6,9 +6,11 @@ computed anew, and everything else is read. With `reuse: none` a job shares noth
 
 import re
 import uuid
+from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
 from shared.errors import Conflict, NotFound
@@ -16,13 +18,13 @@ from shared.runtime.submit import Submission
 from shared.storage.database import Database
 
 SOURCE = text("""
-    SELECT j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank, j.metadata, j.online, j.state, j.ended_at,
-        d.name AS dataset, k.name AS corpus,
+    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank, j.metadata, j.online, j.state,
+        j.ended_at, d.name AS dataset, k.name AS corpus,
         (SELECT jsonb_object_agg(p.key, m.name) FROM jsonb_each(j.pins) p
          JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
          WHERE p.key IN ('judge', 'generate')) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
-    WHERE j.public_id = :job""")
+    WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")
 LONGEST_NAME = 100
 _NUMBERED = re.compile(r"(?P<name>.+)-r(?P<number>[1-9]\d{0,5})", re.DOTALL)
 
@@ -35,16 +37,25 @@ async def again(database: Database, public_id: uuid.UUID) -> Submission:
         Conflict: it has not ended.
     """
     async with database.transaction() as connection:
-        row = (await connection.execute(SOURCE, {"job": public_id})).mappings().first()
+        row = (await connection.execute(SOURCE, {"jobs": [public_id]})).mappings().first()
     if row is None:
         raise NotFound(f"no job {public_id}", hint="mathrag job list")
     if row["ended_at"] is None:
         raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
+    return _submission(row)
+
+
+async def all_again(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]) -> list[Submission]:
+    """The same for several jobs that have ended, in the order of their submission."""
+    return [_submission(row) for row in (await connection.execute(SOURCE, {"jobs": list(public_ids)})).mappings()]
+
+
+def _submission(row: RowMapping) -> Submission:
     copied = ("dataset", "corpus", "pipeline", "repeats", "reuse", "rank", "metadata", "online", "models")
     return Submission(
         name=next_name(row["name"]),
         params=msgspec.json.decode(row["params"], type=Params),
-        requeued_from=public_id,
+        requeued_from=uuid.UUID(str(row["public_id"])),
         **{field: row[field] for field in copied},
     )
 

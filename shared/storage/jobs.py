@@ -22,13 +22,13 @@ JOBS = """
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
-        r.public_id AS requeued_from, n.completed, n.failed, n.cancelled,
+        r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
         (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = 3
             AND s.failure = 'unparsed') AS unparsed,
         (SELECT jsonb_object_agg(e.state, e.at) FROM (
             SELECT state, min(at) AS at FROM job_events WHERE job_id = j.id GROUP BY state) e) AS reached
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
-    LEFT JOIN jobs r ON r.id = j.requeued_from
+    LEFT JOIN jobs r ON r.id = j.requeued_from LEFT JOIN experiments x ON x.id = j.experiment_id
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE s.state = 2) AS completed, count(*) FILTER (WHERE s.state = 3) AS failed,
             count(*) FILTER (WHERE s.state = 4) AS cancelled
@@ -39,6 +39,7 @@ LIST = text(f"""{JOBS}
         AND (CAST(:state AS text) IS NULL OR j.state = :state) AND (CAST(:name AS text) IS NULL OR j.name = :name)
         AND (CAST(:pipeline AS text) IS NULL OR j.pipeline = :pipeline)
         AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
+        AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
     ORDER BY j.id DESC LIMIT :n""")
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
@@ -119,6 +120,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain: str | None
     """Hash of the last record: covers the provenance of every sample; null until it has ended."""
     gate: Gate | None
+    experiment: str | None = None
+    """The experiment that it was made for."""
     stages: dict[str, StageCount] | None = None
     """By role; not in lists."""
 
@@ -135,6 +138,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str | None = None
     dataset: str | None = None
     name: str | None = None
+    experiment: str | None = None
 
 
 EVERY = Filters()
@@ -232,7 +236,7 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int, 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
     "name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "rank", "metadata", "version", "created_at",
-    "running_at", "ended_at", "reason", "chain",
+    "running_at", "ended_at", "reason", "chain", "experiment",
 )  # fmt: skip
 
 
@@ -244,13 +248,14 @@ def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int 
         requeued_from=uuid.UUID(str(row["requeued_from"])) if row["requeued_from"] else None,
         eta_seconds=eta,
         params=msgspec.json.decode(row["params"], type=Params),
-        gate=_gate(row["prepared"]),
+        gate=gate(row["prepared"]),
         stages=stages,
         **{field: row[field] for field in _COPIED},
     )
 
 
-def _gate(prepared: bytes | None) -> Gate | None:
+def gate(prepared: bytes | None) -> Gate | None:
+    """The decision as it is stored, without its vectors."""
     if prepared is None:
         return None
     decision = msgspec.json.decode(prepared, type=GateDecision)

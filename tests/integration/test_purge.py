@@ -244,10 +244,10 @@ async def test_documents_go_with_the_last_corpus_that_holds_them(database: Datab
     """And only then; datasets and corpora go when no job refers to them and the operator asks for it."""
     job = await completed(database, "closed-book")
     await shelve(database)
-    assert await purge.delete_unused(owner, "a-test") == ([], [])
+    assert await purge.delete_unused(owner, "a-test") == {"experiments": [], "datasets": [], "corpora": []}
     await purged(owner, str(job))
     assert (await retention.remove_unused(owner, "a-test")).documents == 0
-    assert await purge.delete_unused(owner, "a-test") == (["items"], ["docs"])
+    assert await purge.delete_unused(owner, "a-test") == {"experiments": [], "datasets": ["items"], "corpora": ["docs"]}
     assert (await retention.remove_unused(owner, "a-test")).documents == 20
 
 

@@ -1,28 +1,105 @@
-"""`/v1/experiments`: the name of a grid of jobs that are compared, kept for it."""
+"""`/v1/experiments`: grids of jobs, submitted whole, looked at, cancelled, resumed and compared as one thing."""
 
+from typing import Any
+
+import msgspec
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api.openapi import REFUSES
-from shared.errors import NotImplementedYet
+from services.orchestrator.api import examples
+from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
+from services.orchestrator.api.jobs import POLL_S, REPLAYED
+from services.orchestrator.api.keys import IdempotencyKey, keyed
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.resources import Held, Limit, Resources, json
+from services.orchestrator.experiments import running
+from services.orchestrator.experiments.document import Experiment
+from services.orchestrator.experiments.report import ExperimentReport, report
+from shared.storage import experiments, pages
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
-TODAY = (
-    "submit one job for each combination, with the same `metadata` on all of them,"
-    " and compare their GET /v1/jobs/{job}/report"
+
+
+class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
+    """Where to go from an experiment."""
+
+    itself: str
+    report: str
+    jobs: str
+
+
+class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
+    """An experiment, and where to go from it."""
+
+    links: ExperimentLinks
+
+
+ONE = answers(ExperimentView, examples.EXPERIMENT)
+ACCEPTED = answers(ExperimentView, examples.EXPERIMENT, status=202)
+ENTRY: dict[str, Any] = {field: examples.EXPERIMENT[field] for field in experiments.Entry.__struct_fields__}
+
+
+@router.post("", status_code=202, summary="Submit an experiment", responses=ACCEPTED)
+async def submit(request: Experiment, held: Held, key: IdempotencyKey) -> Response:
+    """202: all its jobs are committed, in one transaction. Cells that ask the same share a job; jobs share their calls.
+
+    The same `Idempotency-Key` with the same body answers with the same experiment, as for jobs.
+    """
+    once = keyed(key, "POST /v1/experiments", request.model_dump())
+    accepted = await running.submit_once(held.database, held.settings, request, once)
+    return await _answer(held, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {})
+
+
+@router.get(
+    "",
+    summary="List experiments",
+    responses=answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
 )
+async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Newest first."""
+    return json(await experiments.listed(held.database, limit, cursor))
 
 
-@router.get("", summary="List experiments (reserved)", responses=REFUSES)
-async def listed() -> Response:
-    """Reserved: answers 501, and what to do today."""
-    raise _reserved()
+@router.get("/{experiment}", summary="Get an experiment", responses=ONE | UNCHANGED)
+async def get(experiment: str, held: Held, seen: Seen) -> Response:
+    """Every cell with its job and state, samples counted, estimate. By id, name, or the first characters of the id."""
+    found = await experiments.get(held.database, experiment)
+    return tagged(_view(found), seen=seen, headers=None if found.ended else {"Retry-After": POLL_S})
 
 
-@router.post("", summary="Create an experiment (reserved)", responses=REFUSES)
-async def create() -> Response:
-    """Reserved: answers 501, and what to do today; nothing is read of the request."""
-    raise _reserved()
+@router.get(
+    "/{experiment}/report",
+    summary="Report on an experiment",
+    responses=answers(ExperimentReport, examples.EXPERIMENT_REPORT),
+)
+async def report_on(experiment: str, held: Held) -> Response:
+    """A row per cell: accuracy with interval, failures, calls made and reused, loads, the gate's decision."""
+    return json(await report(held.database, experiment))
 
 
-def _reserved() -> NotImplementedYet:
-    return NotImplementedYet("experiments are reserved for a later version", hint=TODAY)
+@router.post("/{experiment}/cancel", status_code=202, summary="Cancel an experiment", responses=ACCEPTED)
+async def cancel(experiment: str, held: Held) -> Response:
+    """Cancel every job of it that has not ended. Again is harmless."""
+    return await _answer(held, await running.cancel(held.database, experiment))
+
+
+@router.post("/{experiment}/resume", status_code=202, summary="Resume an experiment", responses=ACCEPTED)
+async def resume(experiment: str, held: Held) -> Response:
+    """Requeue its jobs that failed or were cancelled, or hold samples that failed for a passing reason.
+
+    What ended well is not run again, and what failed computes only what it lacks. Again is harmless.
+    """
+    return await _answer(held, await running.resume(held.database, held.settings, experiment))
+
+
+async def _answer(held: Resources, number: int, headers: dict[str, str] | None = None) -> Response:
+    held.wake()
+    async with held.database.snapshot() as connection:
+        found = await experiments.view(connection, number)
+    location = {"Location": f"/v1/experiments/{found.id}", "Retry-After": POLL_S}
+    return tagged(_view(found), status=202, headers={**location, **(headers or {})})
+
+
+def _view(found: experiments.Standing) -> ExperimentView:
+    at = f"/v1/experiments/{found.id}"
+    links = ExperimentLinks(itself=at, report=f"{at}/report", jobs=f"/v1/jobs?experiment={found.name}")
+    return ExperimentView(links=links, **msgspec.structs.asdict(found))

@@ -17,6 +17,7 @@ REFUSES: dict[int | str, Any] = {WILDCARD: {"description": "A problem."}}
 """The `responses` of an operation that answers with problems alone."""
 EXAMPLES: dict[str, Any] = {
     "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "math", "device": "cpu:0", "index": 0,
+    "experiment": "gate-or-not",
 }  # fmt: skip
 """Of path parameters, which mean the same everywhere."""
 BEARER: dict[str, Any] = {

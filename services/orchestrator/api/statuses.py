@@ -44,8 +44,12 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/v1/search"): (400, 404, 422),
     ("POST", "/v1/plan"): (400, 404, 422),
     ("POST", "/v1/chat"): (400, 404, 422, 429),
-    ("GET", "/v1/experiments"): (501,),
-    ("POST", "/v1/experiments"): (501,),
+    ("GET", "/v1/experiments"): (400, 422),
+    ("POST", "/v1/experiments"): (400, 404, 409, 422, 429),
+    ("GET", "/v1/experiments/{experiment}"): (400, 404, 409),
+    ("GET", "/v1/experiments/{experiment}/report"): (404, 409),
+    ("POST", "/v1/experiments/{experiment}/cancel"): (404, 409),
+    ("POST", "/v1/experiments/{experiment}/resume"): (404, 409, 422, 429),
     ("GET", "/v1/gpus"): (),
     ("GET", "/v1/gpus/{device}"): (404, 422),
     ("POST", "/v1/gpus/{device}/drain"): (400, 404, 422),
@@ -67,7 +71,6 @@ EXAMPLES: dict[int, MathragError] = {
         errors.PreconditionRequired("`If-Match`: is needed here", hint="send the ETag of it as you saw it, or *"),
         errors.TooMany("as many are running as the operator allows", hint="wait until one of them ends"),
         errors.MathragError("something went wrong that should not", hint="the orchestrator's log says where"),
-        errors.NotImplementedYet("experiments are reserved for a later version", hint="submit one job each"),
         errors.Unavailable("a service that is needed does not answer", hint="see GET /readyz"),
     )
 }  # fmt: skip

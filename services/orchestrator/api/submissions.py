@@ -107,6 +107,7 @@ class JobFilters(BaseModel):
     pipeline: Named | None = None
     dataset: Named | None = None
     name: Named | None = None
+    experiment: Named | None = None
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
     cursor: str | None = None
 

@@ -28,7 +28,10 @@ KeepLast = Annotated[int | None, typer.Option(metavar="N", min=0, help="Ended jo
 OlderThan = Annotated[
     str | None, typer.Option(metavar="DATE", help="Keep calls that are younger: jobs to come may ask the same.")
 ]
-Unused = Annotated[bool, typer.Option("--unused", help="Also datasets and corpora that no job refers to.")]
+Unused = Annotated[
+    bool,
+    typer.Option("--unused", help="Also datasets and corpora that no job refers to, and experiments without jobs."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 HEAD = ("JOB", "NAME", "STATE", "SAMPLES", "STEPS")
@@ -41,6 +44,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[purging.Content]
     questions: int = 0
     """One-question datasets of online jobs."""
+    experiments: list[str] = []
     datasets: list[str] = []
     corpora: list[str] = []
     removed: retention.Removed | None = None
@@ -99,11 +103,11 @@ async def _purge(url: str, jobs: list[purging.Content], unused: bool, calls_befo
         for job in jobs:
             await purging.purge(owner, job, actor)
         questions = await purging.forget_questions(owner)
-        datasets, corpora = await purging.delete_unused(owner, actor) if unused else ([], [])
+        deleted = await purging.delete_unused(owner, actor) if unused else {}
         removed = await retention.remove_unused(owner, actor, calls_before)
     finally:
         await owner.close()
-    return Purged(dry_run=False, jobs=jobs, questions=questions, datasets=datasets, corpora=corpora, removed=removed)
+    return Purged(dry_run=False, jobs=jobs, questions=questions, removed=removed, **deleted)
 
 
 def _owner_url(settings: Settings, data_dir: Path | None) -> str:
@@ -133,7 +137,9 @@ def _say(done: Purged) -> None:
         typer.echo(f"{len(done.jobs)} jobs would be deleted. Nothing was.")
         return
     typer.echo(f"Deleted {len(done.jobs)} jobs.")
-    for what, names in (("datasets", done.datasets), ("corpora", done.corpora)):
+    for what, names in (
+        ("experiments", done.experiments), ("datasets", done.datasets), ("corpora", done.corpora),
+    ):  # fmt: skip
         if names:
             typer.echo(f"Deleted {what} {', '.join(names)}.")
     if gone := done.removed:
