@@ -16,6 +16,7 @@ from services.orchestrator.figures import (
     heatmap,
     latency,
     memory,
+    pareto,
     ranks,
     rho,
     roc,
@@ -59,6 +60,7 @@ def figures() -> list[Figure]:
         ),
         calibration.chart(calibration.of([(0.25, 0.0), (0.25, 1.0), (1.0, 1.0), (1.0, 1.0)])),
         roc.chart(scored(), truth="the verifier"),
+        pareto.chart(thresholds()),
     ]
 
 
@@ -82,6 +84,17 @@ def scored() -> list[roc.Row]:
     rules = [(0.5, good) for _, good in judge]
     rated = (("judge", judge), ("rules", rules))
     return [roc.Row(scorer=scorer, score=score, good=good) for scorer, pairs in rated for score, good in pairs]
+
+
+def thresholds() -> list[pareto.Row]:
+    """Nobody is easy, some are, all are; between them one that is worse than the next and saves no more."""
+    chance = {"chance_saved": 0.35, "chance_value": 0.65}
+    return [
+        pareto.Row(threshold=0.0, saved=0.0, value=0.7, low=0.65, high=0.75, n=200, chance_saved=0.0, chance_value=0.7),
+        pareto.Row(threshold=0.25, saved=0.4, value=0.6, low=0.55, high=0.65, n=200, **chance),
+        pareto.Row(threshold=0.5, saved=0.4, value=0.66, low=0.61, high=0.71, n=200, **chance),
+        pareto.Row(threshold=1.0, saved=1.0, value=None, low=0.0, high=1.0, n=0),
+    ]
 
 
 def _column(across: int) -> list[heatmap.Row]:

@@ -16,6 +16,7 @@ from services.orchestrator.figures import (
     heatmap,
     latency,
     memory,
+    pareto,
     ranks,
     rho,
     roc,
@@ -23,7 +24,7 @@ from services.orchestrator.figures import (
     write,
 )
 from shared.errors import Unavailable
-from tests.unit.figures import DECISION, GOLDEN, figures, residencies, scored
+from tests.unit.figures import DECISION, GOLDEN, figures, residencies, scored, thresholds
 
 NUMBERS = {
     "accuracy": ("61.0 % (56.7 to 65.2)", "not known", "n = 0 to 500 items", "Wilson, 95 %"),
@@ -35,6 +36,7 @@ NUMBERS = {
     "latency": ("2 s, n = 3", "0.1 s, n = 3", "5th to 95th percentile"),
     "calibration": ("n = 4 samples", "95 %"),
     "roc": ("n = 6 documents, 3 good by the verifier", "judge: area 0.833", "rules: area 0.500", "bootstrap"),
+    "pareto": ("0.25", "0.5", "n = 0 to 200 items", "drawn by chance"),
 }
 
 
@@ -182,7 +184,7 @@ def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_inte
 
 @pytest.mark.parametrize(
     "empty",
-    [module.chart for module in (accuracy, heatmap, endings, ranks, memory, latency, calibration, roc)],
+    [module.chart for module in (accuracy, heatmap, endings, ranks, memory, latency, calibration, roc, pareto)],
     ids=lambda empty: str(empty.__module__).rpartition(".")[2],
 )
 def test_a_figure_of_nothing_is_no_error(empty: Any) -> None:
@@ -265,6 +267,13 @@ def test_only_good_documents_have_no_curve() -> None:
     rows = [row for row in scored() if row.good]
     assert [area.value for area in roc.areas(rows)] == [None, None]
     assert "no area, as there are 3 good and 0 bad documents" in svg(roc.chart(rows))
+
+
+def test_a_threshold_is_on_the_front_unless_another_is_better_in_one_and_as_good_in_the_other() -> None:
+    """What was not graded is on no front; two that are alike are both on it."""
+    assert pareto.front(thresholds()) == [True, False, True, False]
+    twice = [thresholds()[0], thresholds()[0]]
+    assert pareto.front(twice) == [True, True]
 
 
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
