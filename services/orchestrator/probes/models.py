@@ -18,6 +18,7 @@ from shared.settings import Model, Settings
 
 GGUF = b"GGUF"
 REMOTE_S = 5.0
+NEWER = "install a newer Ollama (https://ollama.com/download) and start it again; or name another server by `url`"
 DIGESTS = text("SELECT name, digest FROM models WHERE served AND name = ANY(:names)")
 
 Look = Callable[[str, Model], Awaitable[str]]
@@ -93,7 +94,7 @@ async def _pulled(name: str, model: Model) -> str:
         try:
             version = await api.version()
         except OllamaFailed as failed:
-            raise NotReady(str(failed), fix="ollama serve" if failed.away else "") from failed
+            raise NotReady(str(failed), fix="ollama serve" if failed.away else NEWER) from failed
         try:
             found = await api.pulled(model.tag or name)
         except OllamaFailed as failed:

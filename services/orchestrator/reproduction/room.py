@@ -1,0 +1,150 @@
+"""Whether the models fit the device, and what would, where they do not: before anything is started.
+
+The plan and its figures are those of the service (`shared/lease`); nothing is measured here.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from services.orchestrator.probes.probe import Check
+from shared.contracts.calls import Lane
+from shared.lease.assumed import Assumptions
+from shared.lease.demand import Demand, Room
+from shared.lease.footprint import MIB, Architecture
+from shared.lease.plan import plan
+from shared.lease.prediction import Predicted, predict
+from shared.models.metadata import MetadataError, files
+from shared.models.metadata import ollama as of_ollama
+from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
+from shared.models.presets import PRESETS
+from shared.settings import Model, Settings
+
+CALLS = 1000
+TOKENS = 512
+MOST_REMEDIES = 3
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of the settings, and what is known of its shape."""
+
+    name: str
+    lane: Lane
+    model: Model
+    architecture: Architecture | None
+    on_gpu: bool
+
+    def predicted(self, architecture: Architecture | None = None, parallel: int | None = None) -> Predicted:
+        """Its memory; in another quantisation, with other slots."""
+        other = architecture is not None or parallel is not None
+        return predict(
+            declared_mib=0 if other else self.model.footprint_mib,
+            architecture=architecture or self.architecture,
+            context=self.model.context,
+            parallel=parallel or self.model.parallel,
+            on_gpu=self.on_gpu,
+        )
+
+    def needs(self) -> int:
+        """MiB with all its slots: a server that is not the guard's own has as many as it was told."""
+        return self.predicted().at(self.model.parallel)
+
+
+async def wanted(settings: Settings) -> list[Wanted]:
+    """The models of both roles that this service loads, each once."""
+    on_gpu = any(not device.id.startswith("cpu") for device in settings.all_devices())
+    roles = {name: Lane(role) for role, name in reversed(settings.roles.items())}
+    loaded = {name: lane for name, lane in roles.items() if settings.models[name].driver != "remote"}
+    return [
+        Wanted(
+            name=name, lane=lane, model=settings.models[name], on_gpu=on_gpu,
+            architecture=await _architecture(name, settings.models[name]),
+        )
+        for name, lane in sorted(loaded.items())
+    ]  # fmt: skip
+
+
+async def _architecture(name: str, model: Model) -> Architecture | None:
+    """None: nobody says it, and what is declared must do."""
+    try:
+        if model.driver == "ollama":
+            async with Ollama(model.url or DEFAULT_URL, {}) as api:
+                tag = model.tag or name
+                return of_ollama.architecture(await api.shown(tag), (await api.pulled(tag)).size)
+        return files.architecture(model.path) if model.path else None
+    except (MetadataError, OllamaFailed, OSError):
+        return None
+
+
+def checked(models: list[Wanted], budget_mib: int, device: str) -> Check:
+    """Each by itself must fit; whether both do at once decides how often one takes the other's place."""
+    unknown = [each.name for each in models if each.predicted().basis == "unknown"]
+    if unknown:
+        fix = f"give {unknown[0]} a `footprint_mib` in a preset of your own: mathrag reproduce preset NAME > own.yaml"
+        return Check(name="memory", ok=False, detail=f"nobody says what {', '.join(unknown)} take", fix=fix)
+    large = next((each for each in models if each.needs() > budget_mib), None)
+    if large is None:
+        return Check(
+            name="memory", ok=True, detail=f"{_sizes(models)} of {budget_mib} MiB; {_ways(models, budget_mib)}"
+        )
+    detail = f"{large.name} needs {large.needs()} MiB, {device} has {budget_mib} for models"
+    return Check(name="memory", ok=False, detail=detail, fix="; or ".join(remedies(large, budget_mib)))
+
+
+def _sizes(models: list[Wanted]) -> str:
+    return ", ".join(f"{each.name} {each.needs()}" for each in models)
+
+
+def _ways(models: list[Wanted], budget_mib: int) -> str:
+    together = sum(each.needs() for each in models)
+    if together <= budget_mib:
+        return "both fit at once; `staged` keeps them apart, as the paper does"
+    found = plan(
+        [_demand(number, each) for number, each in enumerate(models)], [Room(device="0", budget_mib=budget_mib)]
+    )
+    return f"not both at once: {found.why}"
+
+
+def _demand(number: int, each: Wanted) -> Demand:
+    weights = each.architecture.weights_bytes / MIB if each.architecture else float(each.needs())
+    assumed = Assumptions()
+    return Demand(
+        model_id=number, name=each.name, lane=each.lane, predicted=each.predicted(), parallel=each.model.parallel,
+        context=each.model.context, calls=CALLS, load_s=assumed.load(weights), shared=each.on_gpu,
+        call_s=assumed.call(weights, tokens=TOKENS, parallel=each.model.parallel, on_gpu=each.on_gpu),
+    )  # fmt: skip
+
+
+def remedies(large: Wanted, budget_mib: int) -> Iterator[str]:
+    """What would fit: fewer slots of the same, then smaller quantisations; else so large a budget."""
+    if large.architecture is None:
+        yield f"--budget {large.needs()} where the device has it, or a smaller model in a preset of your own"
+        return
+    found = [*_slots(large, budget_mib), *_quantisations(large, budget_mib)]
+    yield from found[:MOST_REMEDIES] or [f"a card for which --budget {large.predicted(parallel=1).at(1)} is right"]
+
+
+def _slots(large: Wanted, budget_mib: int, architecture: Architecture | None = None) -> list[str]:
+    """The most slots that fit, as an option."""
+    slots = large.model.parallel
+    while slots > 1:
+        slots //= 2
+        if (mib := large.predicted(architecture, slots).at(slots)) <= budget_mib:
+            server = f" (and OLLAMA_NUM_PARALLEL={slots} of the server)" if large.model.driver == "ollama" else ""
+            return [f"--slots {slots}{server}: {mib} MiB"]
+    return []
+
+
+def _quantisations(large: Wanted, budget_mib: int) -> Iterator[str]:
+    """Of a model whose shapes are known, those with smaller weights, largest first."""
+    shape = large.architecture
+    for preset in PRESETS.values():
+        known: Any = preset.architecture
+        if shape is None or (known.layers, known.embedding) != (shape.layers, shape.embedding):
+            continue
+        for name, weights in sorted(preset.weights_bytes.items(), key=lambda pair: -pair[1]):
+            smaller = preset.quantised(name)
+            mib = large.predicted(smaller).at(large.model.parallel)
+            if weights < shape.weights_bytes and mib <= budget_mib:
+                yield f"the quantisation {name} in a preset of your own: {mib} MiB"
