@@ -8,11 +8,14 @@ from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.params import Params
 from shared.contracts.samples import Outcome
 from shared.rag.answers import extract
+from shared.rag.equations import arithmetic
 from shared.rag.taxonomy import Ended, Ending, Facts, ending
 from shared.storage.gold import among
 
+PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 # The last texts first. Replies of other roles are not read: a sample may have asked for a hundred ratings.
 CALLS = text("""
     SELECT t.sample_id, c.role, a.reply FROM steps t JOIN calls c ON c.id = t.call_id
@@ -81,10 +84,16 @@ async def endings(connection: AsyncConnection, job: int, asked: Sequence[Subject
     wrong = [each for each, ended in zip(asked, found, strict=True) if ended and ended.ending in OPEN]
     if not wrong:
         return found
+    modulus = await _modulus(connection, job)
     relevant = await among(connection, job, min(each.index for each in wrong), max(each.index for each in wrong))
     made = await _made(connection, wrong)
-    told = await to_thread.run_sync(_told, wrong, relevant, made)
+    told = await to_thread.run_sync(_told, wrong, relevant, made, modulus)
     return [told.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
+
+
+async def _modulus(connection: AsyncConnection, job: int) -> int:
+    params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
+    return msgspec.json.decode(params, type=Params).verify.modulus
 
 
 async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[int, _Made]:
@@ -99,14 +108,17 @@ async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[i
 
 
 def _told(
-    asked: Sequence[Subject], relevant: Mapping[int, Mapping[str, int]], made: Mapping[int, _Made]
+    asked: Sequence[Subject], relevant: Mapping[int, Mapping[str, int]], made: Mapping[int, _Made], modulus: int
 ) -> dict[int, Ended]:
     """By sample. Runs in a thread: reading equations takes a while."""
     return {
-        each.sample: _ending(each.facts, relevant.get(each.index), made[each.sample]) for each in asked if each.facts
+        each.sample: _ending(each.facts, relevant.get(each.index), made[each.sample], modulus)
+        for each in asked
+        if each.facts
     }
 
 
-def _ending(known: Facts, relevant: Mapping[str, int] | None, made: _Made) -> Ended:
+def _ending(known: Facts, relevant: Mapping[str, int] | None, made: _Made, modulus: int) -> Ended:
+    refuted = tuple(each.text for each in arithmetic(made.text or "", modulus) if each.holds is False)
     documents = None if relevant is None else frozenset(relevant)
-    return ending(replace(known, searched=made.searched, relevant=documents))
+    return ending(replace(known, searched=made.searched, relevant=documents, refuted=refuted))

@@ -159,6 +159,46 @@ async def test_a_judge_without_a_rating_is_to_blame_for_what_the_prompt_became(
     assert {row["ending"] for row in await results(api, job)} == {"judge_failure"}
 
 
+async def test_an_equation_that_does_not_hold_is_arithmetic_by_the_jobs_own_modulus(
+    api: Api, database: Database
+) -> None:
+    """8 + 7 = 5 is right where numbers have one digit; what is told last counts, right answers do not."""
+    texts: dict[int, str | Failure] = {
+        0: r"1+1=3. So \boxed{0}", 1: r"8+7=5. So \boxed{9}", 2: r"8+7=15. So \boxed{9}", 3: r"8+7=6. So \boxed{9}",
+    }  # fmt: skip
+    endings = {}
+    for modulus in (0, 10):
+        job = await api.job("closed-book", name=f"modulo-{modulus}", params={"verify": {"modulus": modulus}})
+        await finished(database, texts)
+        endings[modulus] = [(row["ending"], row["ending_reason"]) for row in await results(api, job)]
+    assert [ending for ending, _ in endings[0]] == ["correct", "arithmetic", "logic", "arithmetic", "logic"]
+    assert [ending for ending, _ in endings[10]] == ["correct", "logic", "logic", "arithmetic", "logic"]
+    assert endings[10][3][1] == "does not hold: 8+7=6"
+
+
+async def test_of_several_texts_the_one_with_the_answer_is_looked_into(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a method that writes several and takes one; the others may be as wrong as they like."""
+
+    def several(sample: Sample, _params: Params, _library: Library) -> Steps:
+        yield [Generate(template="cot", question=f"{sample.question} {n}") for n in range(3)]
+        return Outcome(answer="8", extraction=Extraction.OK)
+
+    def answer(request: Request) -> Reply:
+        if request.role != "generate":
+            return scene.by_rule(request)
+        number = int(str(request.values["question"])[-1])
+        return Generated(text=(r"1+1=3. \boxed{7}", r"2+2=5. \boxed{8}", r"3+3=6. \boxed{9}")[number])
+
+    scene.install(monkeypatch, "several", several)
+    job = await api.job("several")
+    await scene.drain(database, scene.ScriptedExecutor(answer))
+    wrong = [row for row in await results(api, job) if not row["correct"]]
+    assert wrong
+    assert {row["ending_reason"] for row in wrong} == {"does not hold: 2+2=5"}
+
+
 async def test_wrong_answers_are_looked_into_in_one_go(api: Api, database: Database) -> None:
     """However many they are, a batch takes the same statements: no look at each by itself."""
     await scene.add_dataset(database, 40, "many")

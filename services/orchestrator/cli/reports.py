@@ -53,6 +53,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "decisions", staged(found["decisions"])
     yield "fallbacks", staged(found["fallbacks"])
     yield from retrieved(found["retrieval"])
+    yield "judge again", repeated(found["repeatability"])
     yield "gate", found["gate"] and found["gate"]["reason"]
     yield "model loads", found["model_loads"]
     yield "model calls", found["model_calls"]
@@ -76,6 +77,16 @@ def contaminated(found: Any) -> str | None:
         return None
     of = f"{found['affected']} of {found['items']} items ({100 * found['share']:.1f} %)"
     return f"{of}: accuracy {accuracy(found['among'])}; of the others {accuracy(found['others'])}"
+
+
+def repeated(found: Any) -> str | None:
+    """Whether the judge said the same when it was asked again."""
+    if found is None or found["same"]["value"] is None:
+        return None
+    share, low, high = (100 * found["same"][part] for part in ("value", "low", "high"))
+    of = f"the same rating for {share:.1f} % ({low:.1f} to {high:.1f}) of {found['documents']} documents"
+    kappa = "" if found["kappa"] is None else f", kappa {found['kappa']:.3f}"
+    return f"{of}, {found['difference']:.2f} steps apart{kappa}; temperature {found['temperature']:g}"
 
 
 def scoring(found: Any) -> str:
