@@ -87,7 +87,7 @@ EXPERIMENT: Example = {
 }  # fmt: skip
 EXPERIMENT_REPORT: Example = {
     **{field: EXPERIMENT[field] for field in ("id", "name", "state", "baseline", "request_counts")},
-    "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [],
+    "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [], "comparisons": None,
     "rows": [{**_CELL, "result": {
         "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
         "request_counts": _COUNTS, "failures": {}, "gate": None, "calls_made": {"retrieve": 500, "generate": 500},

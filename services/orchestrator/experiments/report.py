@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from anyio import to_thread
 
+from services.orchestrator.experiments.comparing import MOST_PAIRS, Comparisons, comparisons, family
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.statistics.shares import Graded
 from shared.storage import experiments, jobs, verdicts
@@ -52,11 +53,13 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     model_loads: int
     rows: list[Row]
     """Every cell, in the order of the document."""
+    comparisons: Comparisons | None
+    """None: there is nothing to compare, or too much."""
     notes: list[str]
 
 
 async def report(database: Database, reference: str) -> ExperimentReport:
-    """The report of the one experiment that `reference` stands for, all of one instant.
+    """The report of the one experiment that `reference` stands for.
 
     Raises:
         NotFound: no such experiment.
@@ -70,11 +73,13 @@ async def report(database: Database, reference: str) -> ExperimentReport:
         graded = await verdicts.shares(connection, list(members))
     # In a thread: the intervals import scipy once, which takes a second.
     results = await to_thread.run_sync(_results, members, cost, graded)
+    compared = await comparisons(database, found, members)
     return ExperimentReport(
         calls_made=_summed(each.calls_made for each in results.values()),
         model_loads=len(set[tuple[int, int]]().union(*cost.loads.values())),
         rows=[_row(cell, results) for cell in found.grid],
-        notes=notes(found),
+        comparisons=compared,
+        notes=notes(found, members),
         **{field: getattr(found, field) for field in _OF_EXPERIMENT},
     )
 
@@ -113,8 +118,9 @@ def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def notes(found: experiments.Standing) -> list[str]:
+def notes(found: experiments.Standing, members: Mapping[int, experiments.Member]) -> list[str]:
     """What a reader must know before quoting a figure."""
+    pairs = len(family(found, members).pairs)
     answered = [cell.job for cell in found.grid if cell.job is not None]
     states, counts = Counter(cell.state for cell in found.grid), found.request_counts
     return [
@@ -125,6 +131,7 @@ def notes(found: experiments.Standing) -> list[str]:
             (states[experiments.PURGED], "{} cells have no job any more: it was purged"),
             (counts.in_progress, "not final: {} samples are still in progress"),
             (counts.failed, "{} samples failed: see `failures`; they are no scores"),
+            (pairs if pairs > MOST_PAIRS else 0, "{} pairs are too many to compare: name a `baseline`"),
         )
         if count
     ]

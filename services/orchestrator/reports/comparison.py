@@ -89,16 +89,23 @@ class _Read(NamedTuple):
 
 
 async def compare(
-    database: Database, systems: Sequence[System], baseline: str | None = None, *, endings: bool = False
+    database: Database,
+    systems: Sequence[System],
+    baseline: str | None = None,
+    *,
+    against: Sequence[tuple[str, str]] | None = None,
+    endings: bool = False,
 ) -> Comparison:
     """Every system with the one called `baseline`, or each with each; their tests are corrected together.
+
+    `against` names the pairs, left and right, where it is neither.
 
     Items are the same where question and gold answer are, whatever the dataset is called and wherever they stand in it.
 
     Raises:
         Invalid: two systems have one name, or none is called `baseline`.
     """
-    wanted = _wanted(systems, baseline)
+    wanted = _wanted(systems, baseline, against)
     rows = sorted({job for system in systems for job in system.jobs.values()})
     ended = {row: await _endings(database, row) for row in rows} if endings else {}
     async with database.snapshot() as connection:
@@ -139,10 +146,14 @@ async def compare_jobs(database: Database, references: Sequence[str], baseline: 
     return found
 
 
-def _wanted(systems: Sequence[System], baseline: str | None) -> list[tuple[System, System]]:
+def _wanted(
+    systems: Sequence[System], baseline: str | None, against: Sequence[tuple[str, str]] | None
+) -> list[tuple[System, System]]:
     by_name = {system.name: system for system in systems}
     if len(by_name) < len(systems):
         raise Invalid("two systems have the same name", hint="a pair is told by its names")
+    if against is not None:
+        return [(by_name[left], by_name[right]) for left, right in against]
     if baseline is None:
         return list(combinations(systems, 2))
     if baseline not in by_name:
