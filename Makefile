@@ -15,10 +15,10 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compose test e2e faults simulate lint lock advisories ci clean
+.PHONY: help demo reproduce-world compose test e2e faults simulate lint lock advisories ci clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z0-9.]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .venv: $(STAMP) ## Create the environment; afterwards .venv/bin/mathrag works
 
@@ -35,6 +35,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 demo: $(STAMP) ## Start everything, answer a small batch, print the report
 	@$(BIN)/python -m world.demo
 
+reproduce-world: SCALE ?= full
+reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reproduction.md; SCALE=quick
+	@$(BIN)/python -m world.reproduction --scale $(SCALE)
+
 compose: ## Build and start everything in containers; `docker compose down` stops it
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
@@ -42,7 +46,7 @@ test: $(STAMP) ## Unit and integration tests
 	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults" $(PARALLEL)
 
 e2e: $(STAMP) ## Tests against the whole running stack
-	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow"
+	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(PARALLEL)
 
 slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
 	$(BIN)/python -m pytest tests/e2e -m slow

@@ -1,0 +1,203 @@
+"""The reproduction in the problem world: what is run, and how its figures become text."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.orchestrator.experiments.document import Experiment
+from services.orchestrator.experiments.grid import expand
+from shared.settings import REPOSITORY, Settings
+from shared.storage.configurations import SHIPPED
+from world.reproduction import findings, page, tables
+from world.reproduction.studies import MAIN, PILOT, SCALES, model_files, studies
+
+FULL = {study.name: study for study in studies(SCALES["full"])}
+DOCS = REPOSITORY / "docs"
+
+
+def test_every_committed_setting_is_compared_over_five_worlds_and_five_hundred_questions() -> None:
+    """The settings in which the gate does not help stand beside the others."""
+    main = [study for name, study in FULL.items() if name.startswith("main-")]
+    assert {study.name for study in main} == {f"main-{file.stem}" for file in (REPOSITORY / "world/settings").iterdir()}
+    for study in main:
+        assert [world.seed for world in study.worlds] == [1, 2, 3, 4, 5]
+        assert sum(world.setting.items for world in study.worlds) >= 500
+        assert study.variants == MAIN
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", FULL)
+def test_every_study_is_an_experiment_that_the_service_takes(scale: str, name: str) -> None:
+    """Its cells and jobs are within the operator's default limits."""
+    (study,) = (each for each in studies(SCALES[scale]) if each.name == name)
+    settings = Settings(models={}, roles={"judge": "world-judge", "generate": "world-generator"})
+    asked = Experiment.model_validate(study.document())
+    grid = expand(asked, SHIPPED, settings.roles, most=settings.limits.cells)
+    assert 0 < len(grid.jobs) <= settings.limits.live_jobs
+
+
+def test_the_grid_of_weights_is_sixty_five_jobs() -> None:
+    """11 x 11 weights, of which 0:0 orders nothing, have 65 distinct ratios."""
+    asked = Experiment.model_validate(FULL["weights"].document())
+    grid = expand(asked, SHIPPED, {}, most=1000)
+    assert len(grid.cells) == 121
+    assert len(grid.jobs) == 65
+    assert sum(cell.refused is not None for cell in grid.cells) == 1
+
+
+def test_pilots_and_measured_runs_share_no_world() -> None:
+    """What was looked at before decides nothing afterwards."""
+    pilots = {world.seed for study in studies(SCALES["full"], PILOT) for world in study.worlds}
+    assert not pilots & {world.seed for study in FULL.values() for world in study.worlds}
+
+
+def test_another_setting_seed_or_model_is_another_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the same is the same, so that it is found again."""
+    named = FULL["noise"].document()["name"]
+    assert {study.name: study for study in studies(SCALES["full"])}["noise"].document()["name"] == named
+    assert FULL["noise"]._replace(worlds=FULL["noise"].worlds[:1]).document()["name"] != named
+    monkeypatch.setattr("world.reproduction.studies.model_files", lambda: {**model_files(), "judge": "another"})
+    assert FULL["noise"].document()["name"] != named
+
+
+def test_no_two_worlds_share_a_name() -> None:
+    """Corpora and datasets are found by it."""
+    worlds = {world.name: world for study in FULL.values() for world in study.worlds}
+    assert len({(json.dumps(world.label), world.seed, world.x) for world in worlds.values()}) == len(worlds)
+
+
+def accuracy(correct: int, graded: int = 100) -> dict[str, Any]:
+    """As a report has it."""
+    return {
+        "correct": correct,
+        "graded": graded,
+        "value": correct / graded if graded else None,
+        "low": 0.0,
+        "high": 1.0,
+    }
+
+
+def gate(rho: float | None) -> dict[str, Any]:
+    """As a report has it."""
+    strategy = "rules" if rho is not None and rho > 0.45 else "judge"
+    return {"strategy": strategy, "rho": rho, "low": None, "high": None}
+
+
+def row(variant: str, world: str, correct: int, rho: float | None = None, **point: float) -> dict[str, Any]:
+    """One cell."""
+    calls = {"calls_made": {"judge": 30}, "calls_reused": {"judge": 12}}
+    result = {"accuracy": accuracy(correct), "gate": gate(rho), **calls}
+    return {"variant": variant, "dataset": world, "point": point, "job": f"{variant} {world} {point}", "result": result}
+
+
+def study(*rows: dict[str, Any], **worlds: float) -> dict[str, Any]:
+    """As it is kept."""
+    kept = [{"name": name, "seed": number, "x": x} for number, (name, x) in enumerate(worlds.items(), start=1)]
+    return {"worlds": kept, "report": {"rows": list(rows)}}
+
+
+TWO = study(
+    row("gate-rules", "one", 40, 0.3), row("gate-judge", "one", 70, 0.3), row("gate", "one", 70, 0.3),
+    row("gate-rules", "two", 50, 0.6), row("gate-judge", "two", 60, 0.6), row("gate", "two", 50, 0.6),
+    one=0.0, two=0.0,
+)  # fmt: skip
+
+
+def test_a_score_is_of_all_questions_of_all_worlds() -> None:
+    """With Wilson's interval over them, and apart from it the spread between worlds."""
+    found = {score.variant: score for score in findings.scores(TWO)}
+    assert found["gate-judge"].value == 0.65
+    assert found["gate-judge"].bounds == (pytest.approx(0.5816, abs=1e-3), pytest.approx(0.7127, abs=1e-3))
+    assert found["gate-judge"].spread == pytest.approx(0.0707, abs=1e-3)
+    assert findings.Score("x", 0, 0, 0, ()).value is None
+
+
+def test_worlds_in_which_a_knob_differs_are_told_apart() -> None:
+    """By where they stand on its axis."""
+    found = findings.scores(study(row("hybrid", "few", 80), row("hybrid", "many", 30), few=0.2, many=0.8))
+    assert {score.at: score.value for score in found} == {0.2: 0.8, 0.8: 0.3}
+
+
+def test_values_of_the_grid_are_told_apart() -> None:
+    """By the parameter's path."""
+    grown = study(row("hybrid", "one", 10, context_size=1), row("hybrid", "one", 40, context_size=3), one=0.0)
+    assert {score.at: score.value for score in findings.scores(grown, "context_size")} == {1: 0.1, 3: 0.4}
+
+
+def test_a_cell_without_a_job_is_no_score() -> None:
+    """0:0 orders nothing: it was not run, and nothing is wrong with it."""
+    refused = {**row("gate-judge", "one", 0), "result": None}
+    assert findings.scores(study(refused, row("gate-judge", "one", 50), one=0.0))[0].value == 0.5
+
+
+def test_the_gate_at_other_thresholds_is_what_it_would_have_chosen_in_each_world() -> None:
+    """From the correlation that is stored, and the jobs that were forced to either choice."""
+    found = {tau: (rules, score.value) for tau, rules, score in findings.by_tau(TWO)}
+    assert found[-1.0] == (2, 0.45)
+    assert found[0.45] == (1, 0.6)
+    assert found[1.0] == (0, 0.65)
+    assert found[0.45][1] == {score.variant: score for score in findings.scores(TWO)}["gate"].value
+
+
+def test_without_a_correlation_no_threshold_chooses_rules() -> None:
+    """As the gate itself."""
+    none = study(row("gate-rules", "one", 40), row("gate-judge", "one", 70), row("gate", "one", 70), one=0.0)
+    assert {rules for _, rules, _ in findings.by_tau(none)} == {0}
+
+
+def test_ratings_asked_for_are_those_made_and_those_reused() -> None:
+    """Jobs of one experiment share them: who made a call says nothing about who needs it."""
+    assert findings.judged(TWO, "gate") == 84
+
+
+def test_a_page_is_written_anew_between_its_marks_alone() -> None:
+    """What people wrote stays; the same numbers leave the same page."""
+    text = "before\n<!-- main: computed -->\nold\n<!-- end -->\nafter 1 2 3\n"
+    new = page.regenerated(text, {"main": "| new |"})
+    assert new == "before\n<!-- main: computed -->\n\n| new |\n\n<!-- end -->\nafter 1 2 3\n"
+    assert page.regenerated(new, {"main": "| new |"}) == new
+
+
+def test_a_block_that_nothing_computes_is_refused() -> None:
+    """A number that nobody computes must not look as if."""
+    with pytest.raises(KeyError, match="strange"):
+        page.regenerated("<!-- strange: computed -->\n1\n<!-- end -->", {})
+
+
+def test_the_page_names_only_blocks_that_are_computed() -> None:
+    """And each once."""
+    names = page.named((DOCS / "reproduction.md").read_text())
+    assert set(names) <= set(tables.BLOCKS)
+    assert len(set(names)) == len(names)
+
+
+def results() -> Any:
+    """The committed ones."""
+    file = DOCS / "results" / "world.json"
+    if not file.exists():
+        pytest.skip("nothing was measured yet: make reproduce-world")
+    return json.loads(file.read_text())
+
+
+def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
+    """The text is what its own results make of it."""
+    text = (DOCS / "reproduction.md").read_text()
+    assert page.regenerated(text, tables.blocks(results())) == text
+
+
+def test_the_committed_results_are_of_the_settings_as_they_are() -> None:
+    """Worlds and parameters of every study; models may be newer than what was measured, and the text names them."""
+    kept = results()["studies"]
+    assert list(kept) == list(FULL)
+    for name, wanted in FULL.items():
+        without_name = {key: value for key, value in wanted.document().items() if key != "name"}
+        assert {key: value for key, value in kept[name]["document"].items() if key != "name"} == without_name
+
+
+def test_figures_that_the_text_shows_are_there() -> None:
+    """Drawn from the same results."""
+    shown = re.findall(r"\]\((results/[^)]+)\)", (DOCS / "reproduction.md").read_text())
+    assert all((DOCS / Path(each)).is_file() for each in shown)

@@ -1,0 +1,134 @@
+"""``make reproduce-world``: run every study, then write the results, the figures and the numbers in the text.
+
+    .venv/bin/python -m world.reproduction --scale quick|full [--data-dir DIR] [--first-seed N] [--only-write]
+
+What has been run with the same settings, seeds, parameters and models is not run again, also after an interruption.
+Full results of seeds 1 and on go to docs/results, and docs/reproduction.md is written anew; others stay in DIR/results.
+"""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from services.orchestrator.cli.client import Client
+from services.orchestrator.cli.failures import reported
+from shared.settings import REPOSITORY
+from world.reproduction import drawing, page, tables
+from world.reproduction.running import furnish, run, served, upload
+from world.reproduction.studies import SCALES, Study, model_files, studies
+
+DATA_DIR = REPOSITORY / ".mathrag" / "reproduction"
+DOCS = REPOSITORY / "docs"
+RESULTS = "world.json"
+DECIDED = ("orthogonal", "agreeing")
+"""Settings whose first calibration is kept whole, for the figure."""
+
+
+def main() -> None:
+    """Parse the command line and do it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", choices=SCALES, default="full")
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
+    parser.add_argument("--first-seed", type=int, default=1, help="101 and on for pilots")
+    parser.add_argument("--studies", nargs="*", help="only these, and nothing is written; default: all")
+    parser.add_argument("--only-write", action="store_true", help="write text and figures from results that are there")
+    options = parser.parse_args()
+    # An end from outside must stop the stack too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    measured = options.scale == "full" and options.first_seed == 1 and not options.studies
+    out = DOCS / "results" if measured else options.data_dir / "results" / f"{options.scale}-{options.first_seed}"
+    try:
+        with reported(as_json=False):
+            if not options.only_write:
+                wanted = studies(SCALES[options.scale], options.first_seed)
+                asked = [study for study in wanted if not options.studies or study.name in options.studies]
+                keep(made(asked, options.data_dir), out)
+            if not options.studies:
+                written(out, DOCS / "reproduction.md" if measured else None)
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+
+
+def made(asked: list[Study], data_dir: Path) -> dict[str, Any]:
+    """Run what has not been run, and read all reports."""
+    worlds = {world.name: world for study in asked for world in study.worlds}
+    print(f"{len(asked)} studies in {len(worlds)} worlds; data in {data_dir}", flush=True)
+    furnish(data_dir / "corpora", worlds.values())
+    found: dict[str, Any] = {}
+    with served(data_dir) as client:
+        for number, study in enumerate(asked, start=1):
+            began = time.monotonic()
+            print(f"[{number}/{len(asked)}] {study.name}: {study.about}", flush=True)
+            upload(client, data_dir / "corpora", study.worlds)
+            found[study.name] = studied(client, study)
+            print(f"  {study.name}: {time.monotonic() - began:.0f} s", flush=True)
+        decisions = {label: decision(client, found[f"main-{label}"]) for label in DECIDED if f"main-{label}" in found}
+    return {"about": about(found), "decisions": decisions, "studies": found}
+
+
+def studied(client: Client, study: Study) -> dict[str, Any]:
+    """One study as it is kept."""
+    kept: dict[str, Any] = {
+        "about": study.about,
+        "document": study.document(),
+        "worlds": [{"name": each.name, "seed": each.seed, "x": each.x} for each in study.worlds],
+        **run(client, study),
+    }
+    if study.name == "main-orthogonal":
+        jobs = dict.fromkeys(row["job"] for row in kept["report"]["rows"])
+        kept["endings"] = {job: client.get(f"/v1/jobs/{job}/report")["endings"] for job in jobs}
+    return kept
+
+
+def decision(client: Client, study: dict[str, Any]) -> Any:
+    """The gate's decision in the study's first world, with all scores."""
+    job = next(row["job"] for row in study["report"]["rows"] if row["variant"] == "gate")
+    return client.get(f"/v1/jobs/{job}/report")["gate"]
+
+
+def about(found: dict[str, Any]) -> dict[str, Any]:
+    """Where the figures come from; minutes are those of the studies, also of what an earlier run made."""
+    return {
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "machine": f"{os.cpu_count()} processor cores, Python {platform.python_version()}",
+        "models": model_files(),
+        "minutes": sum(each["seconds"] for each in found.values()) / 60,
+    }
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+
+
+def keep(results: dict[str, Any], out: Path) -> None:
+    """Write the raw results."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / RESULTS).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def written(out: Path, text: Path | None) -> None:
+    """Tables and figures from the results; the text's numbers, where there is a text."""
+    results = json.loads((out / RESULTS).read_text())
+    blocks = tables.blocks(results)
+    (out / "world.md").write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")
+    print(f"figures: {', '.join(drawing.draw(results, out))}")
+    if text is not None:
+        text.write_text(page.regenerated(text.read_text(), blocks))
+        print(f"written: {text}")
+    print(f"results: {out}\n\n{blocks['main']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The figures of the text, from the committed results."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from services.orchestrator.figures import accuracy, endings, heatmap, rho
+from services.orchestrator.figures.figure import Figure, write
+from shared.contracts.samples import GateDecision
+from world.reproduction import curves, findings
+from world.reproduction.findings import Json, Score
+from world.reproduction.tables import LABELS
+
+VARIED = {
+    "noise": "Ratings that are wrong (%)", "context": "Documents in the context",
+    "bad": "Bad documents (share of an operator's own)", "unrelated": "Unrelated documents (for each question)",
+    "agreement": "Agreement of form and logic (-1 to 1)", "tau": "tau, the gate's threshold",
+}  # fmt: skip
+
+
+def draw(results: Json, folder: Path) -> list[str]:
+    """Write all figures; their names.
+
+    Raises:
+        Unavailable: the extra `report` is not installed.
+    """
+    drawn = list(figures(results))
+    for figure in drawn:
+        write(figure, folder)
+    return [figure.name for figure in drawn]
+
+
+def figures(results: Json) -> Iterator[Figure]:
+    """All of them."""
+    yield _main(results)
+    for name, decision in results["decisions"].items():
+        title = f"Do rules agree with the judge? Setting {name}, first seed"
+        yield rho.chart(msgspec.convert(decision, GateDecision), title=title, name=f"rho-{name}")
+    yield _weights(results)
+    counted = findings.endings(results["studies"]["main-orthogonal"])
+    rows = [row for variant, counts in counted.items() for row in endings.of(LABELS[variant], counts)]
+    yield endings.chart(rows, title="How samples ended, setting orthogonal")
+    for name, axis in VARIED.items():
+        yield curves.chart(_curve(results, name), name=name, title=f"Accuracy: {axis}", axis=axis)
+
+
+def _main(results: Json) -> Figure:
+    rows = []
+    for name in findings.settings(results):
+        for score in findings.scores(results["studies"][f"main-{name}"]):
+            low, high = score.bounds
+            label = LABELS[score.variant]
+            rows.append(accuracy.Row(label=label, value=score.value, low=low, high=high, n=score.graded, group=name))
+    return accuracy.chart(rows, title="Accuracy in six settings of the problem world")
+
+
+def _weights(results: Json) -> Figure:
+    rows = []
+    for row in results["studies"]["weights"]["report"]["rows"]:
+        found: Json = row["result"]["accuracy"] if row["result"] else {}
+        rows.append(
+            heatmap.Row(
+                rrf_weight=row["point"]["rrf_weight"],
+                quality_weight=row["point"]["quality_weight"],
+                value=found.get("value"),
+                low=found.get("low"),
+                high=found.get("high"),
+                n=found.get("graded", 0),
+                job=row["job"],
+            )
+        )
+    return heatmap.chart(rows, title="Accuracy by weights, setting orthogonal, judge forced")
+
+
+def _curve(results: Json, name: str) -> list[curves.Row]:
+    if name == "tau":
+        studies = {each: results["studies"][f"main-{each}"] for each in findings.settings(results)}
+        return [_point(tau, each, score) for each, study in studies.items() for tau, _, score in findings.by_tau(study)]
+    study = results["studies"][name]
+    if name == "noise":
+        return [_noisy(score, share) for score in findings.scores(study) for share in _shares(score)]
+    axis = "context_size" if name == "context" else ""
+    return [_point(score.at, LABELS[score.variant], score) for score in findings.scores(study, axis)]
+
+
+def _shares(score: Score) -> list[float]:
+    """Where a variant stands on the axis of noise: hybrid asks nobody, so it is level."""
+    return [0.0, 50.0] if score.variant == "hybrid" else [float(score.variant.removeprefix("oracle-"))]
+
+
+def _noisy(score: Score, share: float) -> curves.Row:
+    return _point(share, LABELS["hybrid"] if score.variant == "hybrid" else "gate, judge with noise", score)
+
+
+def _point(x: float, label: str, score: Score) -> curves.Row:
+    low, high = score.bounds
+    return curves.Row(x=x, label=label, value=score.value, low=low, high=high, n=score.graded)

@@ -1,0 +1,176 @@
+"""The findings as Markdown, block by block; every number is computed here from the committed results."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from world.reproduction import findings
+from world.reproduction.findings import Json, Score
+
+LABELS = {
+    "closed-book": "no documents", "dense": "dense", "sparse": "sparse", "hybrid": "hybrid (RRF)",
+    "gate-rules": "gate, rules forced", "gate-judge": "gate, judge forced", "gate": "gate, tau 0.45",
+    "oracle": "true grades",
+}  # fmt: skip
+
+
+def blocks(results: Json) -> dict[str, str]:
+    """All blocks by name."""
+    return {name: make(results) for name, make in BLOCKS.items()}
+
+
+def run(results: Json) -> str:
+    """What was run, in a sentence."""
+    about, studies = results["about"], results["studies"].values()
+    jobs = {row["job"] for study in studies for row in findings.answered(study)}
+    loads = sum(study["report"]["model_loads"] for study in studies)
+    calls = sum(count for study in studies for count in study["report"]["calls_made"].values())
+    models = ", ".join(f"{role} `{digest[:12]}`" for role, digest in about["models"].items())
+    return (
+        f"{about['ended'][:10]}, commit {about['commit']}, {about['minutes']:.0f} minutes on {about['machine']}: "
+        f"{len(jobs)} jobs, {calls:,} calls made, {loads} model loads. Models by SHA-256: {models}."
+    )
+
+
+def main(results: Json) -> str:
+    """Accuracy of every variant in every setting."""
+    rows = []
+    for name in findings.settings(results):
+        found = {score.variant: score for score in findings.scores(results["studies"][f"main-{name}"])}
+        best = max(score.value or 0 for variant, score in found.items() if variant != "oracle")
+        cells = (_accuracy(found[variant], best) for variant in LABELS)
+        rows.append([f"`{name}`", *cells])
+    return table(["setting", *LABELS.values()], rows)
+
+
+def _accuracy(score: Score, best: float) -> str:
+    low, high = score.bounds
+    said = f"{100 * (score.value or 0):.1f}"
+    said = f"**{said}**" if score.value == best and score.variant != "oracle" else said
+    return f"{said} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def against(results: Json) -> str:
+    """Every variant against hybrid, in words."""
+    rows = []
+    for name in findings.settings(results):
+        pairs = findings.pairs(results["studies"][f"main-{name}"])
+        rows += [[f"`{name}`", LABELS[left], pair["words"]] for left, pair in pairs.items()]
+    return table(["setting", "variant", "against hybrid"], rows)
+
+
+def gate(results: Json) -> str:
+    """What the gate decided, and what it saved."""
+    rows = []
+    for name in findings.settings(results):
+        study = results["studies"][f"main-{name}"]
+        decided = findings.decisions(study)
+        rules = sum(each.strategy == "rules" for each in decided)
+        asked, forced = findings.judged(study, "gate"), findings.judged(study, "gate-judge")
+        rho = ", ".join("none" if each.rho is None else f"{each.rho:.2f}" for each in decided)
+        rows.append([f"`{name}`", rho, f"rules {rules}, judge {len(decided) - rules}", f"{asked:,} of {forced:,}"])
+    header = ["setting", "rho by seed", "chosen, by seeds", "ratings asked for, of those with the judge forced"]
+    return table(header, rows)
+
+
+def seeds(results: Json) -> str:
+    """How much a figure differs between worlds of one setting."""
+    rows = []
+    for name in findings.settings(results):
+        found = {score.variant: score for score in findings.scores(results["studies"][f"main-{name}"])}
+        spreads = (found[variant].spread for variant in LABELS)
+        rows.append([f"`{name}`", *("-" if each is None else f"{100 * each:.1f}" for each in spreads)])
+    return table(["setting", *LABELS.values()], rows)
+
+
+def tau(results: Json) -> str:
+    """The gate at other thresholds, recomputed."""
+    rows = []
+    for name in findings.settings(results):
+        found = findings.by_tau(results["studies"][f"main-{name}"])
+        rows.append([f"`{name}`", *(f"{percent(score)} ({rules})" for _, rules, score in found)])
+    return table(["setting", *(f"{each:g}" for each in findings.TAUS)], rows)
+
+
+def endings(results: Json) -> str:
+    """How samples ended in the orthogonal setting."""
+    found = findings.endings(results["studies"]["main-orthogonal"])
+    kinds = [kind for kind in next(iter(found.values())) if any(counts[kind] for counts in found.values())]
+    rows = [[LABELS[variant], *(f"{counts[kind]:,}" for kind in kinds)] for variant, counts in found.items()]
+    return table(["variant", *(kind.replace("_", " ") for kind in kinds)], rows)
+
+
+def weights(results: Json) -> str:
+    """The ratios of weights, from nothing but rank to nothing but quality."""
+    study = results["studies"]["weights"]
+    by_job = {row["job"]: row for row in reversed(findings.answered(study))}
+    shares = sorted((_share(row["point"]), row["result"]["accuracy"]) for row in by_job.values())
+    best = max(each["value"] for _, each in shares)
+    best_shares = ", ".join(f"{share:.2f}" for share, each in shares if each["value"] == best)
+    (first, rank), (last, quality) = shares[0], shares[-1]
+    return (
+        f"{len(findings.answered(study))} cells are {len(shares)} jobs. Accuracy is {100 * rank['value']:.1f} % with "
+        f"quality's share of the weights at {first:.2f}, {100 * quality['value']:.1f} % at {last:.2f}, and highest, "
+        f"{100 * best:.1f} %, at {best_shares}; n = {rank['graded']} questions, one world."
+    )
+
+
+def _share(point: Mapping[str, float]) -> float:
+    return point["quality_weight"] / (point["rrf_weight"] + point["quality_weight"])
+
+
+def varied(name: str, axis: str = "") -> Callable[[Json], str]:
+    """A table of one study: a row for each value, a column for each variant."""
+
+    def block(results: Json) -> str:
+        found = findings.scores(results["studies"][name], axis)
+        variants = list(dict.fromkeys(score.variant for score in found))
+        by_value = {(score.at, score.variant): score for score in found}
+        values = sorted({score.at for score in found})
+        counted = {score.graded for score in found}
+        rows = [[f"{at:g}", *(percent(by_value[at, variant]) for variant in variants)] for at in values]
+        said = f"n = {min(counted):,} questions a cell" if len(counted) == 1 else f"n = {min(counted):,} or more"
+        return table([results["studies"][name]["about"].lower(), *variants], rows) + f"\n\n{said}."
+
+    return block
+
+
+def noise(results: Json) -> str:
+    """Accuracy by the share of ratings that are wrong."""
+    study = results["studies"]["noise"]
+    found = {score.variant: score for score in findings.scores(study)}
+    pairs = findings.pairs(study)
+    rows = [["hybrid, no ratings", percent(found.pop("hybrid")), "-"]]
+    rows += [[_wrong(variant), percent(score), pairs[variant]["words"]] for variant, score in found.items()]
+    return table(["wrong ratings", "accuracy", "against hybrid"], rows)
+
+
+def _wrong(variant: str) -> str:
+    return f"{variant.removeprefix('oracle-')} %"
+
+
+def percent(score: Score) -> str:
+    """One decimal."""
+    return "-" if score.value is None else f"{100 * score.value:.1f}"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown."""
+
+    def lines() -> Iterator[str]:
+        yield line(header)
+        yield "|---" * len(header) + "|"
+        yield from map(line, rows)
+
+    return "\n".join(lines())
+
+
+def line(cells: Sequence[Any]) -> str:
+    """One line of a table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+BLOCKS: dict[str, Callable[[Json], str]] = {
+    "run": run, "main": main, "against": against, "gate": gate, "seeds": seeds, "tau": tau, "endings": endings,
+    "weights": weights, "noise": noise, "context": varied("context", "context_size"), "bad": varied("bad"),
+    "unrelated": varied("unrelated"), "agreement": varied("agreement"),
+}  # fmt: skip
