@@ -1,6 +1,6 @@
 """Difficulty-aware routing: accuracy against judge calls saved, over thresholds, from two jobs a part.
 
-    .venv/bin/python -m bench.routing --items 500 --math 500 [--json FILE]
+    .venv/bin/python -m bench.routing --items 500 --math 300 [--json FILE] [--figures FOLDER]
 
 Starts a stack of its own. One job scores all documents by rules, one by the judge and estimates every question; whoever
 is easy at a threshold gets the first one's answer, the others the second one's, so no threshold costs a call. A third
@@ -23,6 +23,8 @@ from bench.comparison import MATH, parts
 from bench.running import Stack, stack
 from services.judge.difficulty.figures import area
 from services.judge.difficulty.problems import HARD
+from services.orchestrator.figures import Figure, write
+from services.orchestrator.figures import pareto as pareto_figure
 from shared.contracts.params import RouteParams
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval, wilson
@@ -67,8 +69,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: Interval
     pair: Pair
     """Against a job without routing, over the items that both jobs have graded."""
+    by_chance: float | None
+    """Accuracy, were as many questions drawn at random instead, on average."""
     skill: Interval | None
-    """Accuracy beyond what drawing as many questions at random would come to, on average."""
+    """How far the accuracy is beyond that."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,9 +88,10 @@ def main() -> None:
     """Run the jobs, print the tables, write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=500, help="questions about the problem world; 0: none")
-    parser.add_argument("--math", type=int, default=500, help="problems of MATH; 0: none")
+    parser.add_argument("--math", type=int, default=300, help="problems of MATH; 0: none")
     parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--json", type=Path, help="the rows of both tables")
+    parser.add_argument("--figures", type=Path, help="folder for a picture of each (extra `report`)")
     options = parser.parse_args()
     found = []
     with stack() as running:
@@ -99,6 +104,8 @@ def main() -> None:
             )
     if options.json:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+    for part in found if options.figures else ():
+        write(picture(part), options.figures)
 
 
 def asked(running: Stack, part: str) -> list[Item]:
@@ -172,6 +179,7 @@ def point(items: Sequence[Item], threshold: float) -> Point:
         saved_by_chance=saved_by_chance(items, easy),
         accuracy=wilson(sum(routed), len(routed)),
         pair=compared([pairs]),
+        by_chance=by_chance(graded, threshold),
         skill=skill(graded, threshold),
     )
 
@@ -185,6 +193,15 @@ def saved_by_chance(items: Sequence[Item], easy: int) -> float:
     n = len(items)
     gone = [prod((easy - drawn) / (n - drawn) for drawn in range(min(m, easy + 1))) for m in waiting.values()]
     return sum(gone) / len(gone) if gone else 0.0
+
+
+def by_chance(graded: Sequence[Item], threshold: float) -> float | None:
+    """Between the judge's accuracy and the rules', in proportion to the easy ones."""
+    if not graded:
+        return None
+    rules, judge = sum(bool(each.by_rules) for each in graded), sum(bool(each.by_judge) for each in graded)
+    share = sum(each.easy(threshold) for each in graded) / len(graded)
+    return (share * rules + (1 - share) * judge) / len(graded)
 
 
 def skill(graded: Sequence[Item], threshold: float) -> Interval | None:
@@ -235,6 +252,18 @@ def table(part: Part) -> str:
     shown = f"{_interval(part.area, 1, 3)}" if part.area else "n/a"
     head = f"ROC AUC of the estimate against the items' levels: {shown}\n\n| " + " | ".join(COLUMNS) + " |"
     return "\n".join([head, "|---" * len(COLUMNS) + "|", *map(_line, part.points)])
+
+
+def picture(part: Part) -> Figure:
+    """Its curve beside that of chance."""
+    rows = [
+        pareto_figure.Row(
+            threshold=each.threshold, saved=each.saved, value=each.accuracy.value, low=each.accuracy.low,
+            high=each.accuracy.high, n=each.pair.items, chance_saved=each.saved_by_chance, chance_value=each.by_chance,
+        )
+        for each in part.points
+    ]  # fmt: skip
+    return pareto_figure.chart(rows, title=f"Routing by difficulty: {part.name}", name=f"pareto-{part.name}")
 
 
 def _line(point: Point) -> str:

@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from bench.routing import DEFAULT, Item, Part, against_levels, item, pareto, point, saved_by_chance, table, thresholds
+from bench.routing import (
+    DEFAULT,
+    Item,
+    Part,
+    against_levels,
+    item,
+    pareto,
+    picture,
+    point,
+    saved_by_chance,
+    table,
+    thresholds,
+)
 
 
 def question(
@@ -82,8 +94,8 @@ def test_skill_is_what_a_route_gains_over_drawing_as_many_at_random() -> None:
     assert other is not None
     assert (found.value, other.value) == (0.5, -0.5)
     assert found.low > 0 > other.high
-    accuracies = [point(right, at).accuracy.value or 0 for at in (0.0, 1.0)]
-    assert point(right, 0.5).accuracy.value == pytest.approx(sum(accuracies) / 2 + 0.5)
+    assert [point(right, at).by_chance for at in (0.0, 0.5, 1.0)] == pytest.approx([0.5, 0.5, 0.5])
+    assert point(right, 0.5).accuracy.value == pytest.approx(1)
 
 
 def test_thresholds_come_to_every_tenth_of_the_questions_and_hold_the_default_one() -> None:
@@ -123,6 +135,21 @@ def test_an_item_is_read_from_results_and_provenance() -> None:
     assert found == Item(0.25, frozenset({"j"}), by_rules=True, by_judge=False, level=4)
     steps[1]["attempt"]["reply"] = {"type": "failure", "kind": "refused"}
     assert item({"level": None, "correct": None}, steps, None) == Item(None, frozenset({"j"}), None, None, None)
+
+
+def test_what_chance_comes_to_lies_between_rules_and_judge() -> None:
+    """In proportion to the easy questions among those that were graded."""
+    items = [*ITEMS, question(0.1, "x", rules=None)]
+    assert [point(items, at).by_chance for at in (0.0, 0.2, 1.0)] == pytest.approx([0.75, 0.6875, 0.5])
+    assert point([question(0.5, judge=None)], 0.7).by_chance is None
+
+
+def test_a_picture_has_a_point_for_each_threshold() -> None:
+    """Beside it what chance would come to."""
+    drawn = picture(Part(name="world", area=None, points=pareto(ITEMS)))
+    assert drawn.name == "pareto-world"
+    assert [(row.saved, row.value, row.chance_value) for row in drawn.rows][-1] == (1, 0.5, 0.5)
+    assert len(drawn.rows) == len(thresholds(ITEMS))
 
 
 def test_a_table_has_a_line_for_each_threshold() -> None:
