@@ -141,6 +141,10 @@ class Workers(BaseModel):
     """Longest a tick works before it hands over to a fresh one."""
     graders: int = Field(default=1, gt=0)
     grade_deadline_s: float = Field(default=5.0, gt=0)
+    verifiers: int = Field(default=1, gt=0)
+    """Processes that check documents' equations; started when the first document comes."""
+    verify_deadline_s: float = Field(default=20.0, gt=0)
+    """Longest check of one document."""
     judges: int = Field(default=1, ge=0)
     """Worker processes of the judge lane that `mathrag up` starts; 0 where they run elsewhere."""
     generators: int = Field(default=1, ge=0)

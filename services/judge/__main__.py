@@ -8,6 +8,8 @@ from services.judge.grades import Grades
 from services.judge.grading_pool import GradingPool
 from services.judge.reranking import Reranking
 from services.judge.retrieving import Retrieving
+from services.judge.verifying import Verifying
+from services.judge.verifying_pool import VerifyingPool
 from shared.contracts.calls import Lane
 from shared.runtime.execution import Executor
 from shared.runtime.models import WEIGHTS
@@ -26,7 +28,7 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
         "judge": prompting,
         "write": prompting,
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
-        "verify": Absent("there is no verifier"),
+        "verify": Verifying(tools.database, VerifyingPool(limits.verifiers, deadline_s=limits.verify_deadline_s)),
         "estimate": Estimates() if WEIGHTS.exists() else Absent("no difficulty classifier is installed"),
     }
 

@@ -1,151 +1,27 @@
-"""Grading with a deadline that holds: a few child processes, each killed and replaced when an item takes too long.
+"""Grading on processes that can be killed: some expressions outlast every limit of the grader's own."""
 
-Plain subprocesses, not `multiprocessing`: a Celery prefork child may have no children of the latter kind.
-"""
-
-import asyncio
-import json
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
-from typing import Any, Self
-
+from services.judge.child_pool import ChildPool
 from shared.contracts.calls import Failure, FailureKind, Graded
 
 DEADLINE_S = 5.0
-START_S = 60.0
-"""A start that takes longer than this on the busiest machine is broken."""
 
 
-class GraderDied(Exception):
-    """The child ended without a reply; the message says how."""
-
-
-class GradingPool:
-    """At most `size` answers are graded at once, each within `deadline_s` seconds or not at all.
-
-    Children start when they are first needed (or at `start`) and are reused. Use a pool in one event loop, whose
-    thread outlives it: the kernel kills the children when the thread that started them ends.
-    """
+class GradingPool(ChildPool):
+    """At most `size` answers are graded at once, each within `deadline_s` seconds or not at all."""
 
     def __init__(self, size: int = 2, deadline_s: float = DEADLINE_S) -> None:
-        self.size = size
-        self.deadline_s = deadline_s
-        self._free = asyncio.Semaphore(size)
-        self._idle: list[Process] = []
-        self._all: set[Process] = set()
-        self._closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @property
-    def pids(self) -> frozenset[int]:
-        """Process ids of the living children."""
-        return frozenset(process.pid for process in self._all)
-
-    async def start(self) -> None:
-        """Start all children now, so that nobody's first item waits for it."""
-        missing = self.size - len(self._all)
-        self._idle += await asyncio.gather(*(self._spawn() for _ in range(missing)))
+        module = "services.judge.grading_process"
+        super().__init__(module, "grader", FailureKind.GRADER_TIMEOUT, size=size, deadline_s=deadline_s)
 
     async def grade(self, answer: str | None, gold: str) -> Graded | Failure:
         """Both graders' verdicts on `answer`; without an answer (None) both are False and no process is asked.
-
-        The deadline counts from the moment a child takes the item. Past it the child is killed and the reply is a
-        GRADER_TIMEOUT; a child that dies by itself makes a BACKEND_ERROR. The next item gets a fresh child.
 
         Raises:
             RuntimeError: if the pool is closed.
         """
         if answer is None:
             return Graded(math_verify=False, strict=False)
-        async with self._free:
-            return await self._grade({"answer": answer, "gold": gold})
-
-    async def close(self) -> None:
-        """Kill all children; items in work end as failures."""
-        self._closed = True
-        await asyncio.gather(*(self._discard(process) for process in list(self._all)))
-
-    async def _grade(self, request: dict[str, str]) -> Graded | Failure:
-        process: Process | None = None
-        try:
-            process = await self._take()
-            reply = await asyncio.wait_for(_ask(process, request), self.deadline_s)
-        except TimeoutError:
-            return await self._failed(process, FailureKind.GRADER_TIMEOUT, f"no verdict within {self.deadline_s:g} s")
-        except GraderDied as died:
-            return await self._failed(process, FailureKind.BACKEND_ERROR, str(died))
-        except BaseException:  # cancelled: the child still works on an item that nobody waits for
-            await self._discard(process)
-            raise
-        self._idle.append(process)
+        reply = await self.ask({"answer": answer, "gold": gold})
+        if isinstance(reply, Failure):
+            return reply
         return Graded(math_verify=reply["math_verify"], strict=reply["strict"])
-
-    async def _failed(self, process: Process | None, kind: FailureKind, detail: str) -> Failure:
-        await self._discard(process)
-        return Failure(kind=kind, detail=detail)
-
-    async def _take(self) -> Process:
-        """An idle child that still lives, or a new one."""
-        while self._idle:
-            process = self._idle.pop()
-            if process.returncode is None:
-                return process
-            await self._discard(process)
-        return await self._spawn()
-
-    async def _spawn(self) -> Process:
-        self._refuse_if_closed()
-        command = (sys.executable, "-m", "services.judge.grading_process", str(os.getpid()))
-        # Its own session: Ctrl-C is for the worker, which then closes the pool.
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
-        self._all.add(process)
-        try:
-            await asyncio.wait_for(_line(process), START_S)
-            self._refuse_if_closed()
-        except BaseException as error:
-            await self._discard(process)
-            if isinstance(error, TimeoutError):
-                raise GraderDied(f"the grader was not ready within {START_S:g} s") from error
-            raise
-        return process
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise RuntimeError("the grading pool is closed")
-
-    async def _discard(self, process: Process | None) -> None:
-        """Kill a child if it still lives, and reap it."""
-        if process is None:
-            return
-        self._all.discard(process)
-        if process in self._idle:
-            self._idle.remove(process)
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-
-
-async def _ask(process: Process, request: dict[str, str]) -> dict[str, Any]:
-    assert process.stdin is not None  # noqa: S101  # it was opened as a pipe
-    try:
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        await process.stdin.drain()
-    except ConnectionError as error:
-        raise GraderDied("the grader closed its input") from error
-    return await _line(process)
-
-
-async def _line(process: Process) -> dict[str, Any]:
-    """The child's next message."""
-    assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
-    line = await process.stdout.readline()
-    if not line.endswith(b"\n"):
-        raise GraderDied(f"the grader ended with exit status {await process.wait()}")
-    message: dict[str, Any] = json.loads(line)
-    return message

@@ -1,37 +1,26 @@
-r"""The process that grades answers one at a time; `GradingPool` starts it, and kills it when it takes too long.
+"""The process that grades answers one at a time; `GradingPool` starts it, and kills it when it takes too long.
 
-It speaks JSON lines: {"answer", "gold"} in, {"math_verify", "strict"} out, and one {"ready": true} when the
-libraries are loaded. Math-Verify's own time limits are off: they need the main thread, and some expressions (its
-issue #65) outlast them all the same. Only a kill is a limit.
+{"answer", "gold"} in, {"math_verify", "strict"} out. Math-Verify's own time limits are off: they need the main thread,
+and some expressions (its issue #65) outlast them all the same. Only a kill is a limit.
 """
 
-import json
 import logging
-import os
-import resource
 import sys
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
 
-from shared.orphans import die_with
+from services.judge.child_process import serve
 
-MEMORY_BYTES = 2 << 30
-"""Address space; sympy needs about 70 MB, a tower of powers would take all there is before the deadline."""
 _NO_LIMIT: dict[str, Any] = {"parsing_timeout": None}
 """None is what the library documents for "no limit", though its annotation says int."""
 
 
-def main(parent: int) -> None:
-    """Grade what comes on stdin until it ends; `parent` is the process id without which there is no point in living."""
-    die_with(parent)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    replies = claim_stdout()
-    import math_verify  # noqa: F401  # loaded before `ready`, so that the first item's clock does not pay for it
+def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The function that grades, with its libraries."""
+    import math_verify  # noqa: F401
 
     logging.disable()
-    _say(replies, {"ready": True})
-    for line in sys.stdin:
-        request = json.loads(line)
-        _say(replies, grade(request["answer"], request["gold"]))
+    return lambda request: grade(request["answer"], request["gold"])
 
 
 def grade(answer: str, gold: str) -> dict[str, bool | None]:
@@ -53,17 +42,5 @@ def verdict(answer: str, gold: str) -> bool | None:
         return None
 
 
-def claim_stdout() -> TextIO:
-    """Keep stdout for replies: whatever else prints, in Python or in C, goes to stderr from here on."""
-    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
-    os.dup2(2, 1)
-    return replies
-
-
-def _say(replies: TextIO, message: dict[str, Any]) -> None:
-    replies.write(json.dumps(message) + "\n")
-    replies.flush()
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    serve(int(sys.argv[1]), load)

@@ -274,6 +274,8 @@ class _Reader:
             return Apply("root", (degree, self._primary()))
         if name in FUNCTIONS:
             return self._function(name)
+        if name.startswith("log_"):
+            return Apply("log", (_base(name), self._argument()))
         operation = "/" if name == "frac" else "choose"
         return Apply(operation, (self._primary(), self._primary()))
 
@@ -309,6 +311,12 @@ class _Reader:
             raise Unread("arguments are not closed")
         self._next()
         return tuple(found)
+
+
+def _base(name: str) -> Expression:
+    """Of a logarithm: a number, or a name."""
+    base = name.removeprefix("log_")
+    return Number(Fraction(base[:9])) if base.isdecimal() else Symbol(base)
 
 
 def _proper(expression: Expression) -> bool:

@@ -13,7 +13,7 @@ _CLOSED_BY = {"$": "$", "$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 _SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
 _COUNTING = re.compile(
-    r"(?:of|and|plus|minus|times|divided|over|by|per|half|twice|percent|hundred|thousand|million|dozen|squared|cubed"
+    r"(?:of|plus|minus|times|divided|over|by|per|half|twice|percent|hundred|thousand|million|dozen|squared|cubed"
     r"|remainder|between|from|to|more|less|than)"
 )
 """A quantity goes on behind, or before, these words."""

@@ -226,7 +226,11 @@ class _Scanner:
         if overline := _OVERLINE.match(self._text, self._at):
             return self._take(overline.end(), Token(Kind.SYMBOL, "".join(overline[0].split())))
         token = _named(name)
-        self._take(match.end(), token)
+        end = match.end()
+        if name == "log" and (base := _SUBSCRIPT.match(self._text, end)):
+            token = token._replace(text=f"log_{base[1].strip('{}')}")
+            end = base.end()
+        self._take(end, token)
         if token.kind is Kind.COMMAND:
             self._pending = _ARGUMENTS.get(token.text, 0)
         return token

@@ -14,6 +14,7 @@ from shared.errors import Invalid, Unavailable
 from shared.lease.footprint import Architecture
 from shared.lease.prediction import context_of, predict
 from shared.models import weights
+from shared.rag import verification
 from shared.retrieval import MODELS
 from shared.runtime.binding import Pin
 
@@ -58,7 +59,7 @@ GRADER = ModelIdentity(
     name="grader", backend="grader", digest="math-verify+hendrycks", version=f"{version('math-verify')}/1"
 )
 """The two graders as one model: a new version of either grades anew."""
-VERIFIER = ModelIdentity(name="verifier", backend="verifier", digest="none")
+VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.digest(), version=version("sympy"))
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=weights.digest(WEIGHTS) if WEIGHTS.exists() else "none"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.judge import grading_process
+from services.judge import child_process, grading_process
 from services.judge.grading_pool import GradingPool
 from shared.contracts.calls import Failure, FailureKind, Graded
 
@@ -139,7 +139,7 @@ async def test_a_closed_pool_refuses_items() -> None:
     """It would start a child that nobody ends."""
     pool = GradingPool(size=1)
     await pool.close()
-    with pytest.raises(RuntimeError, match="the grading pool is closed"):
+    with pytest.raises(RuntimeError, match="the pool of the grader is closed"):
         await pool.grade("5", "5")
 
 
@@ -183,13 +183,13 @@ def test_a_child_without_its_parent_does_not_begin() -> None:
 
 NOISY = """
 import os, sys
-from services.judge import grading_process
+from services.judge import child_process
 
-replies = grading_process.claim_stdout()
+replies = child_process.claim_stdout()
 print("from python")
 sys.stdout.flush()
 os.write(1, b"from C")
-grading_process._say(replies, {"ready": True})
+child_process.say(replies, {"ready": True})
 """
 
 
@@ -214,6 +214,6 @@ def test_a_grader_that_raises_has_no_verdict(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_reply_is_one_line_of_json() -> None:
     """Whatever is in it."""
     out = io.StringIO()
-    grading_process._say(out, {"text": "a\nb\ud800"})
+    child_process.say(out, {"text": "a\nb\ud800"})
     assert out.getvalue().count("\n") == 1
     assert json.loads(out.getvalue()) == {"text": "a\nb\ud800"}

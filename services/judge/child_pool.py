@@ -1,0 +1,150 @@
+"""Work with a deadline that holds: a few child processes, each killed and replaced when an item takes too long.
+
+Plain subprocesses, not `multiprocessing`: a Celery prefork child may have no children of the latter kind.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from typing import Any, Self
+
+from shared.contracts.calls import Failure, FailureKind
+
+START_S = 60.0
+"""A start that takes longer than this on the busiest machine is broken."""
+
+
+class ChildDied(Exception):
+    """The child ended without a reply; the message says how."""
+
+
+class ChildPool:
+    """At most `size` items are worked on at once, each within `deadline_s` seconds or not at all.
+
+    Children start when they are first needed (or at `start`) and are reused. Use a pool in one event loop, whose
+    thread outlives it: the kernel kills the children when the thread that started them ends.
+    """
+
+    def __init__(self, module: str, name: str, timeout: FailureKind, *, size: int, deadline_s: float) -> None:
+        """`module` is what a child runs, by `child_process.serve`; `name` stands for it in failures."""
+        self.size = size
+        self.deadline_s = deadline_s
+        self._module = module
+        self._name = name
+        self._timeout = timeout
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Process] = []
+        self._all: set[Process] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Process ids of the living children."""
+        return frozenset(process.pid for process in self._all)
+
+    async def start(self) -> None:
+        """Start all children now, so that nobody's first item waits for it."""
+        missing = self.size - len(self._all)
+        self._idle += await asyncio.gather(*(self._spawn() for _ in range(missing)))
+
+    async def ask(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
+        """A child's reply to `request`.
+
+        The deadline counts from the moment a child takes the item. Past it the child is killed and the reply is a
+        failure of the pool's kind; a child that dies by itself makes a BACKEND_ERROR. The next item gets a fresh child.
+
+        Raises:
+            RuntimeError: if the pool is closed.
+        """
+        async with self._free:
+            return await self._answered(request)
+
+    async def close(self) -> None:
+        """Kill all children; items in work end as failures."""
+        self._closed = True
+        await asyncio.gather(*(self._discard(process) for process in list(self._all)))
+
+    async def _answered(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
+        process: Process | None = None
+        try:
+            process = await self._take()
+            reply = await asyncio.wait_for(self._ask(process, request), self.deadline_s)
+        except TimeoutError:
+            return await self._failed(process, self._timeout, f"no verdict within {self.deadline_s:g} s")
+        except ChildDied as died:
+            return await self._failed(process, FailureKind.BACKEND_ERROR, str(died))
+        except BaseException:  # cancelled: the child still works on an item that nobody waits for
+            await self._discard(process)
+            raise
+        self._idle.append(process)
+        return reply
+
+    async def _failed(self, process: Process | None, kind: FailureKind, detail: str) -> Failure:
+        await self._discard(process)
+        return Failure(kind=kind, detail=detail)
+
+    async def _take(self) -> Process:
+        """An idle child that still lives, or a new one."""
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+            await self._discard(process)
+        return await self._spawn()
+
+    async def _spawn(self) -> Process:
+        self._refuse_if_closed()
+        command = (sys.executable, "-m", self._module, str(os.getpid()))
+        # Its own session: Ctrl-C is for the worker, which then closes the pool.
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
+        self._all.add(process)
+        try:
+            await asyncio.wait_for(self._line(process), START_S)
+            self._refuse_if_closed()
+        except BaseException as error:
+            await self._discard(process)
+            if isinstance(error, TimeoutError):
+                raise ChildDied(f"the {self._name} was not ready within {START_S:g} s") from error
+            raise
+        return process
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"the pool of the {self._name} is closed")
+
+    async def _discard(self, process: Process | None) -> None:
+        """Kill a child if it still lives, and reap it."""
+        if process is None:
+            return
+        self._all.discard(process)
+        if process in self._idle:
+            self._idle.remove(process)
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+    async def _ask(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
+        assert process.stdin is not None  # noqa: S101  # it was opened as a pipe
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            await process.stdin.drain()
+        except ConnectionError as error:
+            raise ChildDied(f"the {self._name} closed its input") from error
+        return await self._line(process)
+
+    async def _line(self, process: Process) -> dict[str, Any]:
+        """The child's next message."""
+        assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
+        line = await process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise ChildDied(f"the {self._name} ended with exit status {await process.wait()}")
+        message: dict[str, Any] = json.loads(line)
+        return message

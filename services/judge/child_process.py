@@ -1,0 +1,43 @@
+"""What the processes of a `ChildPool` have in common: JSON lines on pipes, a bound of memory, and no orphans.
+
+One {"ready": true} when the libraries are loaded, then a reply for every request, in order.
+"""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from shared.orphans import die_with
+
+MEMORY_BYTES = 2 << 30
+"""Address space; sympy needs about 70 MB, a tower of powers would take all there is before the deadline."""
+
+
+def serve(parent: int, load: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+    """Answer what comes on stdin until it ends, with the function that `load` returns.
+
+    `parent` is the process id without which there is no point in living.
+    """
+    die_with(parent)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    replies = claim_stdout()
+    answer = load()  # before `ready`, so that the first item's clock does not pay for it
+    say(replies, {"ready": True})
+    for line in sys.stdin:
+        say(replies, answer(json.loads(line)))
+
+
+def claim_stdout() -> TextIO:
+    """Keep stdout for replies: whatever else prints, in Python or in C, goes to stderr from here on."""
+    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    return replies
+
+
+def say(replies: TextIO, message: dict[str, Any]) -> None:
+    """One message, on one line."""
+    replies.write(json.dumps(message) + "\n")
+    replies.flush()

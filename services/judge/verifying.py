@@ -1,0 +1,50 @@
+"""Verify calls: documents' texts, on a pool of processes that can be killed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from services.judge.verifying_pool import VerifyingPool
+from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.runtime.answers import Answered, Receipt
+from shared.runtime.binding import Request
+from shared.runtime.claims import Claimed
+from shared.runtime.library import LibraryCache
+from shared.runtime.prompting import references
+from shared.storage.database import Database
+
+_REQUEST = msgspec.json.Decoder(Request)
+
+
+class Verifying:
+    """The executor of verify calls."""
+
+    def __init__(self, database: Database, pool: VerifyingPool) -> None:
+        self._database = database
+        self._pool = pool
+        self._library = LibraryCache()
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
+        """Verdicts as they come; the pool decides how many documents are in work at once."""
+        requests = [_REQUEST.decode(call.request) for call in calls]
+        async with self._database.statement() as connection:
+            await self._library.ensure(connection, {ref.doc for request in requests for ref in references(request)})
+        verifying = [self._verify(call, request) for call, request in zip(calls, requests, strict=True)]
+        for ended in asyncio.as_completed(verifying):
+            yield await ended
+
+    async def _verify(self, call: Claimed, request: Request) -> Answered:
+        started = datetime.now(UTC)
+        reply = await self._reply(request)
+        return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC)))
+
+    async def _reply(self, request: Request) -> Reply:
+        """Of the document's text: its problem states conditions, not steps."""
+        (document,) = references(request)
+        try:
+            text = self._library[document.doc].text
+        except KeyError as missing:
+            return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"there is no document {missing}")
+        return await self._pool.verify(text, request.modulus)

@@ -1,0 +1,28 @@
+"""The process that verifies documents one at a time; `VerifyingPool` starts it, and kills it when it takes too long.
+
+{"text", "modulus"} in, {"verified", "refuted", "unknown"} out.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from services.judge.child_process import serve
+
+
+def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The function that verifies, with its libraries."""
+    import sympy  # noqa: F401  # takes a second
+
+    from shared.rag.verification import verify
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        return msgspec.structs.asdict(verify(request["text"], request["modulus"]))
+
+    return answer
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), load)
