@@ -17,6 +17,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/models"): READ,
     ("GET", "/v1/corpora"): READ,
     ("GET", "/v1/corpora/{name}"): READ,
+    ("GET", "/v1/corpora/{name}/contamination"): READ,
     ("POST", "/v1/corpora"): SUBMIT,
     ("POST", "/v1/corpora/{name}/indexes"): SUBMIT,
     ("GET", "/v1/datasets"): READ,

@@ -11,6 +11,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
+from services.orchestrator.reports import leaks
 from shared.errors import Unavailable
 from shared.storage import corpora, pages
 
@@ -130,3 +131,14 @@ async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = 
 async def get(held: Held, name: str) -> Response:
     """By name."""
     return json(await corpora.get(held.database, name))
+
+
+@router.get("/{name}/contamination", summary="Scan for leaked answers", responses=answers(leaks.Leaks, leaks.EXAMPLE))
+async def contamination(
+    name: str, held: Held, dataset: Annotated[str, Query(description="Whose questions.", examples=["math-500"])]
+) -> Response:
+    """How many questions of a dataset have their own problem in the corpus, word for word or nearly so; with examples.
+
+    A search drops such documents anyway. Every question is held against every document: seconds for thousands.
+    """
+    return json(await leaks.scan(held.database, name, dataset))

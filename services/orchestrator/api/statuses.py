@@ -17,6 +17,7 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/v1/corpora"): (409, 422, 429),
     ("GET", "/v1/corpora/{name}"): (404,),
     ("POST", "/v1/corpora/{name}/indexes"): (404,),
+    ("GET", "/v1/corpora/{name}/contamination"): (404, 422),
     ("GET", "/v1/datasets"): (400, 422),
     ("POST", "/v1/datasets"): (409, 422, 429),
     ("GET", "/v1/datasets/{name}"): (404,),

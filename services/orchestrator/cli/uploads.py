@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.orchestrator.cli.client import INDEXED_S, Client
+from services.orchestrator.cli.client import INDEXED_S, Client, segment
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, print_json, table
@@ -97,6 +97,38 @@ def index_corpus(name: Name, as_json: AsJson = False) -> None:
             print_json(built)
         else:
             table(("KIND", "INDEX", "DOCUMENTS", "BUILT"), [_index_row(row) for row in built["indexes"]])
+
+
+@corpus.command()
+def contamination(
+    name: Name,
+    questions: Annotated[str, typer.Argument(metavar="DATASET", help="Whose questions.")],
+    as_json: AsJson = False,
+) -> None:
+    """How many questions have their own problem in the corpus, word for word or nearly so."""
+    with reported(as_json=as_json), Client(patience_s=INDEXED_S) as client:
+        found = client.get(f"/v1/corpora/{segment(name)}/contamination", dataset=questions)
+        if as_json:
+            print_json(found)
+        else:
+            print_leaks(found)
+
+
+def print_leaks(found: Any) -> None:
+    """The counts, then the first of them to look at."""
+    affected = found["exact"] + found["near"]
+    of = f"{affected} of {found['items']} questions ({100 * found['share']:.1f} %)"
+    typer.echo(f"{found['dataset']} in {found['corpus']}: {of} have their problem in {found['documents']} documents")
+    typer.echo(f"  {found['exact']} word for word, {found['near']} nearly so; {found['pairs']} pairs")
+    if found["passages"]:
+        typer.echo(f"  {found['passages']} documents are passages without a problem, and were compared with nothing")
+    if found["examples"]:
+        rows = [
+            (row["index"], "same" if row["exact"] else "near", row["id"], row["question"][:60], row["problem"][:60])
+            for row in found["examples"]
+        ]
+        typer.echo()
+        table(("INDEX", "HOW", "DOCUMENT", "QUESTION", "PROBLEM"), rows)
 
 
 @dataset.command("list")
