@@ -58,6 +58,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "/v1/corpora",
                     "/v1/datasets",
                     "/v1/experiments",
+                    "/v1/experiments/plan",
                 )
             ),
         ],

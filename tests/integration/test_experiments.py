@@ -293,3 +293,55 @@ async def test_experiments_are_listed_page_by_page(api: Api) -> None:
     rest = await api.get(PATH, limit=2, cursor=first["next_cursor"])
     assert ([row["name"] for row in rest["data"]], rest["next_cursor"]) == (["one"], None)
     assert (await api.http.get(f"{PATH}/nobody")).status_code == 404
+
+
+async def planned(api: Api, body: Any, status: int = 200) -> Any:
+    """What an experiment would come to."""
+    reply = await api.http.post(f"{PATH}/plan", json=body)
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+async def test_a_plan_says_cells_jobs_and_calls_and_makes_nothing(api: Api, database: Database) -> None:
+    """The whole grid of weights: 121 cells, 120 with a ratio, 65 jobs; no rating more than one job alone needs."""
+    whole = {**WEIGHTS, "grid": {name: list(range(11)) for name in ("rrf_weight", "quality_weight")}}
+    found = await planned(api, whole)
+    assert (found["cells"], found["refused"], found["jobs"], found["samples"]) == (121, 1, 65, 65 * 5)
+    assert "of 121 pairs of weights 120 have a ratio, and 65 ratios are distinct" in found["notes"]
+    one = await planned(api, {**WEIGHTS, "grid": {}})
+    assert found["calls"]["judge"]["most"] == one["calls"]["judge"]["most"] == 20
+    assert found["calls"]["generate"] == {"most": 65 * 5, "apart": 65 * 5}
+    calls = {
+        model["name"]: model["calls"] for each in found["plan"]["chosen"]["residencies"] for model in each["models"]
+    }
+    assert calls == {"a-judge": 20, "a-generator": 65 * 5}
+    assert {"loads", "seconds", "basis"} <= found["plan"]["chosen"].keys()
+    tables = ("experiments", "experiment_cells", "jobs", "samples", "calls")
+    assert [await scene.scalar(database, f"SELECT count(*) FROM {table}") for table in tables] == [0] * 5  # noqa: S608
+
+
+async def test_no_role_makes_more_calls_than_were_planned(api: Api, database: Database) -> None:
+    """Baselines and the gate on two datasets, sampled repeats included."""
+    await scene.add_dataset(database, 4, "others", changed=frozenset({1}))
+    body = {
+        **WEIGHTS, "datasets": [PLACE, {"dataset": "others", "corpus": "docs"}], "repeats": 2, "baseline": "dense",
+        "variants": [*PAIR["variants"], *WEIGHTS["variants"]], "params": {"generate": {"temperature": 0.7}},
+    }  # fmt: skip
+    found = await planned(api, body)
+    await submitted(api, body)
+    await finished(database)
+    made = dict(await scene.rows(database, "SELECT role, count(*) FROM calls WHERE role <> 'grade' GROUP BY role"))  # type: ignore[arg-type]
+    assert made.keys() == found["calls"].keys()
+    assert all(made[role] <= calls["most"] <= calls["apart"] for role, calls in found["calls"].items())
+    said = await api.get(f"{PATH}/weights/report")
+    assert list(said["comparisons"]["datasets"]) == ["items", "others"]
+    assert said["comparisons"]["pooled"]["baseline"] == "dense"
+    assert {pair["items"] for pair in said["comparisons"]["pooled"]["pairs"]} == {9}
+    assert len(said["comparisons"]["pooled"]["pairs"]) == 1 + 5
+
+
+async def test_a_plan_refuses_what_a_submission_would(api: Api) -> None:
+    """In the same words, with the job that it is about."""
+    refused = await planned(api, {**PAIR, "datasets": [{"dataset": "items"}]}, 422)
+    assert refused["detail"].startswith("`corpus`: pipeline 'dense' needs one")
+    assert "(job pair-dense-2)" in refused["detail"]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from services.orchestrator.api.examples import EXPERIMENT, EXPERIMENT_REPORT
+from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.cli.client import Client
 from services.orchestrator.cli.experiments import looks
 from services.orchestrator.cli.failures import Exit, Failed
@@ -61,6 +62,19 @@ def test_a_refusal_is_shown_with_its_fix(server: Server, file: Path) -> None:
     assert ended.exit_code == Exit.INVALID
     assert "`grid.gate.tua`" in ended.stderr
     assert "fix: fields of `params.gate`: tau" in ended.stderr
+
+
+def test_a_plan_is_asked_for_without_making_anything(server: Server, file: Path) -> None:
+    """Calls at most and if the jobs shared nothing; loads and time with how they are known."""
+    requests = server(says(PLAN))
+    ended = mathrag("experiment", "plan", str(file))
+    assert (ended.exit_code, requests[0].url.path) == (0, "/v1/experiments/plan")
+    lines = ended.stdout.splitlines()
+    assert lines[0] == "gate-or-not: 4 cells, 4 jobs, 2000 samples"
+    assert ["judge", "7500", "11000"] in [line.split() for line in lines]
+    assert "for so many calls: 1 model loads, 5 s (measured)" in lines
+    assert "world-judge: memory declared; a load measured (its last loads here)" in ended.stdout
+    assert f"  note: {PLAN['notes'][0]}" in lines
 
 
 def test_cells_are_shown_with_their_jobs(server: Server) -> None:

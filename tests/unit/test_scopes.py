@@ -69,6 +69,7 @@ def test_whatever_changes_something_asks_for_more_than_read() -> None:
     assert [route for route, scope in changing.items() if scope is READ] == [
         ("POST", "/v1/search"),
         ("POST", "/v1/plan"),
+        ("POST", "/v1/experiments/plan"),
     ]
     assert {path for (_, path), scope in changing.items() if scope is OPERATE} == {
         "/v1/configuration",

@@ -49,6 +49,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/chat"): SUBMIT,
     ("GET", "/v1/experiments"): READ,
     ("POST", "/v1/experiments"): SUBMIT,
+    ("POST", "/v1/experiments/plan"): READ,
     ("GET", "/v1/experiments/{experiment}"): READ,
     ("GET", "/v1/experiments/{experiment}/report"): READ,
     ("POST", "/v1/experiments/{experiment}/cancel"): SUBMIT,

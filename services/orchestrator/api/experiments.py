@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api import examples
@@ -10,8 +11,10 @@ from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.plans import ANSWER as PLANNED
+from services.orchestrator.api.plans import PlanView, planned
 from services.orchestrator.api.resources import Held, Limit, Resources, json
-from services.orchestrator.experiments import running
+from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.report import ExperimentReport, report
 from shared.storage import experiments, pages
@@ -33,6 +36,28 @@ class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
     links: ExperimentLinks
 
 
+class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What an experiment would come to."""
+
+    name: str
+    cells: int
+    refused: int
+    """Cells that will not be run."""
+    jobs: int
+    """Distinct ones: cells that ask the same share one."""
+    samples: int
+    calls: dict[str, planning.RoleCalls]
+    """By role, at most."""
+    plan: PlanView
+    """Loads, seconds and how they are known, for so many calls."""
+    notes: list[str]
+
+
+PLAN: dict[str, Any] = {
+    "name": "gate-or-not", "cells": 4, "refused": 0, "jobs": 4, "samples": 2000,
+    "calls": {"judge": {"most": 7500, "apart": 11000}, "generate": {"most": 2000, "apart": 2000}},
+    "plan": PLANNED, "notes": [planning.ONCE, planning.UPPER],
+}  # fmt: skip
 ONE = answers(ExperimentView, examples.EXPERIMENT)
 ACCEPTED = answers(ExperimentView, examples.EXPERIMENT, status=202)
 ENTRY: dict[str, Any] = {field: examples.EXPERIMENT[field] for field in experiments.Entry.__struct_fields__}
@@ -47,6 +72,27 @@ async def submit(request: Experiment, held: Held, key: IdempotencyKey) -> Respon
     once = keyed(key, "POST /v1/experiments", request.model_dump())
     accepted = await running.submit_once(held.database, held.settings, request, once)
     return await _answer(held, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {})
+
+
+@router.post("/plan", summary="Plan an experiment", responses=answers(ExperimentPlan, PLAN))
+async def plan(request: Experiment, held: Held) -> Response:
+    """Nothing is made. What jobs share is counted once as far as that can be known, and calls are upper ends."""
+    grid = await running.expanded(held.database, held.settings, request)
+    async with held.database.transaction() as connection:
+        drafts = await running.drafted(connection, held.settings, grid.jobs)
+        work = await to_thread.run_sync(planning.work, await planning.sized(connection, drafts))
+        return json(
+            ExperimentPlan(
+                name=request.name,
+                cells=len(grid.cells),
+                refused=sum(cell.refused is not None for cell in grid.cells),
+                jobs=len(grid.jobs),
+                samples=sum(draft.samples for draft in drafts),
+                calls=work.calls,
+                plan=await planned(connection, held, work.needs),
+                notes=planning.notes(request, grid),
+            )
+        )
 
 
 @router.get(

@@ -111,9 +111,7 @@ async def of_job(job: str, held: Held) -> Response:
         spec = (await Jobs().load(connection, {row}, set()))[row]
         found = await jobs.view(connection, row)
         wanted = await needs.of_live(connection, row, spec, found.request_counts.total)
-        wanting = await _demands(connection, held, wanted, Assumptions())
-        there = await rooms(connection, held.settings.all_devices())
-        return json(await _planned(connection, wanting, there, wanted.order))
+        return json(await planned(connection, held, wanted))
 
 
 @router.post("/plan", summary="Plan what is not there", responses=answers(PlanView, ANSWER))
@@ -137,6 +135,13 @@ async def what_if(request: PlanRequest, held: Held) -> Response:
         if request.devices:
             wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
         return json(await _planned(connection, wanting, there, wanted.order, retrieval))
+
+
+async def planned(connection: AsyncConnection, held: Resources, wanted: Needs) -> PlanView:
+    """The plan of this work on the devices as they are."""
+    wanting = await _demands(connection, held, wanted, Assumptions())
+    there = await rooms(connection, held.settings.all_devices())
+    return await _planned(connection, wanting, there, wanted.order)
 
 
 async def _demands(

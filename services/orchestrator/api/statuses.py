@@ -47,6 +47,7 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/v1/chat"): (400, 404, 422, 429),
     ("GET", "/v1/experiments"): (400, 422),
     ("POST", "/v1/experiments"): (400, 404, 409, 422, 429),
+    ("POST", "/v1/experiments/plan"): (400, 404, 422),
     ("GET", "/v1/experiments/{experiment}"): (400, 404, 409),
     ("GET", "/v1/experiments/{experiment}/report"): (404, 409),
     ("POST", "/v1/experiments/{experiment}/cancel"): (404, 409),

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import typer
 
+from services.orchestrator.cli import plan
 from services.orchestrator.cli.output import accuracy, counted, facts, table
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
@@ -24,6 +25,21 @@ def progress(found: Any) -> str:
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
     eta = [] if found["eta_seconds"] is None else [f"eta {found['eta_seconds']} s"]
     return "  ".join([found["name"], found["state"], f"jobs {jobs or 'none'}", samples, *eta])
+
+
+def print_plan(found: Any) -> None:
+    """How much it is, and which way its models would be loaded."""
+    parts = (numbered(found["cells"], "cell"), numbered(found["jobs"], "job"), numbered(found["samples"], "sample"))
+    typer.echo(f"{found['name']}: {', '.join(parts)}")
+    table(("CALLS", "AT MOST", "IF APART"), [
+        (role, calls["most"], calls["apart"]) for role, calls in found["calls"].items()
+    ])  # fmt: skip
+    chosen = found["plan"]["chosen"]
+    if chosen:
+        typer.echo(f"for so many calls: {chosen['loads']} model loads, {chosen['seconds']:.0f} s ({chosen['basis']})")
+    plan.print_plan(found["plan"])
+    for note in found["notes"]:
+        typer.echo(f"  note: {note}")
 
 
 def print_experiment(found: Any) -> None:

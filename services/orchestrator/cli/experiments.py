@@ -11,7 +11,13 @@ import typer
 import yaml
 
 from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
-from services.orchestrator.cli.experiment_reports import numbered, print_experiment, print_report, progress
+from services.orchestrator.cli.experiment_reports import (
+    numbered,
+    print_experiment,
+    print_plan,
+    print_report,
+    progress,
+)
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.following import RETURN_S
 from services.orchestrator.cli.jobs import Key, Wait
@@ -26,6 +32,14 @@ ENDED = ("completed", "failed", "cancelled", "purged")
 
 File = Annotated[Path, typer.Argument(help="YAML or JSON, as `mathrag experiment schema` says.")]
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name, id, or the first characters of the id.")]
+
+
+@experiment.command()
+def plan(file: File, as_json: AsJson = False) -> None:
+    """What an experiment would come to: cells, jobs, calls, loads, time. Nothing is made."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.post(f"{PATH}/plan", read(file))
+        print_json(found) if as_json else print_plan(found)
 
 
 @experiment.command(cls=Mutation)

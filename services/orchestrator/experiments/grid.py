@@ -173,8 +173,8 @@ def _pipeline(variant: Variant) -> registry.Registered:
 
 
 def _refused(asked: _Asked) -> str | None:
-    weights = (asked.params.rrf_weight, asked.params.quality_weight)
-    return WITHOUT_RATIO if _pipeline(asked.variant).prepare is not None and not any(weights) else None
+    known = ratio(asked.params.rrf_weight, asked.params.quality_weight) is not None
+    return None if known or _pipeline(asked.variant).prepare is None else WITHOUT_RATIO
 
 
 def _identity(asked: _Asked, models: Mapping[Any, str]) -> bytes:
@@ -188,8 +188,15 @@ def _effective(asked: _Asked) -> dict[str, Any]:
     params: dict[str, Any] = msgspec.to_builtins(asked.params)
     if _pipeline(asked.variant).prepare is None:
         return {name: value for name, value in params.items() if name not in OF_CALIBRATED}
-    rrf, quality = (Fraction(repr(params.pop(name))) for name in WEIGHTS)
-    return {**params, "weights": str(rrf / quality) if quality else "only RRF"}
+    weights = [params.pop(name) for name in WEIGHTS]
+    return {**params, "weights": ratio(*weights)}
+
+
+def ratio(rrf: float, quality: float) -> str | None:
+    """Of two weights, exact as they are written; None: both are 0."""
+    if not quality:
+        return "1:0" if rrf else None
+    return str(Fraction(repr(rrf)) / Fraction(repr(quality)))
 
 
 def _models(asked: Experiment, variant: Variant) -> dict[str, str]:

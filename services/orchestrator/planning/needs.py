@@ -6,6 +6,7 @@ shared, and a gate that chooses rules, make it fewer calls; pipelines with loops
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import text
@@ -51,15 +52,28 @@ class Dry(msgspec.Struct, frozen=True, kw_only=True):
     sample: tuple[Calls, ...]
 
 
-def dry(job: JobSpec) -> Dry:
+class Rounds(NamedTuple):
+    """The same, call by call."""
+
+    calibration: list[list[Bound]]
+    sample: list[list[Bound]]
+
+
+def rounds(job: JobSpec) -> Rounds:
     """The job's pipeline on made-up replies; a gate that was decided stays as it is."""
     library = MadeUp()
-    calibration: tuple[Calls, ...] = ()
+    calibration: list[list[Bound]] = []
     if registry.get(job.pipeline).prepare is not None and job.prepared is None:
         prepare = job.prepare([ITEM], library)
-        calibration = _counted(dry_rounds(job, prepare))
+        calibration = list(dry_rounds(job, prepare))
         job = msgspec.structs.replace(job, prepared=prepare.result)
-    return Dry(calibration=calibration, sample=_counted(dry_rounds(job, job.start(ITEM, 0, library))))
+    return Rounds(calibration, list(dry_rounds(job, job.start(ITEM, 0, library))))
+
+
+def dry(job: JobSpec) -> Dry:
+    """How many calls that are, each once."""
+    found = rounds(job)
+    return Dry(calibration=_counted(found.calibration), sample=_counted(found.sample))
 
 
 def _counted(made: Iterable[list[Bound]]) -> tuple[Calls, ...]:
