@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.grid import expand
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
-from world.reproduction import findings, page, tables
-from world.reproduction.studies import MAIN, PILOT, SCALES, model_files, studies
+from world.reproduction import drawing, findings, page, tables
+from world.reproduction.studies import MAIN, PILOT, SCALES, Study, model_files, studies
 
 FULL = {study.name: study for study in studies(SCALES["full"])}
 DOCS = REPOSITORY / "docs"
@@ -153,6 +154,22 @@ def test_ratings_asked_for_are_those_made_and_those_reused() -> None:
     assert findings.judged(TWO, "gate") == 84
 
 
+def test_a_gate_s_regret_is_a_world_in_which_the_other_choice_answers_more() -> None:
+    """In the second world it chose rules, by a correlation above tau, and lost ten answers."""
+    assert findings.regrets(TWO) == 1
+
+
+@pytest.mark.parametrize(
+    ("separable", "difference", "said"),
+    [(True, 0.1, "better"), (True, -0.1, "worse"), (False, 0.1, "not separable"), (False, -0.1, "not separable")],
+)
+def test_nothing_is_better_or_worse_that_the_test_does_not_tell_apart(
+    separable: bool, difference: float, said: str
+) -> None:
+    """Whatever the figures look like."""
+    assert findings.verdict({"separable": separable, "difference": {"value": difference}}) == said
+
+
 def test_a_page_is_written_anew_between_its_marks_alone() -> None:
     """What people wrote stays; the same numbers leave the same page."""
     text = "before\n<!-- main: computed -->\nold\n<!-- end -->\nafter 1 2 3\n"
@@ -172,6 +189,57 @@ def test_the_page_names_only_blocks_that_are_computed() -> None:
     names = page.named((DOCS / "reproduction.md").read_text())
     assert set(names) <= set(tables.BLOCKS)
     assert len(set(names)) == len(names)
+
+
+def invented() -> Any:
+    """Results of every study of the quick run, with made-up figures."""
+    rng = Random("invented results")  # noqa: S311 - nothing here is secret
+    return {
+        "about": {"ended": "2026-11-22T01:00:00", "commit": "abc", "machine": "2 cores", "models": {}, "minutes": 1.0},
+        "decisions": {},
+        "studies": {each.name: invented_study(rng, each) for each in studies(SCALES["quick"])},
+    }
+
+
+def invented_study(rng: Random, of: Study) -> dict[str, Any]:
+    """One of them, cell by cell as the service would answer."""
+    grid = expand(Experiment.model_validate(of.document()), SHIPPED, {}, most=1000)
+    rows = []
+    for cell in grid.cells:
+        made = row(cell.variant.name, cell.place.dataset, rng.randrange(100), rng.random(), **cell.point)
+        rows.append(made | {"job": str(cell.job)} if cell.job is not None else made | {"result": None, "job": None})
+    pair = {"separable": True, "difference": {"value": 0.1}, "words": "better"}
+    names = [variant["name"] for variant in of.variants if variant["name"] != of.baseline]
+    report = {
+        "rows": rows, "model_loads": 2, "calls_made": {"judge": 30},
+        "comparisons": {"pooled": {"pairs": [{"left": name, **pair} for name in names]}},
+    }  # fmt: skip
+    worlds = [{"name": world.name, "seed": world.seed, "x": world.x} for world in of.worlds]
+    endings = {each["job"]: {"correct": 40, "logic": 60, "arithmetic": 0} for each in rows}
+    return {"about": of.about, "worlds": worlds, "report": report, "endings": endings}
+
+
+def test_every_block_of_the_page_is_computed_from_results() -> None:
+    """Nothing of the page stays as it was before the run."""
+    new = page.regenerated((DOCS / "reproduction.md").read_text(), tables.blocks(invented()))
+    assert "Nothing was measured yet" not in new
+    assert {f"`{file.stem}`" for file in (REPOSITORY / "world/settings").iterdir()} <= set(re.findall("`[a-z]+`", new))
+
+
+def test_endings_that_no_sample_had_are_no_column() -> None:
+    """Of the others all samples of a variant are counted, over its worlds."""
+    header, _, first, *_ = tables.endings(invented()).splitlines()
+    assert header == "| variant | correct | logic |"
+    assert first == "| no documents | 80 | 120 |"
+
+
+def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
+    """As SVG and PNG, with its rows."""
+    found = invented()
+    shown = re.findall(r"\]\(results/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
+    assert shown
+    assert set(shown) == set(drawing.draw(found, tmp_path))
+    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".json"}
 
 
 def results() -> Any:

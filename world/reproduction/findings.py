@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from shared.statistics.intervals import wilson
 
 Json = Mapping[str, Any]
+FORCED = ("gate-rules", "gate-judge")
 TAUS = (-1.0, 0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
 """Thresholds at which the gate is decided anew from the stored calibrations."""
 
@@ -70,6 +71,13 @@ def pairs(study: Json) -> dict[str, Json]:
     return {pair["left"]: pair for pair in study["report"]["comparisons"]["pooled"]["pairs"]}
 
 
+def verdict(pair: Json) -> str:
+    """Of the left side: better or worse only where the test tells the two apart."""
+    if not pair["separable"]:
+        return "not separable"
+    return "better" if pair["difference"]["value"] > 0 else "worse"
+
+
 class Decided(NamedTuple):
     """What the gate made of one world."""
 
@@ -85,6 +93,13 @@ def decisions(study: Json) -> list[Decided]:
     seeds = {world["name"]: world["seed"] for world in study["worlds"]}
     gates = [(seeds[row["dataset"]], row["result"]["gate"]) for row in answered(study) if row["variant"] == "gate"]
     return [Decided(seed, gate["strategy"], gate["rho"], gate["low"], gate["high"]) for seed, gate in gates]
+
+
+def regrets(study: Json) -> int:
+    """Worlds in which the other choice answered more questions; few questions may be chance."""
+    correct = {(row["variant"], row["dataset"]): row["result"]["accuracy"]["correct"] for row in answered(study)}
+    worlds = [world["name"] for world in study["worlds"]]
+    return sum(correct["gate", world] < max(correct[each, world] for each in FORCED) for world in worlds)
 
 
 def judged(study: Json, variant: str) -> int:

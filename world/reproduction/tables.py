@@ -12,10 +12,30 @@ LABELS = {
     "oracle": "true grades",
 }  # fmt: skip
 
+RESULTS = "results"
+"""Where the page finds them."""
+FIGURES = {
+    "main": ["accuracy"],
+    **{name: [name] for name in ("tau", "endings", "weights", "noise", "context", "bad", "unrelated", "agreement")},
+}
+CLAIMS = {
+    "dense": "dense alone (fusion brings in noise, where this is better)",
+    "sparse": "sparse alone (the same)",
+    "gate-judge": "reranked by the judge",
+    "gate-rules": "reranked by rules",
+    "gate": "reranked as the gate decides, tau 0.45",
+    "oracle": "reranked by true grades, the most that any judge could do",
+}
+
 
 def blocks(results: Json) -> dict[str, str]:
-    """All blocks by name."""
-    return {name: make(results) for name, make in BLOCKS.items()}
+    """All blocks by name, with the figures that are drawn of the same."""
+    return {name: "\n\n".join([make(results), *_figures(results, name)]) for name, make in BLOCKS.items()}
+
+
+def _figures(results: Json, name: str) -> Iterator[str]:
+    drawn = [f"rho-{each}" for each in results["decisions"]] if name == "gate" else FIGURES.get(name, [])
+    yield from (f"![{each}]({RESULTS}/{each}.svg)" for each in drawn)
 
 
 def run(results: Json) -> str:
@@ -27,7 +47,8 @@ def run(results: Json) -> str:
     models = ", ".join(f"{role} `{digest[:12]}`" for role, digest in about["models"].items())
     return (
         f"{about['ended'][:10]}, commit {about['commit']}, {about['minutes']:.0f} minutes on {about['machine']}: "
-        f"{len(jobs)} jobs, {calls:,} calls made, {loads} model loads. Models by SHA-256: {models}."
+        f"{len(jobs)} jobs, {calls:,} calls made, {loads} model loads. Models by SHA-256: {models}. "
+        f"Raw: [world.json]({RESULTS}/world.json)."
     )
 
 
@@ -49,6 +70,20 @@ def _accuracy(score: Score, best: float) -> str:
     return f"{said} ({100 * low:.1f} to {100 * high:.1f})"
 
 
+def claims(results: Json) -> str:
+    """What the paper says, setting by setting: better, worse, or not told apart."""
+    rows = [[said, *_by_verdict(results, variant)] for variant, said in CLAIMS.items()]
+    return table(["against hybrid retrieval", "better in", "worse in", "not separable in"], rows)
+
+
+def _by_verdict(results: Json, variant: str) -> Iterator[str]:
+    found: dict[str, list[str]] = {"better": [], "worse": [], "not separable": []}
+    for name in findings.settings(results):
+        pair = findings.pairs(results["studies"][f"main-{name}"])[variant]
+        found[findings.verdict(pair)].append(f"`{name}`")
+    return (", ".join(names) or "-" for names in found.values())
+
+
 def against(results: Json) -> str:
     """Every variant against hybrid, in words."""
     rows = []
@@ -67,8 +102,9 @@ def gate(results: Json) -> str:
         rules = sum(each.strategy == "rules" for each in decided)
         asked, forced = findings.judged(study, "gate"), findings.judged(study, "gate-judge")
         rho = ", ".join("none" if each.rho is None else f"{each.rho:.2f}" for each in decided)
-        rows.append([f"`{name}`", rho, f"rules {rules}, judge {len(decided) - rules}", f"{asked:,} of {forced:,}"])
-    header = ["setting", "rho by seed", "chosen, by seeds", "ratings asked for, of those with the judge forced"]
+        chosen = f"rules {rules}, judge {len(decided) - rules}"
+        rows.append([f"`{name}`", rho, chosen, str(findings.regrets(study)), f"{asked:,} of {forced:,}"])
+    header = ["setting", "rho by seed", "chosen", "worse than the other choice", "ratings asked for, of the judge's"]
     return table(header, rows)
 
 
@@ -170,7 +206,7 @@ def line(cells: Sequence[Any]) -> str:
 
 
 BLOCKS: dict[str, Callable[[Json], str]] = {
-    "run": run, "main": main, "against": against, "gate": gate, "seeds": seeds, "tau": tau, "endings": endings,
-    "weights": weights, "noise": noise, "context": varied("context", "context_size"), "bad": varied("bad"),
-    "unrelated": varied("unrelated"), "agreement": varied("agreement"),
+    "run": run, "main": main, "claims": claims, "against": against, "gate": gate, "seeds": seeds, "tau": tau,
+    "endings": endings, "weights": weights, "noise": noise, "context": varied("context", "context_size"),
+    "bad": varied("bad"), "unrelated": varied("unrelated"), "agreement": varied("agreement"),
 }  # fmt: skip
