@@ -1,5 +1,6 @@
-"""A run of the paper's experiment, as the service would report it."""
+"""Problems as MATH has them, and a run over them as the service would report it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ RESIDENCY: dict[str, Any] = {
     "memory_mib": {"qwen2.5-7b-instruct": 5400.0},
 }  # fmt: skip
 QWEN = {"name": "qwen2.5-7b-instruct", "backend": "ollama", "digest": "845dbda0ea48", "version": "0.40.2"}
+NOTES = ["a note", "job 'x': repeats shared their replies"]
 MADE = {"retrieve": 200, "judge": 0, "generate": 100, "grade": 100}
 
 
@@ -50,10 +52,25 @@ def results(**jobs: Any) -> Results:
         "dense": report(1), "sparse": report(2, 85), "hybrid": report(3, 81), "gate": report(4, 87, gate=GATE),
     }  # fmt: skip
     pair = {"left": "gate", "right": "hybrid", "words": "not separable at n = 100: +6.0 points"}
-    return Results(experiment={"name": "math-paper-1"}, jobs=named, comparison={"pairs": [pair], "notes": ["a note"]})
+    return Results(experiment={"name": "math-paper-1"}, jobs=named, comparison={"pairs": [pair], "notes": NOTES})
 
 
 PROBLEMS = Problems(
     corpus=Path("train.jsonl"), questions=Path("test.jsonl"), documents=7500, corpus_digest="c" * 64, asked=b"{}\n",
     items=100, of=500, notes=("100 of 500 questions are asked",),
 )  # fmt: skip
+
+
+def problem(number: int, **fields: Any) -> dict[str, Any]:
+    """As MATH has it; every other one is geometry."""
+    return {
+        "problem": f"What is {number} + {number}?", "solution": f"It is \\boxed{{{2 * number}}}.",
+        "level": "Level 1", "type": "Geometry" if number % 2 else "Algebra", **fields,
+    }  # fmt: skip
+
+
+def write(file: Path, numbers: range, **fields: Any) -> Path:
+    """A JSONL file of these problems."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(problem(number, **fields)) + "\n" for number in numbers))
+    return file

@@ -141,6 +141,8 @@ def test_the_page_names_what_it_was_made_from() -> None:
     assert "7,500 documents of train.jsonl, SHA-256 " + "c" * 64 in found
     assert "generate: qwen2.5-7b-instruct, ollama 0.40.2, digest 845dbda0ea48" in found
     assert "- dense, sparse, hybrid, gate: repeats shared their replies" in found
+    assert found.count("repeats shared their replies") == 1
+    assert "- a note" in found
     assert found.count("pipeline 77ab") == 4
     assert "## Figures" not in found
 

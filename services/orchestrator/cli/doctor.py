@@ -47,7 +47,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
     said = said or [Check(name="configuration", ok=True)]
     url = client.url(data_dir)
     if client.is_local(url):
-        return [*said, _answers(url), *_stack(settings), *asyncio.run(_probed(settings))]
+        return [*said, _answers(url), *_stack(settings), *asyncio.run(probed(settings))]
     with client.Client(url) as remote:
         return [*said, *msgspec.convert(remote.readiness()["checks"], list[Check])]
 
@@ -75,7 +75,7 @@ def _is_reachable(settings: Settings) -> bool:
     return bool(settings.database_url and settings.redis_url)
 
 
-async def _probed(settings: Settings) -> list[Check]:
+async def probed(settings: Settings) -> list[Check]:
     """What the registry has; where nothing runs, that which needs nobody else."""
     chosen = [probe for probe in probes(settings) if probe.alone or _is_reachable(settings)]
     database = Database(settings.database_url or NOWHERE, pinned=False)

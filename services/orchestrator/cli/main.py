@@ -15,6 +15,7 @@ from services.orchestrator.cli import (
     nouns,
     plan,
     purge,
+    reproduce,
     retrieval,
     samples,
     stack,
@@ -47,6 +48,7 @@ app.command(cls=nouns.ApiCommand)(samples.audit)
 app.command(cls=nouns.ApiCommand)(plan.plan)
 app.add_typer(keys.key, name="key", cls=nouns.Noun)
 app.add_typer(config.config, name="config", cls=nouns.Noun)
+app.add_typer(reproduce.reproduce, name="reproduce")
 app.add_typer(retrieval.retrieval, name="retrieval", cls=nouns.Noun)
 app.command()(mcp.mcp)
 app.command()(purge.purge)

@@ -23,7 +23,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, Any]
     """Reports of the jobs, by variant."""
     comparison: dict[str, Any]
-    """Of these jobs; systems and pairs are called by the variants' names."""
+    """Each variant with each, as the experiment's report has it."""
     heatmap: dict[str, Any] | None = None
     """Report of the second experiment, where it was asked for."""
 
@@ -91,7 +91,8 @@ def _notes(results: Results) -> Iterator[str]:
         for note in report["notes"]:
             said.setdefault(note, []).append(variant)
     yield from (f"{', '.join(variants)}: {note}" for note, variants in said.items())
-    yield from results.comparison["notes"]
+    # The comparison says of each job again what its report says.
+    yield from (note for note in results.comparison["notes"] if note.partition(": ")[2] not in said)
 
 
 def _drawn(figures: Sequence[Figure]) -> Iterator[str]:
@@ -109,7 +110,7 @@ def _models(results: Results) -> Iterator[str]:
         for role, model in report["settings"]["models"].items()
     }
     for role, name, backend, version, digest in sorted(answered, key=str):
-        yield f"{role}: {name}, {backend} {version}, digest {digest or 'unknown'}"
+        yield f"{role}: {name}, {backend} {version}".rstrip() + f", digest {digest or 'unknown'}"
     for variant, report in results.jobs.items():
         yield f"{variant}: job {report['id']}, pipeline {report['settings']['pipeline_hash']}"
 

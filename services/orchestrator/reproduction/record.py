@@ -33,6 +33,7 @@ def read(folder: Path) -> Record | None:
 
 def write(folder: Path, record: Record) -> None:
     """Once, when the experiment is submitted."""
+    folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{FILE}"
     partial.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
     partial.replace(folder / FILE)
