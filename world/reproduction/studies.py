@@ -101,7 +101,7 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "full": Scale(seeds=5, items=None, few=2, some=200, weights=10),
+    "full": Scale(seeds=5, items=None, few=2, some=150, weights=10),
     "quick": Scale(seeds=2, items=60, few=1, some=40, weights=3),
 }
 
@@ -139,7 +139,7 @@ def _knobs(scale: Scale, first: int) -> Iterator[Study]:
         ),
         "agreement": (
             "Agreement of form and logic", settings.read("orthogonal"), "agreement",
-            [(degree, degree) for degree in (-1.0, -0.5, 0.0, 0.25, 0.5, 0.75, 1.0)],
+            [(degree, degree) for degree in (-1.0, -0.5, 0.0, 0.5, 1.0)],
         ),
     }  # fmt: skip
     for name, (about, base, knob, values) in knobs.items():
