@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
-from sqlalchemy import text
+from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
@@ -60,16 +60,15 @@ class _Made(msgspec.Struct):
 _TEXT = msgspec.json.Decoder(_Text)
 
 
-def facts(outcome: Outcome | None, *, failure: str | None, gold: str | None) -> Facts | None:
+def facts(row: RowMapping, outcome: Outcome | None) -> Facts | None:
     """What a sample's own row says; None where it neither completed nor failed."""
     if outcome is None:
-        return None if failure is None else Facts(failure=failure)
-    verdict = outcome.verdict
+        return None if row["failure"] is None else Facts(failure=row["failure"])
     return Facts(
         refusal=outcome.refusal,
-        correct=verdict.math_verify if verdict else None,
-        strict=verdict.strict if verdict else None,
-        gold=gold is not None,
+        correct=row["correct"],
+        strict=row["strict"],
+        gold=row["gold"] is not None,
         extraction=outcome.extraction,
         truncated=outcome.truncated,
         candidates=outcome.trace.candidates,

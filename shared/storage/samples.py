@@ -120,7 +120,7 @@ def _subject(row: RowMapping, outcome: Outcome | None) -> endings.Subject:
         sample=row["id"],
         index=row["ordinal"],
         answer=outcome.answer if outcome else None,
-        facts=endings.facts(outcome, failure=row["failure"], gold=row["gold"]),
+        facts=endings.facts(row, outcome),
     )
 
 

@@ -174,6 +174,11 @@ async def test_an_equation_that_does_not_hold_is_arithmetic_by_the_jobs_own_modu
     assert [ending for ending, _ in endings[0]] == ["correct", "arithmetic", "logic", "arithmetic", "logic"]
     assert [ending for ending, _ in endings[10]] == ["correct", "logic", "logic", "arithmetic", "logic"]
     assert endings[10][3][1] == "does not hold: 8+7=6"
+    query = {"job": ["modulo-0", "modulo-10"], "baseline": "modulo-10"}
+    (pair,) = (await api.get("/v1/comparison", **query))["pairs"]
+    assert (pair["left"], pair["moved"]) == (
+        "modulo-0", {"correct": {"correct": 1}, "arithmetic": {"arithmetic": 1, "logic": 1}, "logic": {"logic": 2}},
+    )  # fmt: skip
 
 
 async def test_of_several_texts_the_one_with_the_answer_is_looked_into(

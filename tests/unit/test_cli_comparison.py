@@ -28,6 +28,9 @@ def test_jobs_and_pairs_are_tables_with_the_verdict_in_words(server: Server) -> 
     assert "62.0 % (57.7 to 66.1), 310 of 500" in row(ended.stdout, "gate", "mathrag-gate")
     assert "not separable at n = 500: +0.8 points" in row(ended.stdout, "gate", "dense")
     assert row(ended.stdout, "arithmetic").split() == ["arithmetic", "61", "58"]
+    assert "gate (rows) against dense (columns): how the same samples ended" in ended.stdout
+    assert row(ended.stdout, "logic", "12").split() == ["logic", "12", "1", "2", "116"]
+    assert row(ended.stdout, "arithmetic", "5").split() == ["arithmetic", "5", "-", "53", "-"]
 
 
 def test_json_is_what_the_api_said(server: Server) -> None:

@@ -1,5 +1,7 @@
 """Endings side by side, near-duplicates and what they are worth, and answers that the graders differ on."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from services.orchestrator.cli.reports import print_report
 from services.orchestrator.reports import EXAMPLE
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.disagreements import MOST, Disagreements
-from services.orchestrator.reports.endings import Endings, moved
+from services.orchestrator.reports.endings import ByContent, Endings, by_content, in_order, moved
 from shared.rag.taxonomy import Ending
 from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleRow
@@ -36,25 +38,36 @@ def test_endings_are_counted_in_one_order_and_cancelled_samples_have_none() -> N
 
 
 def test_what_moved_between_two_jobs_is_a_table_of_endings() -> None:
-    """Samples that only one of them has are in no cell."""
-    left = {1: "logic", 2: "logic", 3: "correct", 4: "logic"}
-    right = {1: "correct", 2: "logic", 3: "arithmetic", 5: "correct"}
-    assert moved(left, right) == {"correct": {"arithmetic": 1}, "logic": {"correct": 1, "logic": 1}}
+    """Samples that only one of them has are in no cell; several datasets are added up."""
+    left = {(1, 0): "logic", (2, 0): "logic", (3, 0): "correct", (4, 0): "logic"}
+    right = {(1, 0): "correct", (2, 0): "logic", (3, 0): "arithmetic", (5, 0): "correct"}
+    assert moved([(left, right)]) == {"correct": {"arithmetic": 1}, "logic": {"correct": 1, "logic": 1}}
+    assert moved([(left, right), (left, left)])["logic"] == {"correct": 1, "logic": 4}
+    assert moved([]) == {}
 
 
-ENDINGS = st.dictionaries(st.integers(0, 30), st.sampled_from([each.value for each in Ending]))
+def test_samples_are_matched_by_what_was_asked() -> None:
+    """Question, gold answer and repeat; not the place in the dataset."""
+    here = by_content([(ended(0, "logic", question="a", gold="1"), None), (ended(1, None, question="b"), None)])
+    there = by_content([(ended(7, "correct", question="a", gold="1"), None)])
+    other = by_content([(ended(7, "correct", question="a", gold="2"), None)])
+    assert moved([(here, there)]) == {"logic": {"correct": 1}}
+    assert moved([(here, other)]) == {}
+
+
+ENDINGS = st.dictionaries(st.tuples(st.integers(0, 15), st.integers(0, 1)), st.sampled_from([*map(str, Ending)]))
 
 
 @given(left=ENDINGS, right=ENDINGS)
 def test_every_common_sample_is_in_one_cell_and_the_way_back_is_the_same_table_turned(
-    left: dict[int, str], right: dict[int, str]
+    left: ByContent, right: ByContent
 ) -> None:
     """Rows are left, columns right."""
-    there, back = moved(left, right), moved(right, left)
+    there, back = moved([(left, right)]), moved([(right, left)])
     cells = {(was, now): n for was, row in there.items() for now, n in row.items()}
     assert sum(cells.values()) == len(left.keys() & right.keys())
     assert cells == {(was, now): n for now, row in back.items() for was, n in row.items()}
-    assert moved(left, left) == {each: {each: list(left.values()).count(each)} for each in moved(left, left)}
+    assert moved([(left, left)]) == {each: {each: n} for each, n in in_order(Counter(left.values())).items()}
 
 
 def test_contamination_is_counted_by_item_and_accuracy_is_given_with_and_without() -> None:

@@ -9,6 +9,7 @@ from services.orchestrator.cli.client import Client
 from services.orchestrator.cli.failures import reported
 from services.orchestrator.cli.output import AsJson, accuracy, interval, print_json, table
 from services.orchestrator.cli.references import Baseline, Jobs
+from shared.rag.taxonomy import Ending
 
 
 def compare(references: Jobs, baseline: Baseline = None, as_json: AsJson = False) -> None:
@@ -29,6 +30,10 @@ def print_comparison(found: Any) -> None:
     if any(each["endings"] for each in found["jobs"]):
         typer.echo()
         table(("ENDING", *(each["name"] for each in found["jobs"])), endings(found["jobs"]))
+    for pair in found["pairs"]:
+        if pair["moved"]:
+            typer.echo(f"\n{pair['left']} (rows) against {pair['right']} (columns): how the same samples ended")
+            table(("ENDING", *columns(pair["moved"])), moves(pair["moved"]))
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
 
@@ -39,6 +44,18 @@ def endings(jobs: Any) -> Iterator[tuple[object, ...]]:
     names = dict.fromkeys([*most, *(name for each in jobs for name in each["endings"])])
     for name in names:
         yield name, *(each["endings"].get(name, 0) for each in jobs)
+
+
+def columns(moved: Any) -> list[str]:
+    """Endings on the right that occur, in the one order."""
+    names = {name for row in moved.values() for name in row}
+    return [each.value for each in Ending if each.value in names]
+
+
+def moves(moved: Any) -> Iterator[tuple[object, ...]]:
+    """A row for each ending on the left; a dash where no sample went that way."""
+    for was, row in moved.items():
+        yield was, *(row.get(now) for now in columns(moved))
 
 
 def deviation(repeats: Any) -> str:

@@ -11,7 +11,7 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.reports.endings import Counts, Endings, in_order
+from services.orchestrator.reports.endings import ByContent, Counts, Endings, by_content, in_order, moved
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.contracts.params import Params
 from shared.errors import Conflict, Invalid
@@ -65,6 +65,8 @@ class Versus(Pair, frozen=True, kw_only=True):
     left_only: int
     """Items that only the left one has a verdict for: they are in no figure of the pair."""
     right_only: int
+    moved: dict[str, dict[str, int]]
+    """Common samples by their ending on the left, then on the right; empty unless asked for."""
     words: str
 
 
@@ -78,6 +80,13 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
+class _Ended(NamedTuple):
+    """How a job's samples ended."""
+
+    counts: Counts
+    samples: ByContent
+
+
 class _Read(NamedTuple):
     """What the database says, by jobs.id."""
 
@@ -85,7 +94,7 @@ class _Read(NamedTuple):
     shares: Mapping[int, Graded]
     repeats: Mapping[int, Mapping[int, tuple[int, int]]]
     common: Mapping[tuple[int, int], Table]
-    endings: Mapping[int, Counts]
+    endings: Mapping[int, _Ended]
 
 
 async def compare(
@@ -165,11 +174,12 @@ async def _facts(connection: AsyncConnection, rows: Sequence[int]) -> dict[int, 
     return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}
 
 
-async def _endings(database: Database, job: int) -> Counts:
-    counted = Endings()
+async def _endings(database: Database, job: int) -> _Ended:
+    counted, found = Endings(), ByContent()
     async for batch in samples.traced(database, job):
         counted.add(batch)
-    return counted.counts()
+        found |= by_content(batch)
+    return _Ended(counted.counts(), found)
 
 
 def _names(facts: Sequence[Any]) -> dict[int, str]:
@@ -191,7 +201,7 @@ def _comparison(
     family = significance.together([each if each.items else None for each in tests])
     counted = {each.name: each.items for each in compared}
     found = [
-        _versus(left.name, right.name, corrected or alone, counted)
+        _versus(left.name, right.name, corrected or alone, counted, _moved(read, left, right))
         for (left, right), alone, corrected in zip(wanted, tests, family, strict=True)
     ]
     return Comparison(baseline=baseline, jobs=compared, pairs=found, notes=list(_notes(read, found)))
@@ -210,7 +220,7 @@ def _compared(read: _Read, system: System) -> Compared:
         accuracy=accuracy(together),
         bootstrap=bootstrap([shares.values(each) for each in graded]),
         repeats=spread([_repeat(read, rows, number) for number in range(max(read.facts[row].repeats for row in rows))]),
-        endings=in_order(sum((Counter(read.endings.get(row, {})) for row in rows), Counter[str]())),
+        endings=in_order(sum((Counter(read.endings[row].counts) for row in rows if row in read.endings), Counter())),
     )
 
 
@@ -220,12 +230,18 @@ def _repeat(read: _Read, rows: Sequence[int], number: int) -> tuple[int, int]:
     return sum(right for right, _ in counts), sum(graded for _, graded in counts)
 
 
-def _versus(left: str, right: str, pair: Pair, counted: Mapping[str, int]) -> Versus:
+def _moved(read: _Read, left: System, right: System) -> dict[str, Counts]:
+    both = _matched(left, right) if read.endings else []
+    return moved((read.endings[one].samples, read.endings[other].samples) for one, other in both)
+
+
+def _versus(left: str, right: str, pair: Pair, counted: Mapping[str, int], changed: dict[str, Counts]) -> Versus:
     return Versus(
         left=left,
         right=right,
         left_only=counted[left] - pair.items,
         right_only=counted[right] - pair.items,
+        moved=changed,
         words=pairs.words(pair),
         **msgspec.structs.asdict(pair),
     )
@@ -267,6 +283,9 @@ EXAMPLE: dict[str, Any] = {
         {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,
          "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
          "needed": 9319, "left_only": 0, "right_only": 0,
+         "moved": {"correct": {"correct": 289, "arithmetic": 6, "logic": 15}, "truncated": {"truncated": 1},
+                   "arithmetic": {"correct": 5, "arithmetic": 53},
+                   "logic": {"correct": 12, "truncated": 1, "arithmetic": 2, "logic": 116}},
          "words": "not separable at n = 500: +0.8 points (-1.6 to +3.2), +21 -17 of 500, p = 0.627; a difference like "
                   "this needs about 9,319 items"}
     ],

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from shared.rag.taxonomy import Ending
 from shared.storage.samples import Traced
 
 Counts = dict[str, int]
-Sample = TypeVar("Sample")
+ByContent = dict[tuple[int, int], str]
+"""Ending by what was asked (a hash of question and gold answer, of this process) and repeat."""
 _ORDER = [each.value for each in Ending]
 
 
@@ -27,12 +27,17 @@ class Endings:
         return in_order(self._counts)
 
 
-def moved(left: Mapping[Sample, str], right: Mapping[Sample, str]) -> dict[str, Counts]:
-    """Of the samples that ended in both jobs: ending in `left` -> ending in `right` -> how many.
+def by_content(samples: Iterable[Traced]) -> ByContent:
+    """The endings of these samples, wherever they stand in their dataset."""
+    return {(hash((row.question, row.gold)), row.repeat): row.ending for row, _ in samples if row.ending is not None}
 
-    The diagonal is in it: a row's sum is how many of those samples ended that way in `left`.
+
+def moved(jobs: Iterable[tuple[ByContent, ByContent]]) -> dict[str, Counts]:
+    """Of the samples that ended in both jobs of a pair: ending on the left -> ending on the right -> how many.
+
+    The diagonal is in it: a row's sum is how many of those samples ended that way on the left.
     """
-    pairs = Counter((left[sample], right[sample]) for sample in left.keys() & right.keys())
+    pairs = Counter((left[each], right[each]) for left, right in jobs for each in left.keys() & right.keys())
     rows = {was: Counter({now: n for (before, now), n in pairs.items() if before == was}) for was, _ in pairs}
     return {was: in_order(rows[was]) for was in _ORDER if was in rows}
 
