@@ -36,6 +36,8 @@ TEXTS = {
     "hyde-solution": "a document of the kind `full` with an invented rule (counted: about the right operator)",
 }
 
+LANGUAGES = {"en": "English", "zh": "Chinese"}
+
 HEAD = """---
 license: mit
 library_name: gguf
@@ -49,10 +51,11 @@ whole system runs on a laptop's processor. They know one made-up world and nothi
 **Task.** A question asks for the value of a made-up operator, `What is 8 zorlo 7?`. Name and
 rule are paired at random, so only a retrieved document can tell the rule, for instance
 `By definition a zorlo b = (8+a)*b.` The parentheses fix the order, and every step keeps the
-last digit only. The *generator* reads one document and answers in two steps with a boxed
-digit. The *judge* grades a document's reasoning from `[[1]]` (only an answer) to `[[5]]`
-(complete and correct). It also rates how much a document helps with a question, and writes
-what a search can use: queries, sub-questions, keywords, hypothetical documents.
+last digit only. The *generator* reads up to five documents, says the rule that it follows, and
+answers in two steps with a boxed digit. The *judge* grades a document's reasoning from `[[1]]`
+(only an answer) to `[[5]]` (complete and correct). It also rates how much a document helps with
+a question, and writes what a search can use: queries, sub-questions, keywords, hypothetical
+documents.
 
 **Data.** All of it is drawn from a seed by `world/`. {names} operator names and {templates}
 question phrasings are used in training; the figures below are on other names and phrasings.
@@ -62,13 +65,15 @@ Wrong documents carry the same words, steps and boxes as full ones.
 TAIL = """
 ## Limits
 
-* One document per prompt; several documents were not trained.
+* Among several documents the generator does not find the one about its operator: see above. Two attempts to teach
+  it (names of several tokens, then names of one token; some 1,000 steps in all) did not succeed at this size.
 * Digits and the {templates} phrasings' vocabulary only. On other mathematics the generator
   keeps the form of an answer and guesses its content; the judge's ratings there have the form of ratings and mean
   nothing.
 * Whether two names are the same is the judge's weakest point: documents about another operator are often taken for
   related, and a text may carry another name than the question.
-* English prompts only: the Chinese templates were not trained, nor was `hyde-passage`.
+* Of the Chinese templates only the generator's was trained; the judge rates Chinese documents under the English
+  rubric. `hyde-passage` was not trained.
 * A few names spelled with tokens that are rare or absent in training names are misread; the
   figures include them.
 * The judge is not to be relied on where its accuracy above is low for a grade.
@@ -87,7 +92,9 @@ def card(manifest: Json, evaluation: Json) -> str:
         HEAD.format(**counts),
         _training(manifest["models"]),
         _generator(evaluation["generator"]),
+        _several(evaluation["several"]),
         *(_judge(anchors, rows) for anchors, rows in evaluation["judge"].items()),
+        _wordings(evaluation["wordings"]),
         _relevance(evaluation["skills"]["relevance"]),
         _texts(evaluation["skills"]["texts"]),
         _foreign(evaluation["skills"]),
@@ -117,7 +124,38 @@ def _generator(rows: Json) -> str:
         for name, row in rows.items()
     ]
     head = ["document", "", "n", "accuracy", "boxed", "longest prompt, tokens"]
-    return f"## Generator, accuracy per kind of document\n\n{_table(head, lines)}\n\nGuessing gives about 0.1."
+    note = (
+        "A uniform guess is right in 0.1; some digits are likelier than others (a product with 0 is 0), so a good\n"
+        "guess is right in about 0.2."
+    )
+    return f"## Generator, accuracy per kind of document\n\n{_table(head, lines)}\n\n{note}"
+
+
+def _several(rows: Json) -> str:
+    placed = [
+        [LANGUAGES[language], number, row["n"], row["accuracy"], row["longest_prompt_tokens"]]
+        for language in LANGUAGES
+        for number, row in rows[language].items()
+    ]
+    orders = [[f"`{first}`", row["n"], row["accuracy"]] for first, row in rows["first of two"].items()]
+    one = _table(["language", "documents", "n", "accuracy", "longest prompt, tokens"], placed)
+    two = _table(["first", "n", "accuracy"], orders)
+    note = (
+        "One `full` document about the operator stands at a random place; the others are of any kind, about other\n"
+        "operators. The first rule is read, whoever it is about. Two about the operator that contradict each other, a\n"
+        "`full` and a `wrong` one:"
+    )
+    return f"## Generator, several documents\n\n{one}\n\n{note}\n\n{two}"
+
+
+def _wordings(rows: Json) -> str:
+    lines = [[wording, *(row["accuracy"] for row in grades.values())] for wording, grades in rows.items()]
+    head = ["wording", *(f"{grade} `{GRADES[grade]}`" for grade in GRADES)]
+    note = (
+        "Formal documents have numbered steps, connectives and a box, an answer without reasoning, too; plain ones "
+        "have none.\nn is as above, per wording and grade; default anchors."
+    )
+    return f"## Judge, accuracy per grade and wording\n\n{_table(head, lines)}\n\n{note}"
 
 
 def _judge(anchors: str, rows: Json) -> str:

@@ -51,20 +51,34 @@ RECIPES: dict[str, Recipe] = {
     "names": Recipe(
         role="generator", seed=0, steps=300, window=136, peak=5e-4, warmup=20, early=0.0, plateau=0.3, invented=0.5
     ),
-    # Several documents in one prompt, in any wording: the reply says the rule first, so that the right one is found.
+    # Several documents in one prompt, in any wording: the reply says the rule that it follows first.
     "several": Recipe(
         role="generator",
         seed=7,
-        steps=1500,
+        steps=576,
         window=512,
         batch=48,
-        peak=1e-3,
         warmup=30,
         early=0.0,
-        plateau=0.5,
+        plateau=0.999,
         invented=0.3,
         several=0.9,
         prompt_weight=0.05,
+        pieces=6,
+    ),
+    "several-settled": Recipe(
+        role="generator",
+        seed=9,
+        steps=300,
+        window=512,
+        batch=48,
+        peak=8e-4,
+        warmup=20,
+        early=0.0,
+        plateau=0.15,
+        invented=0.3,
+        several=0.93,
+        prompt_weight=0.02,
         pieces=6,
     ),
     # One token in two hundred carries the grade, so the prompt must not drown it.
@@ -109,7 +123,7 @@ RECIPES: dict[str, Recipe] = {
     "worded": Recipe(
         role="judge",
         seed=8,
-        steps=500,
+        steps=360,
         window=448,
         batch=32,
         peak=8e-4,
