@@ -66,11 +66,13 @@ def list_jobs(
     pipeline: Annotated[str | None, typer.Option(help="Only of this pipeline.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only over this dataset.")] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    experiment: Annotated[str | None, typer.Option(help="Only of this experiment.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Jobs, newest first."""
     with reported(as_json=as_json), Client() as client:
-        filters = {"state": state, "pipeline": pipeline, "dataset": dataset, "name": name}
+        narrowed = {"state": state, "pipeline": pipeline, "dataset": dataset, "name": name}
+        filters = {**narrowed, "experiment": experiment}
         jobs = list(islice(client.all("/v1/jobs", limit=min(limit, MOST_OF_A_PAGE), **filters), limit))
         if as_json:
             print_json(jobs)
