@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESAMPLES = 9999
-"""scipy's default."""
+"""scipy's default, here and for tests."""
 AT_ONCE = 1111
 """Resamples that are held together; divides `RESAMPLES`."""
 SEED = 0

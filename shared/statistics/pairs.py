@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shared.statistics import shares
-from shared.statistics.bootstrap import SEED, bootstrap
+from shared.statistics.bootstrap import RESAMPLES, SEED, bootstrap
 from shared.statistics.intervals import Interval
 from shared.statistics.power import needed
 from shared.statistics.shares import Table, Values
 from shared.statistics.significance import LEVEL, Tested
-
-RESAMPLES = 99_999
-"""Random signs of the test with repeats, whose p is therefore at least 1 / 100,000."""
 
 
 class Pair(Tested, frozen=True, kw_only=True):
@@ -71,8 +68,8 @@ def p_value(differences: Values) -> float:
     sizes: Counter[int] = Counter()
     unit = math.lcm(*(value.denominator for value in differences))
     for value, count in differences.items():
-        sizes[int(abs(value) * unit)] += count
-    del sizes[0]
+        if value and count:
+            sizes[int(abs(value) * unit)] += count
     if len(sizes) > 1:
         total = int(sum(value * count for value, count in differences.items()) * unit)
         return _drawn(sizes, abs(total))
@@ -83,7 +80,10 @@ def p_value(differences: Values) -> float:
 
 
 def _drawn(sizes: Counter[int], total: int) -> float:
-    """Share of random signs, the observed ones among them, whose sum is at least as far from 0 as `total`."""
+    """Share of random signs, the observed ones among them, whose sum is at least as far from 0 as `total`.
+
+    It is 1 / (1 + RESAMPLES) at least.
+    """
     import numpy as np
 
     rng = np.random.default_rng(SEED)

@@ -1,0 +1,164 @@
+"""Whether two systems differ: held against statsmodels, scipy's permutation test, and worked out by hand."""
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_effectsize
+
+from shared.statistics.pairs import Pair, compared, effect, p_value, words
+from shared.statistics.shares import Table, differences
+from shared.statistics.significance import holm, together
+
+YES, NO = Fraction(1), Fraction(0)
+COUNT = st.integers(0, 40)
+BINARY = st.tuples(COUNT, COUNT, COUNT, COUNT).filter(any)
+
+
+def table(gained: int, lost: int, both: int = 0, neither: int = 0) -> Table:
+    """One verdict an item on either side."""
+    return Counter({(YES, NO): gained, (NO, YES): lost, (YES, YES): both, (NO, NO): neither})
+
+
+def pair(gained: int, lost: int, both: int = 0, neither: int = 0) -> Pair:
+    """The pair of it."""
+    return compared([table(gained, lost, both, neither)])
+
+
+def value(found: Pair) -> float:
+    """Its difference, which exists."""
+    assert found.difference is not None
+    assert found.difference.value is not None
+    return found.difference.value
+
+
+@settings(deadline=None, max_examples=50)
+@given(BINARY)
+def test_one_verdict_an_item_is_mcnemars_exact_test(counts: tuple[int, int, int, int]) -> None:
+    """As statsmodels has it; items on which both agree do not count."""
+    gained, lost, both, neither = counts
+    found = pair(*counts)
+    theirs = mcnemar([[both, gained], [lost, neither]], exact=True)
+    assert found.p == pytest.approx(min(1.0, theirs.pvalue))
+    assert (found.items, found.gained, found.lost) == (sum(counts), gained, lost)
+    assert value(found) == pytest.approx((gained - lost) / sum(counts))
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"), [(0, 0, 1.0), (3, 3, 1.0), (5, 0, 2 * 0.5**5), (9, 1, 2 * (1 + 10) * 0.5**10)]
+)
+def test_the_p_value_worked_out_by_hand(gained: int, lost: int, p: float) -> None:
+    """From the binomial distribution."""
+    assert pair(gained, lost, 500, 400).p == pytest.approx(p)
+
+
+def repeated(items: int, seed: int, shift: float) -> Table:
+    """Shares of five repeats on either side; the left one is better by about `shift`."""
+    rng = np.random.default_rng(seed)
+    easy = rng.beta(1, 1, items)
+    left, right = (rng.binomial(5, np.clip(easy + by, 0, 1)) for by in (shift, 0))
+    return Counter((Fraction(int(one), 5), Fraction(int(other), 5)) for one, other in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize(("seed", "shift"), [(0, 0.0), (1, 0.05), (2, 0.08)])
+def test_repeats_are_tested_by_signs_of_items_as_scipy_does(seed: int, shift: float) -> None:
+    """Its permutation test of the same differences, with other draws."""
+    found = differences(repeated(120, seed, shift))
+    spelled = [float(each) for each, count in found.items() for _ in range(count)]
+    theirs = stats.permutation_test(
+        (spelled,), np.mean, permutation_type="samples", n_resamples=20_000, batch=500, rng=np.random.default_rng(3)
+    )
+    assert p_value(found) == pytest.approx(theirs.pvalue, abs=0.015)
+
+
+def test_the_test_of_repeats_has_the_level_that_it_says() -> None:
+    """Of 200 pairs without a difference some 5 % are told apart, at random."""
+    false = sum(p_value(differences(repeated(60, seed, 0.0))) < 0.05 for seed in range(200))
+    assert stats.binomtest(false, 200, 0.05).pvalue > 0.001
+
+
+def test_repeats_that_agree_are_one_verdict() -> None:
+    """Five copies say what one says, exactly."""
+    assert p_value(differences(table(9, 1, 30, 10))) == pytest.approx(2 * (1 + 10) * 0.5**10)
+
+
+def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
+    """Nine repeats in ten of every item, or every repeat of nine items in ten: the means are the same."""
+    often, sometimes = Fraction(9, 10), YES
+    found = compared([Counter({(often, sometimes): 90, (often, NO): 10})])
+    assert (value(found), found.p > 0.5, found.separable) == (0.0, True, False)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 20), st.sampled_from([0.0, 0.1, 0.4]))
+def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
+    """With the sign."""
+    items = repeated(50, seed, shift)
+    one, other = compared([items]), compared([Counter({(b, a): count for (a, b), count in items.items()})])
+    assert value(one) == pytest.approx(-value(other))
+    assert (one.p, one.gained, one.lost, one.needed) == (other.p, other.lost, other.gained, other.needed)
+
+
+def test_strata_are_pooled_item_by_item() -> None:
+    """Gained and lost add up; the interval knows nothing of how far the datasets lie apart."""
+    one, other = table(10, 2, 80, 8), table(3, 1, 5, 291)
+    found = compared([one, other])
+    assert (found.items, found.gained, found.lost) == (400, 13, 3)
+    assert found.p == pytest.approx(mcnemar([[0, 13], [3, 0]], exact=True).pvalue)
+    assert value(found) == pytest.approx(10 / 400)
+
+
+def test_an_experiment_that_has_not_begun_has_no_difference() -> None:
+    """And is no proof that there is none."""
+    found = compared([{}, {}])
+    assert (found.items, found.difference, found.effect, found.needed, found.p) == (0, None, None, None, 1.0)
+    assert words(found).startswith("nothing to compare")
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_effect_is_cohens_h(left: float, right: float) -> None:
+    """As statsmodels computes it."""
+    assert effect(left, right) == pytest.approx(proportion_effectsize(left, right))
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_holm_is_statsmodels(count: int) -> None:
+    """In the order of the tests."""
+    p = np.random.default_rng(count).beta(0.3, 1, count).tolist()
+    assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
+
+
+def test_pairs_are_corrected_as_one_family() -> None:
+    """What is separable alone may not be among others; what was no test is left out."""
+    alone = pair(9, 1, 20, 10)
+    assert alone.separable
+    family = together([alone, None, pair(3, 3), pair(0, 0, 5)])
+    assert family[1] is None
+    assert family[0] is not None
+    assert (family[0].adjusted, family[0].separable) == (pytest.approx(3 * alone.p), False)
+    assert family[0].p == alone.p
+
+
+def test_words_rank_only_what_the_test_separates() -> None:
+    """With the figures that a reader would ask for."""
+    assert words(pair(30, 2, 60, 8)) == "better: +28.0 points (+18.0 to +37.0), +30 -2 of 100, p < 0.001"
+    assert words(pair(2, 30, 60, 8)).startswith("worse: -28.0 points (")
+    (found,) = together([pair(9, 1, 20, 10)])
+    assert found is not None
+    assert ", p = 0.021" in words(found)
+    said = words(pair(21, 17, 289, 173))
+    assert said.startswith("not separable at n = 500: +0.8 points (-")
+    assert said.endswith("p = 0.627; a difference like this needs about 9,319 items")
+
+
+def test_words_do_not_call_equal_what_did_not_differ() -> None:
+    """It is not separable on these items; no number of items would be needed to see a difference of nothing."""
+    assert words(pair(0, 0, 30, 10)) == "not separable: no difference on any of 40 items"
+    assert words(pair(4, 4, 30, 2)) == "not separable at n = 40: +0.0 points (-15.0 to +15.0), +4 -4 of 40, p = 1.000"
