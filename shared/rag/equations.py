@@ -8,7 +8,6 @@ be wrong.
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
 
 from shared.rag.exact import NotRational, Undefined, exact
@@ -210,10 +209,25 @@ def _chain(formula: Formula, statement: Sequence[Token], modulus: int | None) ->
         read[0] = ()
     if formula.goes_on:
         read[-1] = ()
-    for at, (left, right) in enumerate(pairwise(range(len(sides)))):
-        if equal[at]:
+    for right, holds_between in enumerate(equal, start=1):
+        if holds_between:
+            left = _compared_to(right, read, equal)
             text = _text(formula, sides[left], sides[right])
             yield Equation(text, read[left], read[right], modulus or 0, alone=len(sides) == 2)
+
+
+def _compared_to(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
+    """The side before; of `2 + 3 = x = 6` the last number before, since x is equal to it."""
+    left = right - 1
+    while _numeric(read[right]) and left > 0 and read[left] and equal[left - 1]:
+        if _numeric(read[left]):
+            return left
+        left -= 1
+    return left if _numeric(read[right]) and _numeric(read[left]) else right - 1
+
+
+def _numeric(side: Sequence[Expression]) -> bool:
+    return bool(side) and not any(isinstance(part, Symbol) and not part.unit for part in parts(side[0]))
 
 
 def _sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[str]]:

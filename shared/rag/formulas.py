@@ -14,7 +14,7 @@ _SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
 _COUNTING = re.compile(
     r"(?:of|plus|minus|times|divided|over|by|per|half|twice|percent|hundred|thousand|million|dozen|squared|cubed"
-    r"|remainder|between|from|to|more|less|than)"
+    r"|remainder|between|from|to|more|less|than|mod|choose|sqrt|log|ln|sin|cos|tan|pi)"
 )
 """A quantity goes on behind, or before, these words."""
 
@@ -86,9 +86,9 @@ def _plain(text: str, start: int, end: int) -> Iterator[Formula]:
 
 
 def _stretch(text: str, stretch: str, before: tuple[int, int], behind: tuple[int, int]) -> Formula:
-    """A single number behind a word may belong to it: half of 12 = 6."""
+    """A single number behind a word may belong to it: half of 12 = 6; so may a bracket: sqrt(16) = 4."""
     word = text[before[0] : before[1]].lower()
-    alone = stretch.partition("=")[0].strip().isdecimal()
+    alone = stretch.partition("=")[0].strip().isdecimal() or stretch[:1] in ("(", "[", "{", "^", "_")
     return Formula(
         stretch,
         before[1],

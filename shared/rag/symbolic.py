@@ -23,15 +23,14 @@ class Unsuitable(ValueError):
     """It is ambiguous, too large, or nothing that SymPy could decide."""
 
 
-def symbolic(expression: Expression) -> "Expr":
-    """The expression for SymPy; `i` is the imaginary unit where no other name is in it.
+def symbolic(expression: Expression, *, imaginary: bool = False) -> "Expr":
+    """The expression for SymPy; `i` is a name like any other unless it is `imaginary`.
 
     Raises:
         Unsuitable: see there.
         Undefined: a part of it has no value, such as a division by zero.
     """
-    names = {part.name for part in parts(expression) if isinstance(part, Symbol)}
-    return _built(expression, imaginary=names == {"i"}, angle=False)
+    return _built(expression, imaginary=imaginary, angle=False)
 
 
 def _built(expression: Expression, *, imaginary: bool, angle: bool) -> "Expr":

@@ -17,7 +17,7 @@ from shared.contracts import canonical
 from shared.contracts.calls import Verified
 from shared.rag.approximation import approximate
 from shared.rag.equations import ROUNDED, Equation, equations, holds
-from shared.rag.expressions import Expression, Number, Symbol, parts
+from shared.rag.expressions import Apply, Expression, Number, Symbol, parts
 from shared.rag.symbolic import Unsuitable, symbolic
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SAME = 1e-45
 """Numbers of 60 digits that differ by less, relatively, are equal: what people write is not that close otherwise."""
 CLOSE = 1e-9
 """The same of doubles, which only say what is worth asking SymPy."""
-_COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate")
+_COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.IGNORECASE)
 
 
 def verify(text: str, modulus: int = 0) -> Verified:
@@ -80,8 +80,14 @@ def _names(sides: Iterable[Expression]) -> set[str]:
 
 
 def _numbers(left: Expression, right: Expression) -> bool | None:
-    """Whether two numbers are equal, to so many digits that they can only be."""
-    one, other = symbolic(left), symbolic(right)
+    """Whether two numbers are equal, to so many digits that they can only be.
+
+    Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`.
+    """
+    operations = {part.operation for side in (left, right) for part in parts(side) if isinstance(part, Apply)}
+    if {"deg", "pi"} <= operations:
+        return None
+    one, other = symbolic(left, imaginary=True), symbolic(right, imaginary=True)
     difference = abs(complex_of(one - other))
     size = max(abs(complex_of(one)), abs(complex_of(other)))
     if difference <= SAME * max(1, size):
