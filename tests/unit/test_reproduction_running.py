@@ -66,7 +66,7 @@ def test_an_experiment_is_submitted_once_resumed_where_it_failed_and_else_only_r
     def passed(_: float) -> None:
         service.state = "completed"
 
-    monkeypatch.setattr(running.time, "sleep", passed)
+    monkeypatch.setattr("world.reproduction.running.time.sleep", passed)
     found = running.run(Client("http://127.0.0.1:1"), STUDY)
     assert service.posted == posted
     assert found == {"report": {"rows": []}, "seconds": 90.0}
