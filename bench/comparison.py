@@ -9,18 +9,16 @@ calls and loads are its own: on the problem world, and on problems of MATH where
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 
 from bench.floor import furnish
-from bench.pairs import Pair, Verdicts, paired, words
 from bench.running import Stack, stack
 from shared.ingest.strata import stratified
 from shared.pipelines import registry
-from shared.statistics.significance import holm
 
 MATH = Path("../shared/data/math")
 BASELINE = "dense"
@@ -44,7 +42,6 @@ class Row(NamedTuple):
     reason: str
     report: dict[str, Any] | None
     clean: bool
-    verdicts: Verdicts
 
 
 def main() -> None:
@@ -54,7 +51,7 @@ def main() -> None:
     parser.add_argument("--math", type=int, default=200, help="problems of MATH; 0: none")
     parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--pipelines", nargs="*", default=[*registry.names(), *VARIANTS], help="default: every one")
-    parser.add_argument("--json", type=Path, help="reports and every sample's verdict, for other statistics")
+    parser.add_argument("--json", type=Path, help="reports, for other tables")
     options = parser.parse_args()
     found = {}
     with stack() as running:
@@ -86,7 +83,7 @@ def compared(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:
     for name in pipelines:
         rows.append(job(running, part, name))
         print(f"{name} has ended", flush=True)
-    print(table(rows), flush=True)
+    print(table(rows, said(running.api, part, rows)), flush=True)
     return rows
 
 
@@ -97,12 +94,19 @@ def job(running: Stack, part: str, name: str) -> Row:
     try:
         ended = running.run(**wanted, params={**PARAMS, **changed}, reuse="none")
     except httpx2.HTTPStatusError as refusal:
-        return Row(name, refusal.response.json()["detail"], None, clean=True, verdicts={})
+        return Row(name, refusal.response.json()["detail"], None, clean=True)
     report, audit = (running.get(f"/v1/jobs/{ended['id']}/{what}") for what in ("report", "audit"))
-    lines = running.api.get(f"/v1/jobs/{ended['id']}/results", params={"format": "jsonl"}).raise_for_status().text
-    samples = [json.loads(line) for line in lines.splitlines()]
-    verdicts = {each["index"]: each["correct"] for each in samples if each["correct"] is not None}
-    return Row(name, report["reason"] or "", report, audit["clean"], verdicts)
+    return Row(name, report["reason"] or "", report, audit["clean"])
+
+
+def said(api: httpx2.Client, part: str, rows: Sequence[Row]) -> dict[str, str]:
+    """What the API says of each pipeline against the baseline, all tests as one family."""
+    ended = {row.name: row.report["id"] for row in rows if row.report and row.report["state"] == "completed"}
+    if BASELINE not in ended or len(ended) == 1:
+        return {}
+    found = api.get("/v1/comparison", params={"job": list(ended.values()), "baseline": ended[BASELINE]})
+    pairs = found.raise_for_status().json()["pairs"]
+    return {pair["left"].removeprefix(f"{part}-"): pair["words"] for pair in pairs}
 
 
 COLUMNS = (
@@ -112,21 +116,18 @@ COLUMNS = (
 HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"))
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows, every pipeline beside the baseline."""
-    baseline = next((row.verdicts for row in rows if row.name == BASELINE), {})
-    pairs = {row.name: paired(row.verdicts, baseline) for row in rows if row.verdicts and row.name != BASELINE}
-    corrected = dict(zip(pairs, holm([pair.p for pair in pairs.values()]), strict=True))
-    return "\n".join(line(row, pairs.get(row.name), corrected.get(row.name)) for row in rows)
+def table(rows: Sequence[Row], words: Mapping[str, str]) -> str:
+    """The rows, each with what is said of it against the baseline."""
+    return "\n".join(line(row, words.get(row.name, "")) for row in rows)
 
 
-def line(row: Row, pair: Pair | None, corrected: float | None) -> str:
+def line(row: Row, words: str) -> str:
     """One line of the table."""
     if row.report is None or row.report["state"] != "completed":
         return f"| {row.name} | not run: {row.reason} |" + " - |" * (len(COLUMNS) - 2)
     report = row.report
     cells = [
-        row.name, accuracy(report["accuracy"]), words(pair, corrected) if pair and corrected is not None else "-",
+        row.name, accuracy(report["accuracy"]), words,
         ndcg(report["retrieval"]), counted(report["failures"]), report["refused"], fallbacks(report["fallbacks"]),
         counted(report["calls_made"]), report["model_loads"], f"{report['seconds']:.0f}",
         "clean" if row.clean else "violations",
