@@ -108,9 +108,10 @@ def test_too_little_memory_for_one_model_says_which_and_what_would_fit(
 
 def test_an_embedder_that_is_not_there_is_named(data: Path, ollama: ChatServer) -> None:
     """It is looked for beside the problems."""
-    said, _ = refused(math(data, "--server", ollama.url), data)
+    said, fix = refused(math(data, "--server", ollama.url), data)
     assert said.startswith("embeddings: ")
     assert str(data / "bge-small-en-v1.5-f16.gguf") in said
+    assert "--embedder" in fix
 
 
 def test_a_wrong_file_of_problems_is_said_before_any_model_is_looked_at(data: Path) -> None:

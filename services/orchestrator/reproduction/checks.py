@@ -2,6 +2,8 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from services.orchestrator.probes.probe import Check
 from services.orchestrator.reproduction import room
 from shared.settings import Settings
@@ -9,10 +11,17 @@ from shared.settings import Settings
 BUDGET = "budget"
 """The doctor's, which counts what is declared: `memory` counts what a model says of itself, too."""
 
+EMBEDDER = "put bge-small-en-v1.5 as a GGUF there, or name another: --embedder (docs/math.md)"
+"""The settings that the doctor would have corrected are the preset's."""
+
 
 def complete(probed: list[Check], settings: Settings) -> list[Check]:
     """The doctor's checks, and whether the models fit: that cannot be told of a model that is not there."""
-    found = [check for check in probed if check.name != BUDGET]
+    found = [
+        replace(check, fix=EMBEDDER) if check.name == "embeddings" and not check.ok else check
+        for check in probed
+        if check.name != BUDGET
+    ]
     if all(check.ok for check in found if check.name.startswith("model ")):
         found.append(asyncio.run(_memory(settings)))
     return found
