@@ -1,0 +1,90 @@
+"""Verify calls from a job to the verifier's process and back: as the one who scores, and as the gate's truth."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.judge.verifying import Verifying
+from services.judge.verifying_pool import VerifyingPool
+from shared.contracts.calls import Failure, FailureKind, Verified
+from shared.contracts.samples import GateDecision, Outcome
+from shared.runtime.answers import Answered
+from shared.runtime.binding import DocumentRef, Request
+from shared.runtime.claims import Claimed
+from shared.runtime.execution import Lapse, Release
+from shared.runtime.models import VERIFIER
+from shared.storage.database import Database
+from tests.integration.scene import ScriptedExecutor, drain, furnish, rows, scalar, submit_job
+
+pytestmark = pytest.mark.anyio
+
+
+class ByRole(ScriptedExecutor):
+    """Verification for real, the rest by rule."""
+
+    def __init__(self, verifying: Verifying) -> None:
+        super().__init__()
+        self.verifying = verifying
+
+    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """A chunk is of one model, and so of one role."""
+        return self.verifying.run(calls, epoch) if calls[0].role == "verify" else super().run(calls, epoch)
+
+
+@pytest.fixture
+async def verifying(database: Database) -> AsyncIterator[Verifying]:
+    """The executor, over a process of its own."""
+    async with VerifyingPool(1, deadline_s=60) as pool:
+        yield Verifying(database, pool)
+
+
+async def test_a_jobs_documents_are_verified_and_ranked_by_what_was_found(
+    database: Database, verifying: Verifying
+) -> None:
+    """No judge, no calibration call; the reply is stored like any other, under the verifier's own model."""
+    await furnish(database)
+    await submit_job(database, params={"quality": "verifier"})
+    await drain(database, ByRole(verifying))
+    assert await scalar(database, "SELECT state FROM jobs") == "completed"
+    assert await scalar(database, "SELECT count(*) FROM calls WHERE role = 'judge'") == 0
+    names = await rows(database, "SELECT DISTINCT m.name FROM calls c JOIN models m ON m.id = c.model_id WHERE role = 'verify'")  # fmt: skip  # noqa: E501
+    assert names == [(VERIFIER.name,)]
+    outcomes = await rows(
+        database, "SELECT outcome FROM outcomes o JOIN samples s ON s.id = sample_id WHERE kind = 'item'"
+    )
+    for (stored,) in outcomes:
+        outcome = msgspec.json.decode(stored, type=Outcome)  # type: ignore[call-overload]
+        assert [candidate.quality for candidate in outcome.trace.candidates] == [0.75] * len(outcome.trace.candidates)
+        assert outcome.trace.candidates[0].features == {"verified": 1, "refuted": 0, "unknown": 0}
+
+
+async def test_the_gates_decision_holds_the_truth(database: Database, verifying: Verifying) -> None:
+    """Beside the ratings; every document of the scene is right, so that nothing can correlate with that."""
+    await furnish(database)
+    await submit_job(database, params={"gate": {"truth": "verifier", "min_pairs": 5}})
+    await drain(database, ByRole(verifying))
+    prepared: Any = await scalar(database, "SELECT prepared FROM jobs")
+    truth = msgspec.json.decode(prepared, type=GateDecision).truth
+    assert truth is not None
+    assert set(truth.refuted) == {0}
+    assert (truth.judge.rho, truth.judge.undefined) == (None, "the verifier gave every document 0.75")
+
+
+async def test_the_same_document_under_another_modulus_is_another_call(
+    database: Database, verifying: Verifying
+) -> None:
+    """Of a document that is gone nothing can be said."""
+    await furnish(database)
+    (hash_,) = (await rows(database, "SELECT encode(hash, 'hex') FROM documents WHERE body LIKE '%7+7=14%'"))[0]
+    requests = [
+        Request(role="verify", model=VERIFIER.hash.hex(), values={"document": DocumentRef(str(each))}, modulus=modulus)
+        for each, modulus in ((hash_, 0), (hash_, 5), ("ab" * 32, 0))
+    ]
+    calls = [Claimed(id=n, key=b"", role="verify", model_id=1, request=msgspec.json.encode(each)) for n, each in enumerate(requests)]  # fmt: skip  # noqa: E501
+    found = {answer.call_id: answer.reply async for answer in verifying.run(calls, None)}
+    assert requests[0].key != requests[1].key
+    assert found[0] == found[1] == Verified(verified=1, refuted=0, unknown=0)
+    assert isinstance(found[2], Failure)
+    assert found[2].kind is FailureKind.BACKEND_ERROR
