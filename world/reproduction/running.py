@@ -25,6 +25,8 @@ from world.reproduction.studies import MODELS, NOISES, Study, World
 ANSWER_S = 600.0
 """The report of an experiment reads every sample of its jobs."""
 POLL_S = 2.0
+ATTEMPTS = 3
+"""To start the stack."""
 SAID_S = 15.0
 """Between two lines about a study's progress."""
 
@@ -95,13 +97,25 @@ def _stack(folder: Path) -> Iterator[str]:
     if lock.holder(folder) is not None:
         _mathrag(folder, "down")
     try:
-        _mathrag(folder, "up", "--detach", "--port", "0")
+        _started(folder)
         running = state.read(folder)
         if running is None:
             raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder}/logs/*")
         yield running.url
     finally:
         _mathrag(folder, "down")
+
+
+def _started(folder: Path) -> None:
+    """On a busy machine a service may not be ready in its time: that is tried again."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            _mathrag(folder, "up", "--detach", "--port", "0")
+        except Failed:
+            if not left:
+                raise
+        else:
+            return
 
 
 def _mathrag(folder: Path, *arguments: str) -> None:
