@@ -3,6 +3,7 @@
 import typer
 
 from services.orchestrator.cli import (
+    bundle,
     catalog,
     completion,
     config,
@@ -42,6 +43,7 @@ for noun, name in (
     (catalog.pipeline, "pipeline"),
     (catalog.model, "model"),
     (gpu.gpu, "gpu"),
+    (bundle.report, "report"),
 ):
     nouns.add(app, noun, name)
 app.command(cls=nouns.ApiCommand)(samples.audit)

@@ -63,4 +63,6 @@ def chart(rows: Sequence[Row], *, title: str = "Accuracy", name: str = NAME, int
 
 
 def _drawn(row: Row) -> dict[str, object]:
-    return {**look.plain(row), "said": look.percent(row.value, row.low, row.high)}
+    # Of nothing everything is possible: an interval without a value would only be in the way.
+    known = row if row.value is not None else msgspec.structs.replace(row, low=None, high=None)
+    return {**look.plain(known), "said": look.percent(row.value, row.low, row.high)}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import msgspec
 
@@ -36,24 +37,29 @@ def write(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = (folder / f"{figure.name}.svg", folder / f"{figure.name}.png", folder / f"{figure.name}.json")
-    written[0].write_text(svg(figure), "utf-8")
-    written[1].write_bytes(png(figure))
+    drawn = svg(figure)
+    written[0].write_text(drawn, "utf-8")
+    written[1].write_bytes(png(drawn))
     written[2].write_bytes(data(figure))
     return written
 
 
 def svg(figure: Figure) -> str:
-    """Text stays text; ids begin with the figure's name, so that several figures can stand in one page."""
-    drawn = library.converter().vegalite_to_svg(figure.chart, **_offline())
+    """Text stays text, and title and caption are what is read aloud.
+
+    Ids begin with the figure's name, so that several figures can stand in one page.
+    """
+    drawn = library.converter().vegalite_to_svg(figure.chart, vl_version=library.grammar(), allowed_base_urls=[])
     for place, id_ in enumerate(dict.fromkeys(ID.findall(drawn))):
         # The converter counts on from the figure before: without this the same rows would not make the same bytes.
         drawn = re.sub(rf'(\bid="|url\(#){re.escape(id_)}(?=["\)])', rf"\g<1>{figure.name}-{place}", drawn)
-    return str(drawn)
+    said = quoteattr(f"{figure.title}. {figure.caption}")
+    return str(drawn).replace("<svg ", f'<svg role="img" aria-label={said} ', 1)
 
 
-def png(figure: Figure) -> bytes:
-    """The same as pixels."""
-    return bytes(library.converter().vegalite_to_png(figure.chart, scale=SCALE, **_offline()))
+def png(drawn: str) -> bytes:
+    """An SVG as pixels."""
+    return bytes(library.converter().svg_to_png(drawn, scale=SCALE))
 
 
 def data(figure: Figure) -> bytes:
@@ -62,7 +68,3 @@ def data(figure: Figure) -> bytes:
         "name": figure.name, "title": figure.title, "caption": figure.caption, "rows": figure.rows
     }  # fmt: skip
     return msgspec.json.format(msgspec.json.encode(named), indent=1) + b"\n"
-
-
-def _offline() -> dict[str, Any]:
-    return {"vl_version": library.grammar(), "allowed_base_urls": []}

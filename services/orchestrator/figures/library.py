@@ -29,6 +29,16 @@ def grammar() -> str:
     return f"{major}.{minor}"
 
 
+def required() -> None:
+    """Find out before any work is done that something is missing.
+
+    Raises:
+        Unavailable: it is; the hint says what to install.
+    """
+    for library in (altair, converter, templates):
+        library()
+
+
 def _imported(name: str) -> Any:
     try:
         return import_module(name)

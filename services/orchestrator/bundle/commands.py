@@ -1,0 +1,36 @@
+"""The commands that ask for the same job again."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from shared.contracts.params import Params
+from shared.provenance.record import JobRecord
+
+
+def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
+    """`mathrag job submit` with every parameter that is not its default, and every model by role.
+
+    Nothing of other jobs is reused: a reproduction that reads the replies of the original has shown nothing.
+    """
+    words = ["mathrag", "job", "submit", "--name", f"{job['name']}-again", "--dataset", record.dataset.name]
+    words += ["--pipeline", record.pipeline, "--repeats", str(record.repeats), "--reuse", "none"]
+    if record.corpus is not None:
+        words += ["--corpus", record.corpus.name]
+    for key, value in _changed(msgspec.to_builtins(Params()), job["params"]):
+        words += ["--set", f"{key}={msgspec.json.encode(value).decode()}"]
+    for role, name in models.items():
+        words += ["--model", f"{role}={name}"]
+    return shlex.join(words)
+
+
+def _changed(defaults: Any, given: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of what is not as it would be by itself."""
+    for name, value in given.items():
+        default = defaults.get(name) if isinstance(defaults, dict) else None
+        if isinstance(value, dict) and isinstance(default, dict) and default:
+            yield from _changed(default, value, f"{prefix}{name}.")
+        elif value != default:
+            yield f"{prefix}{name}", value
