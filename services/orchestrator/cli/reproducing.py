@@ -99,8 +99,8 @@ def served(wanted: Wanted) -> Iterator[Client]:
         Failed: a check failed; nothing was started.
     """
     if os.environ.get("MATHRAG_URL"):
-        passed(doctor.examine())
         with Client() as client:
+            passed(msgspec.convert(client.readiness()["checks"], list[Check]))
             yield client
         return
     settings = presets.settings(wanted.preset)
