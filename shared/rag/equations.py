@@ -8,6 +8,7 @@ be wrong.
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from shared.rag.exact import NotRational, Undefined, exact
@@ -18,6 +19,9 @@ from shared.rag.notation import Kind, Token, tokens
 _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
 MOST_EQUATIONS = 500
 """Of one text; those behind them are not looked at."""
+CONVERTED = frozenset({"cent", "cents"})
+"""Units that stand beside another one which is only a sign: 5 cents are $0.05."""
+_JOINS = (Kind.RELATION, Kind.OPERATOR)
 ROUNDED = Fraction(1, 200)
 """Values that differ by a smaller share, where one has a decimal point, may be the same one, rounded."""
 
@@ -102,7 +106,7 @@ def _moduli(text: str) -> tuple[int, ...]:
 def _units(left: Expression, right: Expression) -> dict[str, Fraction]:
     """A unit that is the only one stands for 1; hours and minutes may be converted, so that nothing is known."""
     names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol) and part.unit}
-    return dict.fromkeys(names, Fraction(1)) if len(names) == 1 else {}
+    return dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
 
 
 def _congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
@@ -124,7 +128,7 @@ def _of_formula(formula: Formula) -> Iterator[Equation]:
         return
     if "=" not in formula.text and "\\equiv" not in formula.text and "≡" not in formula.text:
         return
-    for statement in _statements(_flush(_unboxed(tokens(formula.text, tex=formula.tex)))):
+    for statement in _statements(formula.text, _flush(_unboxed(tokens(formula.text, tex=formula.tex)))):
         yield from _chain(formula, *_without_modulus(statement))
 
 
@@ -153,7 +157,7 @@ def _flush(written: list[Token]) -> list[Token]:
     return found
 
 
-def _statements(written: Sequence[Token]) -> Iterator[list[Token]]:
+def _statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
     """Cut at what joins statements; lines that go on with an operator or a relation are one statement."""
     depth = 0
     statement: list[Token] = []
@@ -163,7 +167,7 @@ def _statements(written: Sequence[Token]) -> Iterator[list[Token]]:
         if (
             token.kind is Kind.BREAK
             or comma
-            or (token.kind is Kind.LINE and not _goes_on(statement, written[at + 1 :]))
+            or (token.kind is Kind.LINE and not _goes_on(formula, statement, written, at))
         ):
             yield statement
             statement, depth = [], 0
@@ -172,11 +176,21 @@ def _statements(written: Sequence[Token]) -> Iterator[list[Token]]:
     yield statement
 
 
-def _goes_on(before: Sequence[Token], behind: Sequence[Token]) -> bool:
-    if not before or not behind:
+def _goes_on(formula: str, before: Sequence[Token], written: Sequence[Token], line: int) -> bool:
+    """Whether the line that ends at token `line` is continued by the next.
+
+    A line that begins with a sign may be an equation of its own: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
+    """
+    if not before or line + 1 == len(written):
         return False
-    joins = (Kind.RELATION, Kind.OPERATOR)
-    return before[-1].kind in joins or behind[0].kind in joins
+    behind = written[line + 1]
+    if before[-1].kind in _JOINS or behind.kind is Kind.RELATION:
+        return True
+    if behind.kind is not Kind.OPERATOR:
+        return False
+    rest = takewhile(lambda token: token.kind is not Kind.LINE, islice(written, line + 1, None))
+    own = any(token.kind is Kind.RELATION for token in rest)
+    return not own or "&" in formula[written[line].end : behind.start]
 
 
 def _without_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:

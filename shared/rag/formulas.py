@@ -19,6 +19,10 @@ _COUNTING = re.compile(
 """A quantity goes on behind, or before, these words."""
 
 
+_SCALE = re.compile(r"\s*(?:percent|cents?|hundred|thousand|million|billion|dozen)\b")
+"""Words behind a formula that change what its last number is worth."""
+
+
 class Formula(NamedTuple):
     """A piece of mathematics in a text."""
 
@@ -60,7 +64,8 @@ def _between(text: str, start: int, end: int) -> Iterator[Formula]:
             yield from _plain(text, plain, mark.start())
             opened = mark
         elif opened is not None and _closes(opened, mark):
-            yield Formula(text[opened.end() : mark.start()], opened.end(), tex=True)
+            scaled = bool(_SCALE.match(text, mark.end()))
+            yield Formula(text[opened.end() : mark.start()], opened.end(), tex=True, goes_on=scaled)
             opened, plain = None, mark.end()
     yield from _plain(text, plain if opened is None else opened.end(), end)
 

@@ -69,7 +69,7 @@ _BREAKS = _names(
     "quad qquad implies Rightarrow Longrightarrow Leftrightarrow Longleftrightarrow iff to rightarrow longrightarrow"
     " therefore because"
 )
-_ASIDE = _names("color textcolor hspace vspace label tag begin end")
+_ASIDE = _names("color textcolor hspace vspace phantom hphantom vphantom label tag begin end")
 """Their argument is no part of the formula."""
 _LAID_OUT = _names("align align* aligned alignedat split gather gather* gathered equation equation* multline multline*")
 """Environments that are lines of formulas."""
