@@ -21,7 +21,7 @@ from typing import Any
 import typer
 
 from services.orchestrator.cli.client import Client
-from services.orchestrator.cli.failures import reported
+from services.orchestrator.cli.failures import Failed, reported
 from shared.settings import REPOSITORY
 from world.reproduction import drawing, page, tables
 from world.reproduction.running import furnish, run, served, upload
@@ -60,19 +60,29 @@ def main() -> None:
 
 
 def made(asked: list[Study], data_dir: Path) -> dict[str, Any]:
-    """Run what has not been run, and read all reports."""
+    """Run what has not been run, and read all reports.
+
+    Raises:
+        Failed: a study did; the others were run all the same.
+    """
     worlds = {world.name: world for study in asked for world in study.worlds}
     print(f"{len(asked)} studies in {len(worlds)} worlds; data in {data_dir}", flush=True)
     furnish(data_dir / "corpora", worlds.values())
     found: dict[str, Any] = {}
+    failed: list[str] = []
     with served(data_dir) as client:
         for number, study in enumerate(asked, start=1):
             began = time.monotonic()
             print(f"[{number}/{len(asked)}] {study.name}: {study.about}", flush=True)
-            upload(client, data_dir / "corpora", study.worlds)
-            found[study.name] = studied(client, study)
+            try:
+                upload(client, data_dir / "corpora", study.worlds)
+                found[study.name] = studied(client, study)
+            except Failed as error:
+                failed.append(f"{study.name} ({error.message})")
             print(f"  {study.name}: {time.monotonic() - began:.0f} s", flush=True)
         decisions = {label: decision(client, found[f"main-{label}"]) for label in DECIDED if f"main-{label}" in found}
+    if failed:
+        raise Failed("internal", f"these studies failed: {'; '.join(failed)}", hint="run it again: the others are done")
     return {"about": about(found), "decisions": decisions, "studies": found}
 
 
@@ -120,6 +130,8 @@ def keep(results: dict[str, Any], out: Path) -> None:
 
 def written(out: Path, text: Path | None) -> None:
     """Tables and figures from the results; the text's numbers, where there is a text."""
+    if not (out / RESULTS).exists():
+        raise Failed("not_found", f"{out} holds no results", hint="run it without --only-write")
     results = json.loads((out / RESULTS).read_text())
     blocks = tables.blocks(results)
     (out / "world.md").write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")
