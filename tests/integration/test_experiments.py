@@ -139,7 +139,7 @@ async def test_a_row_says_what_its_jobs_report_says(api: Api, database: Database
 
 
 async def test_the_same_request_again_is_the_same_experiment(api: Api, database: Database) -> None:
-    """With its key; without it, or with another body, the name is taken, or the key."""
+    """With its key, in which the audit finds nothing wrong; without it the name is taken, with another body the key."""
     first = await submitted(api, key="k")
     again = await submitted(api, key="k")
     assert (again["id"], again["grid"]) == (first["id"], first["grid"])
@@ -147,6 +147,9 @@ async def test_the_same_request_again_is_the_same_experiment(api: Api, database:
     taken = await submitted(api, status=409)
     assert (taken["detail"], "resume" in taken["hint"]) == ("`name`: there is an experiment 'pair' already", True)
     assert await scene.scalar(database, "SELECT count(*) FROM jobs") == 2
+    await finished(database)
+    for cell in first["grid"]:
+        assert (await api.get(f"/v1/jobs/{cell['job']}/audit"))["violations"] == []
 
 
 async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api: Api, database: Database) -> None:
