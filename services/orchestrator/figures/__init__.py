@@ -4,6 +4,6 @@
 make the same bytes. What is drawn needs the extra `report`.
 """
 
-from services.orchestrator.figures.figure import Figure, png, svg, write
+from services.orchestrator.figures.figure import Figure, svg, write
 
-__all__ = ["Figure", "png", "svg", "write"]
+__all__ = ["Figure", "svg", "write"]
