@@ -73,7 +73,7 @@ TAIL = """
 * Whether two names are the same is the judge's weakest point: documents about another operator are often taken for
   related, and a text may carry another name than the question.
 * Of the Chinese templates only the generator's was trained; the judge rates Chinese documents under the English
-  rubric, and takes two of three formal ones that are right for wrong. `hyde-passage` was not trained.
+  rubric, and there passes every formal one that is wrong. `hyde-passage` was not trained.
 * A few names spelled with tokens that are rare or absent in training names are misread; the
   figures include them.
 * The judge is not to be relied on where its accuracy above is low for a grade.
