@@ -1,6 +1,7 @@
 """How samples ended, told from their rows: what is wrong with an answer needs a look at what it was made from."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from anyio import to_thread
@@ -24,6 +25,8 @@ CALLS = text("""
     ORDER BY t.sample_id, t.position DESC, t.slot DESC""")
 OPEN = frozenset({Ending.JUDGE_FAILURE, Ending.LOGIC})
 """What an answer's ending is while nobody has looked further than its outcome."""
+KEPT = 16_384
+"""Texts whose false equations are remembered, some 30 MB."""
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +120,13 @@ def _told(
     }
 
 
+@lru_cache(maxsize=KEPT)
+def _refuted(written: str, modulus: int) -> tuple[str, ...]:
+    """A text's equations stay as they are, and reports are asked for again and again."""
+    return tuple(each.text for each in arithmetic(written, modulus) if each.holds is False)
+
+
 def _ending(known: Facts, relevant: Mapping[str, int] | None, made: _Made, modulus: int) -> Ended:
-    refuted = tuple(each.text for each in arithmetic(made.text or "", modulus) if each.holds is False)
+    refuted = _refuted(made.text or "", modulus)
     documents = None if relevant is None else frozenset(relevant)
     return ending(replace(known, searched=made.searched, relevant=documents, refuted=refuted))
