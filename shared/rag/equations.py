@@ -12,9 +12,10 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from shared.rag.exact import NotRational, Undefined, exact
-from shared.rag.expressions import Expression, Number, Symbol, Unread, parts, readings
+from shared.rag.expressions import Expression, Number, Symbol, parts
 from shared.rag.formulas import LONGEST, Formula, formulas
 from shared.rag.notation import Kind, Token, tokens
+from shared.rag.reading import Unread, readings
 
 _MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
 MOST_EQUATIONS = 500

@@ -10,8 +10,7 @@ from enum import Enum, auto
 from fractions import Fraction
 from typing import NamedTuple
 
-MOST_DIGITS = 300
-"""Digits of a number; a longer one is not understood."""
+from shared.rag.numerals import numeral
 
 
 class Kind(Enum):
@@ -185,7 +184,8 @@ class _Scanner:
         subscript = _SUBSCRIPT.match(self._text, end)
         self._pending = max(0, self._pending - 1)
         self._at = subscript.end() if subscript else end
-        return _number(digits, subscript[1].strip("{}") if subscript else None)
+        found = numeral(digits, subscript[1].strip("{}") if subscript else "10")
+        return Token(Kind.NUMBER, digits, *found) if found else Token(Kind.STRANGE, digits)
 
     def _symbol(self, end: int) -> Token:
         while self._text[end : end + 1] == "'":
@@ -286,33 +286,3 @@ def _worded(words: str) -> Token | None:
     if _JOINING.search(stripped.lower()):
         return Token(Kind.BREAK, stripped)
     return Token(Kind.WORD, stripped)
-
-
-def _number(digits: str, base: str | None) -> Token:
-    written = digits.replace("{,}", "").replace(",\\!", "").replace(",", "")
-    if len(written) > MOST_DIGITS:
-        return Token(Kind.STRANGE, digits[:20])
-    if base is not None and base != "10":
-        return _in_base(written, base)
-    if "\\overline" in written:
-        return _repeating(written)
-    _, point, behind = written.partition(".")
-    return Token(Kind.NUMBER, digits, Fraction(written), len(behind) if point else None)
-
-
-def _in_base(written: str, base: str) -> Token:
-    """A subscript that is no base makes the number something else."""
-    try:
-        return Token(Kind.NUMBER, f"{written}_{base}", Fraction(int(written, int(base))))
-    except ValueError:
-        return Token(Kind.STRANGE, written)
-
-
-def _repeating(written: str) -> Token:
-    """0.12\\overline{34}: the digits behind the bar, over as many nines."""
-    head, _, tail = written.partition("\\overline")
-    period = tail.strip("{}")
-    whole, _, behind = head.partition(".")
-    value = Fraction(int(whole + behind or "0"), 10 ** len(behind))
-    value += Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(behind))
-    return Token(Kind.NUMBER, written, value)

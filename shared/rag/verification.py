@@ -23,7 +23,18 @@ from shared.rag.symbolic import Unsuitable, symbolic
 if TYPE_CHECKING:
     from sympy import Expr
 
-SOURCES = ("notation", "expressions", "exact", "formulas", "equations", "approximation", "symbolic", "verification")
+SOURCES = (
+    "numerals",
+    "notation",
+    "expressions",
+    "reading",
+    "exact",
+    "formulas",
+    "equations",
+    "approximation",
+    "symbolic",
+    "verification",
+)
 """Modules of this package that a verdict depends on."""
 POINTS = 3
 """Random points at which an equation must hold before SymPy is asked whether it always does."""

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.rag.exact import MOST_BITS, NotRational, Undefined, exact
-from shared.rag.expressions import DEEPEST, MOST_TOKENS, Apply, Number, Symbol, Unread, parts, readings
-from shared.rag.notation import MOST_DIGITS, Kind, tokens
+from shared.rag.expressions import Apply, Number, Symbol, parts
+from shared.rag.notation import Kind, tokens
+from shared.rag.numerals import MOST_DIGITS
+from shared.rag.reading import DEEPEST, MOST_TOKENS, Unread, readings
 
 
 def value(formula: str, *, tex: bool = True) -> Fraction:
@@ -75,7 +77,8 @@ def test_texs_power_is_of_one_digit_and_a_plain_one_of_all(formula: str, tex: bo
     [
         "", "+", "1+", "*3", "1 2", "x 2", "(1", "1)", "(1]", "2---3", "|3", r"\frac{1}", r"1+\cdots+9", r"1+\ldots",
         r"\sum_{i=1}^n i", r"x \pm 1", r"\int x", r"\sin^{-1} x", "1,2", r"\begin{pmatrix}1\end{pmatrix}", "1...2",
-        r"\unknown{3}", r"\gcd 3", r"\gcd(3", r"3\&", "\\", "{1", "1}", "\x00", "12_{ab}", "12_1", "9_2", "5:00",
+        r"\unknown{3}", r"\gcd 3", r"\gcd(3", r"3\&", "\\", "{1", "1}", "\x00", "12_{ab}", "12_1",
+        "12_0", "9_2", "5:00",
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_not_read(formula: str) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from shared.contracts.calls import Verified
 from shared.rag import verification
 from shared.rag.approximation import approximate
-from shared.rag.expressions import readings
 from shared.rag.notation import tokens
+from shared.rag.reading import readings
 from shared.rag.symbolic import Unsuitable, symbolic
 from shared.rag.verification import verify
 
