@@ -91,7 +91,7 @@ def _sample(row: SampleRow) -> tuple[SampleRecord, dict[str, str]]:
     )  # fmt: skip
     record = SampleRecord(
         index=row.index, repeat=row.repeat, item="1e", state=row.state, ended_at=row.ended_at or BEGAN,
-        outcome=_kept(canonical.encode(outcome), texts), calls=calls,
+        outcome=None if row.failure else _kept(canonical.encode(outcome), texts), calls=calls,
     )  # fmt: skip
     return record, texts
 

@@ -192,7 +192,7 @@ def test_the_same_data_make_the_same_pages(shown: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None:
-    """A gate's with a gate, a verifier's with a verifier."""
+    """A gate's with a gate, a verifier's where it could decide something."""
     decision = msgspec.to_builtins(DECISION)
     agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
     truth = {
@@ -207,8 +207,9 @@ def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None
     assert [(row["scorer"], row["good"]) for row in scored] == [
         (scorer, good) for scorer in ("rules", "judge") for good in (True, False, False)
     ]
-    made(tmp_path / "none", samples=0)
-    assert not list((tmp_path / "none" / "jobs").rglob("rho.*"))
+    nothing = folder(tmp_path / "none" / "y", 0, {"gate": {**decision, "truth": {**truth, "scores": [None] * 4}}})
+    bundle.write(tmp_path / "none", [nothing], "A report")
+    assert {file.stem for file in (tmp_path / "none" / "jobs").rglob("*.svg")} == {"rho", "memory"}
 
 
 def test_quality_before_and_after_is_that_of_the_same_documents(shown: Path) -> None:

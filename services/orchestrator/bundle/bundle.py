@@ -71,6 +71,7 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
 
 
 def _kept(data: Path, **said: Any) -> None:
+    data.mkdir(parents=True, exist_ok=True)
     for name, value in said.items():
         if value is not None:
             (data / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))

@@ -77,7 +77,7 @@ def _judged(candidate: Candidate) -> float | None:
 
 def _gate(decision: GateDecision) -> Iterator[Figure]:
     yield rho.chart(decision)
-    if decision.truth is not None:
+    if decision.truth is not None and any(score is not None for score in decision.truth.scores):
         rated = zip(decision.judge_scores, decision.truth.scores, strict=True)
         known = [(score, true) for score, true in rated if true is not None]
         yield calibration.chart(
