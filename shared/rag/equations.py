@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from shared.rag.exact import NotRational, Undefined, exact
-from shared.rag.expressions import Expression, Number, Symbol, parts
+from shared.rag.expressions import Apply, Expression, Number, Symbol, parts
 from shared.rag.formulas import LONGEST, Formula, formulas
 from shared.rag.notation import Kind, Token, tokens
 from shared.rag.reading import Unread, readings
@@ -93,10 +93,15 @@ def _equal(left: Expression, right: Expression, modulus: int, equation: Equation
         return _congruent(one, other, modulus)
     if one == other:
         return True
-    if equation.alone and isinstance(left, Number) and isinstance(right, Number):
+    if equation.alone and _bare(left) and _bare(right):
         return None  # "0 = 5, which is impossible"
     meant_modulo = any(_congruent(one, other, named) for named in equation.moduli)
     return None if meant_modulo or _may_be_rounded(left, right, one, other) else False
+
+
+def _bare(side: Expression) -> bool:
+    """A number without anything computed."""
+    return isinstance(side, Number) or (isinstance(side, Apply) and side.operation == "neg" and _bare(side.operands[0]))
 
 
 def _moduli(text: str) -> tuple[int, ...]:

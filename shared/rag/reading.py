@@ -257,11 +257,11 @@ class _Reader:
         return Apply(name, (self._argument(),))
 
     def _argument(self) -> Expression:
-        """What a function is applied to: a bracket, or all that stands together behind it."""
+        """What a function is applied to: a bracket, or a factor and the names behind it, such as 2 pi x."""
         if self._peek().kind is Kind.OPEN:
             return self._factor()
         found = self._factor()
-        while self._begins() and self._peek().kind is not Kind.COMMAND:
+        while self._peek().kind in (Kind.SYMBOL, Kind.CONSTANT):
             found = self._beside(found)
         return found
 

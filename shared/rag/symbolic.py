@@ -33,6 +33,11 @@ def symbolic(expression: Expression, *, imaginary: bool = False) -> "Expr":
     return _built(expression, imaginary=imaginary, angle=False)
 
 
+def rational(expression: Expression) -> bool:
+    """Whether exact arithmetic knows its value."""
+    return _exact(expression) is not None
+
+
 def _built(expression: Expression, *, imaginary: bool, angle: bool) -> "Expr":
     """`angle`: inside a trigonometric function, where degrees are not what they are outside: mere numbers."""
     if isinstance(expression, Symbol):

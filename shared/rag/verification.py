@@ -18,7 +18,7 @@ from shared.contracts.calls import Verified
 from shared.rag.approximation import approximate
 from shared.rag.equations import ROUNDED, Equation, equations, holds
 from shared.rag.expressions import Apply, Expression, Number, Symbol, parts
-from shared.rag.symbolic import Unsuitable, symbolic
+from shared.rag.symbolic import Unsuitable, rational, symbolic
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -93,10 +93,13 @@ def _names(sides: Iterable[Expression]) -> set[str]:
 def _numbers(left: Expression, right: Expression) -> bool | None:
     """Whether two numbers are equal, to so many digits that they can only be.
 
-    Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`.
+    Degrees are mere numbers outside trigonometric functions, so that nothing is known of `180^\\circ = \\pi`; and where
+    both are rational, exact arithmetic has had its say.
     """
+    if rational(left) and rational(right):
+        return None
     operations = {part.operation for side in (left, right) for part in parts(side) if isinstance(part, Apply)}
-    if {"deg", "pi"} <= operations:
+    if "deg" in operations and operations & {"pi", "arcsin", "arccos", "arctan"}:
         return None
     one, other = symbolic(left, imaginary=True), symbolic(right, imaginary=True)
     difference = abs(complex_of(one - other))

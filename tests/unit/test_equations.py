@@ -58,7 +58,8 @@ def test_equations_are_found_where_they_stand(text: str, expected: list[bool | N
     [
         "$x^2 = 9$", "$f(2) = 5$", "$A = 3$", r"$\text{Area} = 12$", "half of 12 = 6", "the sum of 3 and 4 = 7",
         "6 = 2 times 3", "the number 12 = 6", r"$5\text{ hours} = 300\text{ minutes}$", r"$5050 = 1+2+\cdots+100$",
-        "$0 = 5$, which is impossible", r"$\frac{2}{3} = 0.67$", r"$3.14 \cdot 7 = 22$", r"$x = \pm 3$", r"$1/0 = 1$",
+        "$0 = 5$, which is impossible", "$-6 = 2$", r"$\frac{2}{3} = 0.67$", r"$3.14 \cdot 7 = 22$", r"$x = \pm 3$",
+        r"$1/0 = 1$",
         r"$(1,2) = (1,3)$", r"$9^{9^{9^{9}}} = 1$", "$5:00 = 300$", "$ = 5$", "$5 =$", r"$\sqrt{2} = 3$", "2 x 3 = 6",
         r"$3(5\text{ cents}) = \$0.15$", "$1/5 = 20$ percent",
         "sqrt(16) = 5", "3 + log(100) = 6", "3 = 2 sqrt 4", "floor[2] = 3",

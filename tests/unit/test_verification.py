@@ -46,6 +46,11 @@ def verdict(text: str, modulus: int = 0) -> bool | None:
         (r"$\sin 30 = 0.5$", None),
         (r"$\log 100 = 2$", None),
         (r"$180^\circ = \pi$", None),
+        (r"$\arctan 1 = 45^\circ$", None),
+        ("$0 = 8$", None),
+        ("$-6 = 2$", None),
+        (r"$\cos 20^\circ (1 + 1) = 2 \cos 20^\circ$", True),
+        (r"$\cos 2\pi = 1$", True),
         (r"$\frac{\pi}{3} = \frac{180^\circ}{\pi} \cdot \frac{\pi}{3}$", None),
     ],
 )
