@@ -115,8 +115,9 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """All methods of this path; the router knows those of its first route alone."""
-    routes = (route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(request.url.path))
+    """All methods of this path, as it is documented; the router knows those of its first route alone."""
+    found = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(request.url.path)]
+    routes = [route for route in found if route.path == request.url.path] or found
     return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
 
 
