@@ -101,7 +101,7 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "full": Scale(seeds=5, items=None, few=2, some=150, weights=10),
+    "full": Scale(seeds=5, items=None, few=2, some=100, weights=10),
     "quick": Scale(seeds=2, items=30, few=1, some=20, weights=3),
 }
 
