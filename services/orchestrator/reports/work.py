@@ -44,8 +44,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
     """From the first start to the last end of those made; None: none was executed."""
     device_s: float | None
-    """Of the device, made and reused: each call's time over the calls that ran beside it. What the stage would have cost
-    had nothing been reused; None: no call says when it ran."""
+    """Of the device, made and reused: each call's time over the calls that ran beside it. What the stage would have
+    cost had nothing been reused; None: no call says when it ran."""
     started_at: datetime | None
     ended_at: datetime | None
 
