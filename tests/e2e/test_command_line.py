@@ -71,3 +71,36 @@ def test_curl_sends_what_is_shown(stack: RunningStack) -> None:
     assert jobs[0]["id"] == jobs[1]["id"]
     assert jobs[0]["metadata"] == {"said": f"{name}'\""}
     stack.wait(jobs[0]["id"], ended)
+
+
+EXPERIMENT = """
+name: by-file
+datasets: [{dataset: world, corpus: world}]
+variants:
+  - {name: hybrid, pipeline: hybrid}
+  - {name: gate, pipeline: mathrag-gate, params: {gate: {tau: 1.0, truth: verifier}}}
+  - {name: verified, pipeline: mathrag-gate, params: {quality: verifier}}
+  - {name: routed, pipeline: mathrag-gate, params: {route: {enabled: true}}}
+params: {verify: {modulus: 10}}
+baseline: hybrid
+"""
+
+
+def test_an_experiment_runs_from_a_file_to_a_folder_that_opens_without_a_server(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    """Planned, run, compared and bundled; every job of it is audited clean."""
+    file, out = tmp_path / "experiment.yaml", tmp_path / "report"
+    file.write_text(EXPERIMENT)
+    planned = mathrag("experiment", "plan", str(file), "--json", MATHRAG_URL=stack.url)
+    assert planned.returncode == Exit.DONE, planned.stderr
+    run = mathrag("experiment", "run", str(file), "--wait", MATHRAG_URL=stack.url)
+    assert run.returncode == Exit.DONE, run.stderr
+    found = json.loads(mathrag("experiment", "report", "by-file", "--json", MATHRAG_URL=stack.url).stdout)
+    assert [row["variant"] for row in found["rows"]] == ["hybrid", "gate", "verified", "routed"]
+    assert all(stack.get(f"/v1/jobs/{row['job']}/audit")["clean"] for row in found["rows"])
+    bundled = mathrag("report", "bundle", "--experiment", "by-file", "--out", str(out), MATHRAG_URL=stack.url)
+    assert bundled.returncode == Exit.DONE, bundled.stderr
+    assert "by-file" in (out / "index.html").read_text("utf-8")
+    drawn = {file.relative_to(out).parts[-1] for file in out.glob("**/figures/*.svg")}
+    assert drawn >= {"accuracy.svg", "endings.svg", "rho.svg", "ranks.svg", "memory.svg", "latency.svg"}

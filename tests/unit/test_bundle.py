@@ -207,9 +207,24 @@ def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None
     assert [(row["scorer"], row["good"]) for row in scored] == [
         (scorer, good) for scorer in ("rules", "judge") for good in (True, False, False)
     ]
-    nothing = folder(tmp_path / "none" / "y", 0, {"gate": {**decision, "truth": {**truth, "scores": [None] * 4}}})
-    bundle.write(tmp_path / "none", [nothing], "A report")
-    assert {file.stem for file in (tmp_path / "none" / "jobs").rglob("*.svg")} == {"rho", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("scores", "refuted", "drawn"),
+    [
+        ([None] * 4, [0, 1, None, 1], {"rho", "memory"}),
+        ([1.0, 0.9, None, 0.5], [0, 0, None, 0], {"rho", "memory", "calibration-verifier"}),
+    ],
+)
+def test_a_truth_that_tells_nothing_is_not_drawn(
+    tmp_path: Path, scores: list[float | None], refuted: list[int | None], drawn: set[str]
+) -> None:
+    """Nothing decided has no figure, and good documents alone have no ROC."""
+    agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
+    truth = {"scores": scores, "refuted": refuted, "failures": 0, "rules": agreement, "judge": agreement}
+    job = folder(tmp_path / "data" / "y", 0, {"gate": {**msgspec.to_builtins(DECISION), "truth": truth}})
+    bundle.write(tmp_path, [job], "A report")
+    assert {file.stem for file in (tmp_path / "jobs").rglob("*.svg")} == drawn
 
 
 def test_quality_before_and_after_is_that_of_the_same_documents(shown: Path) -> None:

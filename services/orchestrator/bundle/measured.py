@@ -87,7 +87,9 @@ def _gate(decision: GateDecision) -> Iterator[Figure]:
             title="Calibration of the judge, against the verifier",
             name="calibration-verifier",
         )
-        yield roc.chart(_scored(decision, decision.truth), truth=VERIFIER)
+        scored = _scored(decision, decision.truth)
+        if len({row.good for row in scored}) > 1:  # among good documents alone nothing can be told from them
+            yield roc.chart(scored, truth=VERIFIER)
 
 
 def _scored(decision: GateDecision, truth: Truth) -> list[roc.Row]:
