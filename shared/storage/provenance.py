@@ -17,6 +17,7 @@ from shared.errors import NotFound
 from shared.runtime.binding import Request, seed_of
 from shared.storage import jobs, samples
 from shared.storage.database import Database
+from shared.storage.residencies import Residency, residencies
 from shared.storage.samples import STATES
 
 TIE_BREAK = "equal scores: the smaller document hash first"
@@ -49,12 +50,6 @@ SOURCES = text("""
     FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
     WHERE t.call_id = ANY(:calls) AND t.created ORDER BY t.call_id, t.sample_id""")
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
-RESIDENCIES = text("""
-    SELECT r.epoch, r.device, r.cause, r.state, r.opened_at, r.closed_at,
-        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS models,
-        (SELECT COALESCE(jsonb_object_agg(m.name, r.measured -> 'memory_mib' -> CAST(m.id AS text)), '{}')
-         FROM models m WHERE m.id = ANY(r.models)) AS memory_mib
-    FROM residencies r WHERE r.epoch = ANY(:epochs) ORDER BY r.epoch""")
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,20 +125,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The accepted one."""
     other_attempts: tuple[Attempt, ...]
     """Lapses and infrastructure failures."""
-
-
-class Residency(msgspec.Struct, frozen=True, kw_only=True):
-    """Which models the device held while calls of this sample ran."""
-
-    epoch: int
-    device: str
-    models: tuple[str, ...]
-    cause: str
-    state: str
-    opened_at: datetime | None
-    closed_at: datetime | None
-    memory_mib: dict[str, float | None]
-    """By model, measured once, when the residency opened; None: nothing was measured."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -297,9 +278,3 @@ async def _documents(connection: AsyncConnection, hashes: Iterable[str]) -> dict
 
 def _epochs(steps: Iterable[Step]) -> list[int]:
     return sorted({step.attempt.epoch for step in steps if step.attempt and step.attempt.epoch is not None})
-
-
-async def residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[Residency, ...]:
-    """The residencies with these epochs, with their models' names."""
-    rows = (await connection.execute(RESIDENCIES, {"epochs": list(epochs)})).mappings()
-    return tuple(msgspec.convert(dict(row), Residency) for row in rows)

@@ -8,7 +8,8 @@ import pytest
 
 from shared.access.keys import Scope, prefix_of
 from shared.errors import Conflict, Invalid, NotFound
-from shared.settings import Access, Limits
+from shared.limits import Limits
+from shared.settings import Access
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

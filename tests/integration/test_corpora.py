@@ -10,7 +10,7 @@ from sqlalchemy import text
 from services.orchestrator.api import uploads
 from shared.contracts.documents import Document
 from shared.ingest.lines import MAX_LINE_BYTES
-from shared.settings import Limits
+from shared.limits import Limits
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.scene import SETTINGS, scalar

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.limits import Limits
 from shared.runtime import purge
 from shared.runtime.binding import Request
 from shared.runtime.ending import finish
-from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

@@ -15,10 +15,11 @@ from pydantic import BaseModel
 from services.orchestrator.app import build
 from services.orchestrator.cli.main import app
 from shared.contracts.params import Params
+from shared.limits import Limits
 from shared.pipelines import registry
 from shared.rag.prompts import template
 from shared.retrieval import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
-from shared.settings import REPOSITORY, Access, Device, Limits, Model, Settings, Telemetry, Workers
+from shared.settings import REPOSITORY, Access, Device, Model, Settings, Telemetry, Workers
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

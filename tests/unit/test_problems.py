@@ -11,7 +11,8 @@ from services.orchestrator.api.submissions import params_of
 from services.orchestrator.app import build
 from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.settings import Limits, Settings
+from shared.limits import Limits
+from shared.settings import Settings
 from shared.storage import configurations
 from shared.storage.configurations import SHIPPED, Configuration
 

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.access.refusals import refuse
 from shared.errors import TooMany
-from shared.settings import Limits
+from shared.limits import Limits
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets)")
 EVENTS = re.compile(r"/v1/jobs/[^/]+/events")

@@ -23,7 +23,7 @@ from shared.ingest.datasets import DatasetItem
 from shared.ingest.lines import Fields
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
-from shared.settings import Limits
+from shared.limits import Limits
 
 BATCH = 1000
 SOURCE = "upload"

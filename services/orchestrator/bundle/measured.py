@@ -12,7 +12,7 @@ from services.orchestrator.bundle.source import Sample
 from services.orchestrator.figures import Figure, calibration, latency, memory, ranks, rho, roc
 from shared.contracts.samples import Candidate, GateDecision, Truth
 from shared.storage.jobs import ROLES
-from shared.storage.provenance import Residency
+from shared.storage.residencies import Residency
 
 VERIFIER = "the verifier: no equation refuted"
 

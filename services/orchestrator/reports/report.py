@@ -23,7 +23,7 @@ from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats, repeated
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
-from shared.storage.provenance import Residency
+from shared.storage.residencies import Residency
 
 PINNED = text("""
     SELECT j.pins, j.prepared, encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")

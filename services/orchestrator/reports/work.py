@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.jobs import ROLES
-from shared.storage.provenance import Residency, residencies
+from shared.storage.residencies import Residency, residencies
 
 # A job's calls, each once; `made`: one of the job's own steps put it into the queue.
 MINE = """

@@ -1,0 +1,27 @@
+"""Limits that the operator sets to what users may ask for."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Limits(BaseModel):
+    """How much one user may ask for."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    body_bytes: int = Field(default=1 << 20, gt=0)
+    """Of a request that is no upload."""
+    upload_bytes: int = Field(default=256 << 20, gt=0)
+    upload_rows: int = Field(default=1_000_000, gt=0)
+    """Documents or items of one upload."""
+    line_bytes: int = Field(default=1 << 20, gt=0)
+    """One line of an upload, or one row of its text."""
+    uploads: int = Field(default=4, gt=0)
+    """Uploads at once."""
+    live_jobs: int = Field(default=200, gt=0)
+    """Jobs that have not ended."""
+    samples: int = Field(default=1_000_000, gt=0)
+    """Items times repeats of one job."""
+    cells: int = Field(default=1000, gt=0)
+    """Of an experiment's grid."""
+    event_streams: int = Field(default=100, gt=0)
+    """Open streams of job events."""
