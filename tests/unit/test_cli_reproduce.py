@@ -239,6 +239,15 @@ def test_all_of_it_leaves_a_page_its_figures_and_its_data(data: Path, service: S
     assert asked["name"].startswith("math-small-")
 
 
+def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, service: Service) -> None:
+    """The steps are told to whoever watches it."""
+    shown = mathrag("reproduce", "preset", "small", "--json")
+    assert msgspec.json.decode(shown.stdout) == msgspec.yaml.decode(presets.text("small"))
+    ended = math(data, "--yes", "--json", preset="small")
+    assert msgspec.json.decode(ended.stdout) == msgspec.json.decode((data.parent / "out" / "report.json").read_bytes())
+    assert "== Plan" in ended.stderr
+
+
 def test_the_same_again_asks_for_what_failed_and_submits_nothing_new(data: Path, service: Service) -> None:
     """What ended well is there."""
     math(data, "--yes", preset="small")

@@ -4,13 +4,18 @@ Every step can be run again: what is there is used, and what was interrupted goe
 """
 
 import os
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from services.orchestrator.cli import reproducing
 from services.orchestrator.cli.failures import Failed, reported
+from services.orchestrator.cli.output import AsJson, print_json
+from services.orchestrator.cli.reproduced import REPORT
 from services.orchestrator.reproduction import preset as presets
 from services.orchestrator.reproduction import problems
 from services.orchestrator.reproduction.preset import Changes
@@ -41,10 +46,14 @@ Name = Annotated[str, typer.Argument(help="paper, paper-tgi, small.")]
 
 
 @reproduce.command("preset")
-def show_preset(name: Name) -> None:
+def show_preset(name: Name, as_json: AsJson = False) -> None:
     """Print a preset: `mathrag reproduce preset paper > own.yaml` begins one of your own."""
-    with reported(as_json=False):
-        typer.echo(presets.text(name), nl=False)
+    with reported(as_json=as_json):
+        text = presets.text(name)
+        if as_json:
+            print_json(msgspec.yaml.decode(text))
+        else:
+            typer.echo(text, nl=False)
 
 
 @reproduce.command("math")
@@ -65,13 +74,14 @@ def math(
     out: Out = None,
     yes: Yes = False,
     keep: Keep = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check, plan, run and report dense, sparse, hybrid and the gate on MATH, beside the paper's figures.
 
     On this machine it starts a service of its own, whose data lie below --out, and stops it afterwards; MATHRAG_URL
     names one that runs. The same command again goes on where it was.
     """
-    with reported(as_json=False):
+    with reported(as_json=as_json):
         changes = Changes(
             server=server, device=device, budget_mib=budget, slots=slots, embedder=embedder, repeats=repeats,
             sampled=sampled,
@@ -87,4 +97,8 @@ def math(
             corpus=found[0], questions=found[1], items=items or chosen.items,
             out=(out or Path("reproduction") / Path(preset).stem).absolute(), heatmap=heatmap, yes=yes, keep=keep,
         )  # fmt: skip
-        reproducing.run(wanted)
+        # Steps are for a person, also one whose program reads the report.
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
+            reproducing.run(wanted)
+        if as_json:
+            print_json(msgspec.json.decode((wanted.out / REPORT).read_bytes()))

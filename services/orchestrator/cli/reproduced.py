@@ -17,6 +17,7 @@ from services.orchestrator.reproduction.preset import Preset
 from services.orchestrator.reproduction.problems import Problems
 from shared.errors import Unavailable
 
+REPORT = "report.json"
 HEAD = ("", "ACCURACY", "95 % OVER QUESTIONS", "STD", "S A QUESTION", "LOADS", "PAPER")
 
 
@@ -25,7 +26,7 @@ def report(client: Client, name: str, preset: Preset, asked: Problems, ended: Se
     results = gathered(client, ended)
     figures = _drawn(results, folder / FIGURES)
     (folder / "report.md").write_text(page(name, preset, asked, results, figures), "utf-8")
-    (folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+    (folder / REPORT).write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
     table(HEAD, terminal(results.lines))
     for said in differences(results):
         typer.echo(f"  {said}")
