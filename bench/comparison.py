@@ -29,8 +29,8 @@ PARAMS: dict[str, Any] = {
     "generate": {"max_tokens": 256},
     "hyde": {"documents": 4, "decoding": {"temperature": 0.7, "max_tokens": 128}},
 }
-"""Of every job: the shipped generator reads the first rule that it finds; answers and hypothetical documents are bounded
-for the sake of time. Everything else is the documented default."""
+"""Of every job: the shipped generator reads the first rule that it finds; answers and hypothetical documents are
+bounded for the sake of time. Everything else is the documented default."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mathrag-gate-judge": ("mathrag-gate", {"gate": {"tau": 1.0}})}
 """Further rows: a pipeline with other parameters; here the judge rates, whatever the correlation."""
 
