@@ -134,9 +134,11 @@ def written(out: Path, text: Path | None) -> None:
         raise Failed("not_found", f"{out} holds no results", hint="run it without --only-write")
     results = json.loads((out / RESULTS).read_text())
     blocks = tables.blocks(results)
-    (out / "world.md").write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")
     print(f"figures: {', '.join(drawing.draw(results, out))}")
-    if text is not None:
+    if text is None:
+        text = out / "world.md"
+        text.write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")
+    else:
         text.write_text(page.regenerated(text.read_text(), blocks))
         print(f"written: {text}")
     print(f"results: {out}\n\n{blocks['main']}")
