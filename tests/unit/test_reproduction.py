@@ -233,6 +233,17 @@ def test_endings_that_no_sample_had_are_no_column() -> None:
     assert first == "| no documents | 80 | 120 |"
 
 
+def test_an_ending_that_one_variant_alone_had_is_a_column() -> None:
+    """A system that does not search cannot miss; the others can."""
+    found = invented()
+    study = found["studies"]["main-orthogonal"]
+    dense = next(each["job"] for each in study["report"]["rows"] if each["variant"] == "dense")
+    study["endings"][dense]["retrieval_miss"] = 7
+    header, _, first, second, *_ = tables.endings(found).splitlines()
+    assert header == "| variant | correct | retrieval miss | logic |"
+    assert (first, second) == ("| no documents | 80 | 0 | 120 |", "| dense | 80 | 7 | 120 |")
+
+
 def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
     """As SVG and PNG, with its rows."""
     found = invented()

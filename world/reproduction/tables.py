@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shared.rag.taxonomy import Ending
 from world.reproduction import findings
 from world.reproduction.findings import Json, Score
 
@@ -130,7 +131,7 @@ def tau(results: Json) -> str:
 def endings(results: Json) -> str:
     """How samples ended in the orthogonal setting."""
     found = findings.endings(results["studies"]["main-orthogonal"])
-    kinds = [kind for kind in next(iter(found.values())) if any(counts[kind] for counts in found.values())]
+    kinds = [kind.value for kind in Ending if any(counts[kind.value] for counts in found.values())]
     rows = [[LABELS[variant], *(f"{counts[kind]:,}" for kind in kinds)] for variant, counts in found.items()]
     return table(["variant", *(kind.replace("_", " ") for kind in kinds)], rows)
 
