@@ -16,6 +16,13 @@ def numeral(digits: str, base: str = "10") -> tuple[Fraction, int | None] | None
         return None
     if base != "10":
         return _in_base(written, base)
+    try:
+        return _decimal(written)
+    except ValueError:  # a lone point, or a digit of another script
+        return None
+
+
+def _decimal(written: str) -> tuple[Fraction, int | None]:
     if "\\overline" in written:
         return _repeating(written), None
     _, point, behind = written.partition(".")

@@ -162,6 +162,13 @@ def test_units_are_told_from_names_and_have_powers_of_their_own() -> None:
     assert [part for part in parts(area) if isinstance(part, Symbol)] == [Symbol("cm", unit=True)]
 
 
+@pytest.mark.parametrize("formula", ["2^.", r"\frac.5", "x^²", r"\sqrt.", "3_."])
+def test_what_looks_like_the_beginning_of_a_number_is_none(formula: str) -> None:
+    """A lone point, or a digit of another script, where an argument was expected."""
+    with pytest.raises(Unread):
+        list(readings(tokens(formula)))
+
+
 @settings(max_examples=300)
 @given(st.text("0123456789+-*/^_(){}[]|!%,.=\\ abxfrcsqtin\n&", max_size=120))
 def test_whatever_is_written_is_read_or_is_not(formula: str) -> None:
