@@ -39,12 +39,6 @@ class Ending(StrEnum):
     """Nobody can say: no gold answer, no verdict, or two graders that contradict each other about a wrong answer."""
 
 
-WRONG = frozenset({
-    Ending.TRUNCATED, Ending.EXTRACTION, Ending.RETRIEVAL_MISS, Ending.JUDGE_FAILURE, Ending.ARITHMETIC, Ending.LOGIC,
-})  # fmt: skip
-"""Endings of samples that have a text which is not correct."""
-
-
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one sample that ended by itself: it completed, or failed."""
 

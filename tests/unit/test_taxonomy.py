@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.samples import Candidate, Extraction
-from shared.rag.taxonomy import RULES, WRONG, Ending, Facts, ending
+from shared.rag.taxonomy import RULES, Ending, Facts, ending
 
 OTHER, GOOD, UNRATED = "a" * 64, "b" * 64, "c" * 64
 WRONG_ANSWER = Facts(correct=False, strict=False)
@@ -21,6 +21,10 @@ SHOWN = Facts(
     context=(OTHER,),
 )
 """A wrong answer from a document that is not the relevant one, which was found."""
+WRONG = frozenset({
+    Ending.TRUNCATED, Ending.EXTRACTION, Ending.RETRIEVAL_MISS, Ending.JUDGE_FAILURE, Ending.ARITHMETIC, Ending.LOGIC,
+})  # fmt: skip
+"""Endings of samples that have a text which is not correct."""
 
 
 def unrated(*, fused: float, rank: int = 3) -> Candidate:
