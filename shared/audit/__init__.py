@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
-from shared.audit import calls, events, records, replays, requests, residencies, samples
-from shared.audit.finding import Audit, Violation
+from shared.audit import calls, events, protection, records, replays, requests, residencies, samples, sources
+from shared.audit.finding import Audit, Violation, unchecked
 from shared.errors import NotFound
 from shared.storage.database import Database
 
@@ -24,7 +25,10 @@ PLANS = text("""
     SELECT set_config(name, 'on', true) FROM unnest(ARRAY[
         'enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin']) name
     UNION ALL SELECT set_config('plan_cache_mode', 'auto', true)""")
-INVARIANTS: tuple[Callable[[Audit], Awaitable[list[Violation]]], ...] = (
+# A statement that fails would otherwise take the rest of its transaction with it.
+SAVE, RESTORE = text("SAVEPOINT one_check"), text("ROLLBACK TO SAVEPOINT one_check")
+Check = Callable[[Audit], Awaitable[list[Violation]]]
+CHECKS: tuple[Check, ...] = (
     residencies.apart_in_time,
     residencies.calls_inside_their_epoch,
     calls.accepted_with_claim_and_receipt,
@@ -40,7 +44,10 @@ INVARIANTS: tuple[Callable[[Audit], Awaitable[list[Violation]]], ...] = (
     requests.one_row_per_page_key,
     events.never_less,
     records.complete_and_chained,
+    protection.in_place,
+    sources.as_hashed,
 )
+"""Each says in its first words which invariant it checks."""
 
 
 async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
@@ -55,7 +62,19 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
         if job is None:
             raise NotFound(f"no job {public_id}", hint="mathrag job list")
         audit = Audit(connection, job)
-        return [violation for holds in INVARIANTS for violation in await holds(audit)]
+        return [violation for each in CHECKS for violation in await _found(audit, each)]
+
+
+async def _found(audit: Audit, check: Check) -> list[Violation]:
+    """What one check finds; that it cannot be done is a finding, too, and the others go on."""
+    await audit.connection.execute(SAVE)
+    try:
+        return await check(audit)
+    except Exception as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise
+        await audit.connection.execute(RESTORE)
+        return [unchecked((check.__doc__ or "").partition(":")[0], error, f"jobs {audit.job['id']}")]
 
 
 async def check_apart(database: Database, public_id: uuid.UUID) -> list[Violation]:

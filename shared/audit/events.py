@@ -1,4 +1,4 @@
-"""I21: what was counted stays counted: versions and times only grow, and an end is an end."""
+"""I21: what was counted stays counted: versions and times only grow, an end is an end, no version is rewritten."""
 
 from sqlalchemy import text
 
@@ -12,7 +12,24 @@ MISSING = text("""
     WHERE j.id = :job AND (e.last IS DISTINCT FROM j.version OR e.events <> e.last - e.first + 1)""")
 LAST = text("""
     SELECT format('job_events %s/%s', e.job_id, e.version) FROM job_events e JOIN jobs j ON j.id = e.job_id
-    WHERE j.id = :job AND e.version = j.version AND e.state <> j.state""")
+    WHERE j.id = :job AND e.version = j.version AND (e.state, e.reason) IS DISTINCT FROM (j.state, j.reason)""")
+# An event without the row was written before versions were kept: it has the state, the reason and the time alone.
+UNNOTED = text("""
+    SELECT 'jobs ' || j.id FROM jobs j JOIN job_events e ON e.job_id = j.id AND e.version = j.version
+    WHERE j.id = :job AND e.job <> version_of(j)""")
+REWRITTEN = text("""
+    SELECT format('job_events %s/%s', job_id, version) FROM (
+        SELECT *, lag(job) OVER (ORDER BY version) AS before, bool_or(state = ANY(:terminal)) OVER (
+            ORDER BY version ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended
+        FROM job_events WHERE job_id = :job) e
+    WHERE job - CAST(:changing AS text[]) <> before - CAST(:changing AS text[])
+        OR (ended AND job - CAST(:amended AS text[]) <> before - CAST(:amended AS text[])) ORDER BY version""")
+# The end is stamped in the statement whose trigger writes the event, after the event before it.
+STAMPED = text("""
+    SELECT 'jobs ' || j.id FROM jobs j CROSS JOIN LATERAL (
+        SELECT e.at, (SELECT max(b.at) FROM job_events b WHERE b.job_id = j.id AND b.version < e.version) AS before
+        FROM job_events e WHERE e.job_id = j.id AND e.state = ANY(:terminal) ORDER BY e.version LIMIT 1) e
+    WHERE j.id = :job AND (j.ended_at > e.at OR j.ended_at < e.before)""")
 BACKWARDS = text("""
     SELECT format('job_events %s/%s', job_id, version) FROM (
         SELECT *, lag(at) OVER (ORDER BY version) AS before FROM job_events WHERE job_id = :job) e
@@ -30,11 +47,22 @@ LATE = text("""
     WHERE s.job_id = :job AND s.state IN (2, 3) AND a.created_at > s.ended_at ORDER BY 1""")
 
 
+AMENDED = ["name", "rank", "metadata", "version"]
+"""What may change of a job whenever somebody asks for it."""
+CHANGING = [*AMENDED, "state", "prepared", "reason", "running_at", "ended_at", "chain"]
+"""What may change of it until its end."""
+
+
 async def never_less(audit: Audit) -> list[Violation]:
-    """I21: every version has its event, in the order of time; replies are older than the ends that they led to."""
+    """I21: every version has its event, in the order of time, and is what it says; replies are older than the ends."""
     return [
         *await audit.find("I21", "a change of its state has no event", MISSING),
-        *await audit.find("I21", "says another state than the job", LAST),
+        *await audit.find("I21", "says another state or reason than the job", LAST),
+        *await audit.find("I21", "is not what its last event says", UNNOTED),
+        *await audit.find(
+            "I21", "changed what is final", REWRITTEN, terminal=TERMINAL, changing=CHANGING, amended=AMENDED
+        ),
+        *await audit.find("I21", "did not end when its events say", STAMPED, terminal=TERMINAL),
         *await audit.find("I21", "is older than the event before it", BACKWARDS),
         *await audit.find("I21", "came after an end", AFTER_AN_END, terminal=TERMINAL),
         *await audit.find("I21", "was stored after the sample that consumed it had ended", LATE),

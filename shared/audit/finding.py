@@ -35,6 +35,13 @@ class Audit(NamedTuple):
         return [Violation(invariant=invariant, message=message, rows=named)] if named else []
 
 
+def unchecked(invariant: str, error: Exception, row: str) -> Violation:
+    """What could not be checked is not clean: the violation says why."""
+    why = " ".join(str(getattr(error, "orig", None) or error).split())[:500]
+    message = f"could not be checked: {type(error).__name__}: {why}"
+    return Violation(invariant=invariant, message=message, rows=(row,))
+
+
 def over_my_calls(select: str, *items: str) -> TextClause:
     """`select` with `mine`, and WITH items that build on it."""
     return text(f"WITH {', '.join((MINE, *items))} {select}")

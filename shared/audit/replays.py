@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
 
 from sqlalchemy import RowMapping, text
+from sqlalchemy.exc import DBAPIError
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
@@ -32,8 +33,10 @@ PREPARED = text("""
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
 
-History = dict[int, list[list[tuple[bytes, int, bytes | None]]]]
-"""By sample, by position, by slot: the key and the id of the call, and its accepted reply as stored."""
+Steps = list[list[tuple[bytes, int, bytes | None]]]
+"""By position, by slot: the key and the id of the call, and its accepted reply as stored."""
+History = dict[int, Steps]
+"""By sample."""
 
 
 class Auditor:
@@ -49,7 +52,7 @@ class Auditor:
         for kind in ("prepare", "item"):
             async for rows in self._batches(kind):
                 for row, progress in zip(rows, await self._replayed(kind, rows), strict=True):
-                    for message in _differences(row, progress):
+                    for message in [progress] if isinstance(progress, str) else _differences(row, progress):
                         yield message, f"samples {row['id']}"
         for hash_, document in self._library.items():
             if document.hash != hash_:
@@ -66,10 +69,21 @@ class Auditor:
                 return
             after = rows[-1]["id"]
 
-    async def _replayed(self, kind: str, rows: Sequence[RowMapping]) -> list[Progress]:
-        """A fresh replay of each sample, fed with the replies of its steps as far as it asks for them."""
+    async def _replayed(self, kind: str, rows: Sequence[RowMapping]) -> list[Progress | str]:
+        """A fresh replay of each sample, fed with the replies of its steps as far as it asks for them.
+
+        In its place: why there is none.
+        """
         history = await self._history([row["id"] for row in rows])
-        return [_fed(await self._fresh(kind, row), history.get(row["id"], [])) for row in rows]
+        return [await self._replay(kind, row, history.get(row["id"], [])) for row in rows]
+
+    async def _replay(self, kind: str, row: RowMapping, history: Steps) -> Progress | str:
+        try:
+            return _fed(await self._fresh(kind, row), history)
+        except (DBAPIError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others go on
+            return f"could not be replayed: {type(error).__name__}: {error}"
 
     async def _fresh(self, kind: str, row: RowMapping) -> Progress:
         job = self._job
@@ -102,7 +116,7 @@ def _read(call: int, raw: bytes | None) -> Answer | None:
         return None
 
 
-def _fed(progress: Progress, history: list[list[tuple[bytes, int, bytes | None]]]) -> Progress:
+def _fed(progress: Progress, history: Steps) -> Progress:
     for steps in history:
         if not progress.expects([key for key, _, _ in steps]):
             break

@@ -26,8 +26,10 @@ MOVE = text("""
     WHERE epoch = :epoch AND state NOT IN ('closed', 'quarantined')""")
 STARTED = text("""
     UPDATE residencies SET servers = servers || CAST(:server AS jsonb)
-    WHERE epoch = :epoch AND NOT servers @> CAST(:server AS jsonb)""")
-MEASURED = text("UPDATE residencies SET measured = measured || CAST(:measured AS jsonb) WHERE epoch = :epoch")
+    WHERE epoch = :epoch AND closed_at IS NULL AND NOT servers @> CAST(:server AS jsonb)""")
+MEASURED = text("""
+    UPDATE residencies SET measured = measured || CAST(:measured AS jsonb)
+    WHERE epoch = :epoch AND closed_at IS NULL""")
 FORGIVE = text("UPDATE residencies SET state = 'closed' WHERE device = :device AND state = 'quarantined'")
 UNCLOSED = text(f"""
     SELECT {COLUMNS} FROM residencies WHERE device = :device AND state NOT IN ('closed', 'quarantined', 'wanted')
@@ -113,12 +115,12 @@ async def move(connection: AsyncConnection, epoch: int, state: str, at: datetime
 
 
 async def started(connection: AsyncConnection, epoch: int, server: dict[str, Any]) -> None:
-    """Record that a model server process was started for this residency."""
+    """Record that a model server process was started for this residency; one that has ended is final."""
     await connection.execute(STARTED, {"epoch": epoch, "server": canonical.encode([server]).decode()})
 
 
 async def measured(connection: AsyncConnection, epoch: int, figures: Mapping[str, Any]) -> None:
-    """Record measured memory and times."""
+    """Record measured memory and times; a residency that has ended is final."""
     await connection.execute(MEASURED, {"epoch": epoch, "measured": canonical.encode(figures).decode()})
 
 

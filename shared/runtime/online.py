@@ -22,7 +22,7 @@ INSERT = text("""
     INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, 1, true)
     ON CONFLICT (name) DO NOTHING RETURNING id""")
 INSERT_ITEM = text("""
-    INSERT INTO items (dataset_id, ordinal, hash, question) VALUES (:dataset, 0, :hash, :question)""")
+    INSERT INTO items (dataset_id, ordinal, hash, question, alternatives) VALUES (:dataset, 0, :hash, :question, 0)""")
 ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE public_id = :job")
 
 

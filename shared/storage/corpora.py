@@ -28,7 +28,7 @@ INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0)
 STORED = text("SELECT hash FROM documents WHERE hash = ANY(CAST(:hashes AS bytea[]))")
 DOCUMENTS = ("hash", "problem", "body")
 MEMBERS = ("corpus_id", "ordinal", "external_id", "hash", "meta")
-FINISH = text("UPDATE corpora SET hash = :hash, documents = :documents WHERE id = :corpus")
+FINISH = text("UPDATE corpora SET hash = :hash, ids = :ids, documents = :documents WHERE id = :corpus")
 SAME_IDS = text("""
     SELECT sha256(convert_to(string_agg(external_id, E'\\n' ORDER BY ordinal), 'UTF8'))
     FROM corpus_documents WHERE corpus_id = :corpus""")
@@ -108,7 +108,7 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Corp
             digest.add(batch)
         if digest.documents == 0:
             raise Invalid("the upload holds no documents", hint="send one JSON object per line")
-        values = {"corpus": corpus, "hash": digest.content, "documents": digest.documents}
+        values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
         await connection.execute(FINISH, values)
         row = (await connection.execute(ONE, {"name": name})).mappings().one()
         return Created(corpus=_corpus(row), new=True)

@@ -23,7 +23,8 @@ LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before O
 SCOPE = pages.scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
 INSERT = text("INSERT INTO datasets (name, hash, items) VALUES (:name, '', 0) RETURNING id")
-ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id")
+ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
+         "alternatives")  # fmt: skip
 FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
 
 
@@ -105,7 +106,7 @@ async def _rows(
     async for batch in batches:
         for ordinal, item in enumerate(batch, start=digest.items):
             known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
-            yield (dataset, ordinal, _hash(item), *known)
+            yield (dataset, ordinal, _hash(item), *known, item.alternatives)
         digest.add(batch)
 
 

@@ -1,0 +1,114 @@
+"""I23: what a job was asked over and answered by is what it was then: dataset, corpus, models, calls, grid.
+
+Their hashes are in the job's record, in its pins and in the keys of its calls; here they are computed again.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+
+from sqlalchemy import RowMapping, text
+
+from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.contracts import canonical
+from shared.ingest.datasets import DatasetItem
+from shared.runtime.models import ModelIdentity
+
+BATCH = 5000
+
+# What is not named by a SHA-256 was not uploaded, and nothing can be computed again of it.
+DATASET = text("""
+    SELECT d.id, d.name, d.hash, d.items FROM jobs j JOIN datasets d ON d.id = j.dataset_id
+    WHERE j.id = :job AND octet_length(d.hash) = 32""")
+ITEMS = text("""
+    SELECT ordinal, question, gold, gold_documents, subject, level, custom_id, alternatives FROM items
+    WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
+CORPUS = text("""
+    SELECT 'corpora ' || k.name FROM jobs j JOIN corpora k ON k.id = j.corpus_id CROSS JOIN LATERAL (
+        SELECT count(*) AS documents, sha256(string_agg(hash, '' ORDER BY ordinal)) AS hash,
+            sha256(convert_to(string_agg(external_id, E'\\n' ORDER BY ordinal), 'UTF8')) AS ids
+        FROM corpus_documents WHERE corpus_id = k.id) m
+    WHERE j.id = :job AND octet_length(k.hash) = 32 AND (
+        k.hash <> m.hash OR k.ids <> m.ids OR k.documents <> m.documents
+        OR j.code ->> 'corpus_ids' <> encode(m.ids, 'hex'))""")
+MODELS = over_my_calls("""
+    SELECT m.id, m.name, m.backend, m.digest, m.version, m.options, m.needs_lease, m.hash, EXISTS (
+        SELECT 1 FROM indexes i WHERE i.model_id = m.id AND i.kind = m.name) AS indexed
+    FROM models m WHERE m.id IN (
+        SELECT c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
+        UNION SELECT CAST(p.value ->> 'model_id' AS integer) FROM jobs j, jsonb_each(j.pins) p WHERE j.id = :job)
+    ORDER BY m.id""")
+UNPINNED = text("""
+    SELECT format('jobs %s: %s', j.id, p.key) FROM jobs j CROSS JOIN LATERAL jsonb_each(j.pins) p
+    LEFT JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
+    WHERE j.id = :job AND encode(m.hash, 'hex') IS DISTINCT FROM p.value ->> 'hash' ORDER BY p.key""")
+# `->` leaves texts as they are written: what a jsonb cannot hold may stand in a request. What is not its key is I18's.
+MISNAMED = over_my_calls("""
+    SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN c.key = sha256(c.request) THEN CAST(convert_from(c.request, 'UTF8') AS json) END AS request) r
+    WHERE r.request IS NOT NULL AND (CAST(r.request -> 'role' AS text) IS DISTINCT FROM CAST(to_json(c.role) AS text)
+        OR CAST(r.request -> 'model' AS text) IS DISTINCT FROM CAST(to_json(encode(m.hash, 'hex')) AS text))
+    ORDER BY c.id""")
+CELLS = text("""
+    SELECT format('experiment_cells %s/%s', c.experiment_id, c.ordinal) FROM experiment_cells c
+    JOIN jobs j ON j.id = c.job_id JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    WHERE j.id = :job AND (c.pipeline <> j.pipeline OR c.dataset <> d.name OR c.corpus <> k.name)
+    ORDER BY c.experiment_id, c.ordinal""")
+
+
+async def as_hashed(audit: Audit) -> list[Violation]:
+    """I23: the job's dataset, corpus, models and calls are what their hashes say, and its cells ask what it answers."""
+    return [
+        *_violation("is not what its hash says", [name async for name in _dataset(audit)]),
+        *await audit.find("I23", "is not what its hashes say", CORPUS),
+        *_violation("is not the model that its hash says", [name async for name in _models(audit)]),
+        *await audit.find("I23", "is pinned to another model than its row", UNPINNED),
+        *await audit.find("I23", "is not of the role and model that its request says", MISNAMED),
+        *await audit.find("I23", "asks another thing than its job answers", CELLS),
+    ]
+
+
+def _violation(message: str, rows: list[str]) -> Iterator[Violation]:
+    if rows:
+        yield Violation(invariant="I23", message=message, rows=tuple(rows))
+
+
+async def _dataset(audit: Audit) -> AsyncIterator[str]:
+    """The dataset, if its items do not give its hash."""
+    dataset = (await audit.connection.execute(DATASET, {"job": audit.job["id"]})).mappings().first()
+    if dataset is None:
+        return
+    content, count, known = hashlib.sha256(), 0, True
+    async for row in _items(audit, dataset["id"]):
+        content.update(canonical.digest(_item(row)))
+        known, count = known and row["alternatives"] is not None, count + 1
+    # Of items that were stored before their alternatives were, those that have some cannot be computed again.
+    if count != dataset["items"] or (known and content.digest() != dataset["hash"]):
+        yield f"datasets {dataset['name']}"
+
+
+async def _items(audit: Audit, dataset: int) -> AsyncIterator[RowMapping]:
+    after = -1
+    while True:
+        values = {"dataset": dataset, "after": after, "n": BATCH}
+        rows = (await audit.connection.execute(ITEMS, values)).mappings().all()
+        for row in rows:
+            yield row
+        if len(rows) < BATCH:
+            return
+        after = rows[-1]["ordinal"]
+
+
+def _item(row: RowMapping) -> DatasetItem:
+    stored = {name: value for name, value in row.items() if name != "ordinal"}
+    return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0})
+
+
+async def _models(audit: Audit) -> AsyncIterator[str]:
+    """Models whose rows do not give their hash. That of an index is called by its kind, which its hash leaves out."""
+    for row in (await audit.connection.execute(MODELS, {"job": audit.job["id"]})).mappings():
+        fields = ("name", "backend", "digest", "version", "options", "needs_lease")
+        identity = ModelIdentity(**{name: row[name] for name in fields})
+        of_index = canonical.digest([row["backend"], row["digest"], row["version"], row["options"]])
+        if row["hash"] != identity.hash and not (row["indexed"] and row["hash"] == of_index):
+            yield f"models {row['id']}"
