@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping, text
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
 from shared.ingest.datasets import DatasetItem
+from shared.runtime.binding import LANES
 from shared.runtime.models import ModelIdentity
 
 BATCH = 5000
@@ -47,6 +48,7 @@ MISNAMED = over_my_calls("""
     CROSS JOIN LATERAL (
         SELECT CASE WHEN c.key = sha256(c.request) THEN CAST(convert_from(c.request, 'UTF8') AS json) END AS request) r
     WHERE r.request IS NOT NULL AND (CAST(r.request -> 'role' AS text) IS DISTINCT FROM CAST(to_json(c.role) AS text)
+        OR c.lane IS DISTINCT FROM CAST(:lanes AS jsonb) ->> c.role
         OR CAST(r.request -> 'model' AS text) IS DISTINCT FROM CAST(to_json(encode(m.hash, 'hex')) AS text))
     ORDER BY c.id""")
 CELLS = text("""
@@ -63,9 +65,13 @@ async def as_hashed(audit: Audit) -> list[Violation]:
         *await audit.find("I23", "is not what its hashes say", CORPUS),
         *_violation("is not the model that its hash says", [name async for name in _models(audit)]),
         *await audit.find("I23", "is pinned to another model than its row", UNPINNED),
-        *await audit.find("I23", "is not of the role and model that its request says", MISNAMED),
+        *await audit.find("I23", "is not of the role and model that its request says", MISNAMED, lanes=_lanes()),
         *await audit.find("I23", "asks another thing than its job answers", CELLS),
     ]
+
+
+def _lanes() -> str:
+    return canonical.encode(LANES).decode()
 
 
 def _violation(message: str, rows: list[str]) -> Iterator[Violation]:

@@ -298,5 +298,10 @@ FAULTS: dict[str, Fault] = {
             "the host reboots",
             "everything that was committed is there, and jobs go on when the services are started again",
         ),
+        Fault(
+            "X8",
+            "rows changed as the application's role, or as the owner; triggers, functions and rights replaced",
+            "what a report is made from cannot be changed by the application, and the audit finds who changes it",
+        ),
     )
 }

@@ -13,13 +13,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from services.orchestrator.stack.migration import migrate
 from shared.storage.database import Database
 from tests import servers
+from tests.integration import scene
 
 Plant = Callable[..., Coroutine[Any, Any, None]]
 
-# Whatever refuses a change; events are noted all the same.
-REFUSING = """
-    SELECT format('ALTER TABLE %s # TRIGGER %I', tgrelid::regclass, tgname) FROM pg_trigger
-    WHERE NOT tgisinternal AND tgname <> 'note_event' ORDER BY 1"""
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
 
 
@@ -51,6 +48,7 @@ def _postgres_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
 @pytest.fixture(scope="session")
 def database_url(_postgres_urls: tuple[str, str]) -> str:
     """The database as the application's role; rows of earlier tests may still be there."""
+    scene.OWNERS[_postgres_urls[0]] = _postgres_urls[1]
     return _postgres_urls[0]
 
 
@@ -100,15 +98,7 @@ def plant(owner_url: str) -> Plant:
     """Run a statement that the application may not: as the owner, with the triggers off that refuse changes."""
 
     async def execute(sql: str, *, counted: bool = True, **values: object) -> None:
-        engine = create_async_engine(owner_url)
-        async with engine.begin() as connection:
-            switches = list(await connection.scalars(text(REFUSING)))
-            for switch in switches:
-                await connection.execute(text(switch.replace("#", "DISABLE")))
-            changed = (await connection.execute(text(sql), values)).rowcount
-            assert changed > 0 or not counted
-            for switch in switches:
-                await connection.execute(text(switch.replace("#", "ENABLE")))
-        await engine.dispose()
+        changed = await scene.force(owner_url, sql, **values)
+        assert changed > 0 or not counted
 
     return execute

@@ -166,7 +166,7 @@ async def test_the_application_cannot_forge_its_journal_or_replace_a_hash(databa
         "UPDATE operations SET actor = 'x'",
     ):
         with pytest.raises(Exception, match="permission denied"):
-            await scene.run_sql(database, statement)
+            await scene.attempt(database, statement)
 
 
 @pytest.fixture

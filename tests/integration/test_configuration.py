@@ -152,7 +152,7 @@ async def test_every_change_is_a_row_with_who_and_when(api: Api, database: Datab
     assert journal == [("local", "configuration change", f"version {version}") for version in (1, 2, 3)]
     for statement in ("UPDATE configurations SET changed_by = 'x'", "DELETE FROM configurations"):
         with pytest.raises(Exception, match="permission denied"):
-            await scene.run_sql(database, statement)
+            await scene.attempt(database, statement)
 
 
 async def test_who_has_seen_an_older_version_changes_nothing(api: Api) -> None:

@@ -20,6 +20,7 @@ from tests.integration.scene import (
     add_dataset,
     advance,
     answer,
+    attempt,
     claim,
     drain,
     furnish,
@@ -279,4 +280,4 @@ async def test_the_application_cannot_purge(database: Database) -> None:
     with pytest.raises(DBAPIError, match="permission denied"):
         await purge.purge(database, job, "application")
     with pytest.raises(DBAPIError, match="permission denied"):
-        await run_sql(database, "DELETE FROM jobs")
+        await attempt(database, "DELETE FROM jobs")

@@ -281,8 +281,7 @@ async def test_damaged_files_are_refused_and_can_be_rebuilt(
 async def test_another_recipe_is_refused(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
     """Vectors of another embedder must not be compared with this one's."""
     built = await build(client, corpus)
-    async with database.transaction() as connection:
-        await connection.execute(text("""UPDATE indexes SET params = params || '{"corpus": "ff"}'"""))
+    await run_sql(database, """UPDATE indexes SET params = params || '{"corpus": "ff"}'""")
     body = {"searches": [{"index": built["dense"]["index"], "question": "circle", "k": 1}]}
     reply = await client.post("/search", json=body)
     assert reply.status_code == 503
@@ -421,8 +420,7 @@ async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
 
     async def replaced(*arguments: Any) -> Any:
         made = await real(*arguments)
-        async with database.transaction() as connection:
-            await connection.execute(text(r"UPDATE corpora SET hash = '\x00'"))
+        await run_sql(database, r"UPDATE corpora SET hash = '\x00'")
         return made
 
     monkeypatch.setattr(builds, "_make", replaced)
