@@ -298,5 +298,20 @@ FAULTS: dict[str, Fault] = {
             "the host reboots",
             "everything that was committed is there, and jobs go on when the services are started again",
         ),
+        Fault(
+            "V1",
+            "a sample whose stored data or pipeline this release cannot read",
+            "it fails as `unreadable`, in words that name what cannot be read; every other sample goes on",
+        ),
+        Fault(
+            "V2",
+            "rows that the previous release wrote",
+            "after the migration its jobs are listed, go on to their end, and their audits are clean",
+        ),
+        Fault(
+            "V3",
+            "a job with more slots in a step than a step can hold",
+            "it is refused with the number, the limit and the parameter to lower; at run time its sample alone fails",
+        ),
     )
 }
