@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import MOST_SLOTS, Reply
+from shared.contracts.calls import Reply
 from shared.runtime.binding import Bound, bind
 from shared.runtime.jobs import JobSpec
-from shared.runtime.replay import Replay
+from shared.runtime.replay import Replay, TooManyCalls
 
 _DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
@@ -30,10 +30,6 @@ def answer(call_id: int, raw: bytes | None) -> Answer:
         return Answer(call_id, raw, None if raw is None else _DECODER.decode(raw))
     except ValueError as error:
         return Answer(call_id, raw, None, str(error))
-
-
-class TooManyCalls(Exception):
-    """A pipeline asks for more than can be stored; the message has the number and the limit."""
 
 
 class NewStep(NamedTuple):
@@ -93,7 +89,7 @@ class Progress:
 
     def _bind(self) -> None:
         try:
-            self._check_size()
+            self.replay.check_size()
             self.bound = tuple(bind(call, self.job.binding, self._repeat) for call in self.replay.calls)
         except TooManyCalls as error:
             self.bound = ()
@@ -104,14 +100,6 @@ class Progress:
         where = self.replay.position
         if where >= self._recorded:
             self.steps.extend(NewStep(where, slot, bound) for slot, bound in enumerate(self.bound))
-
-    def _check_size(self) -> None:
-        calls, position = len(self.replay.calls), self.replay.position
-        if calls > MOST_SLOTS:
-            raise TooManyCalls(f"the pipeline asked for {calls} calls at once; a step holds at most {MOST_SLOTS}")
-        # The position after it is stored, too, when the sample waits.
-        if calls and position >= MOST_SLOTS:
-            raise TooManyCalls(f"the pipeline waited for replies more than {MOST_SLOTS} times")
 
 
 def _short(keys: Sequence[bytes]) -> str:

@@ -92,7 +92,7 @@ async def test_a_job_that_no_longer_decodes_fails_its_own_samples(
     """An unknown parameter, bytes that are no text, a decision by an unknown strategy."""
     seen.produced("parameters or the gate's decision of a running job are changed to what no release can decode")
     await two_jobs(database, monkeypatch)
-    await run_sql(database, f"UPDATE jobs SET {column} = :value WHERE name = 'broken'", value=value)
+    await run_sql(database, f"UPDATE jobs SET {column} = :value WHERE name = 'broken'", value=value)  # noqa: S608
     detail = await both_end(database, BOTH)
     assert "the job's parameters, models or gate decision cannot be read by this release: " in detail
     seen.note("its samples failed as unreadable; the other job completed")
@@ -108,8 +108,11 @@ async def test_a_reply_that_no_longer_decodes_fails_the_samples_that_need_it(
     taken = await claim(database)
     assert taken is not None
     await answer(database, taken)
-    first = "SELECT t.call_id FROM steps t WHERE t.sample_id = (SELECT min(id) FROM samples)"
-    await plant(f"UPDATE attempts SET reply = :reply WHERE call_id = ({first})", reply=b'{"type":"telegram"}')
+    await plant(
+        "UPDATE attempts SET reply = :reply WHERE call_id ="
+        " (SELECT call_id FROM steps WHERE sample_id = (SELECT min(id) FROM samples))",
+        reply=b'{"type":"telegram"}',
+    )
     detail = await both_end(database, [("broken", 0, "unreadable"), ("broken", 1, None)])
     assert "the reply to call" in detail
     assert "at position 0 cannot be read by this release: Invalid value 'telegram'" in detail
@@ -241,6 +244,6 @@ async def test_a_step_of_too_many_calls_fails_its_own_sample(
     await drain(database, ScriptedExecutor())
     assert await rows(database, "SELECT ordinal, failure, detail FROM samples ORDER BY 1") == [
         (0, None, None),
-        (1, "pipeline_error", "the pipeline asked for 32768 calls at once; a step holds at most 32767"),
+        (1, "pipeline_error", "the pipeline asks for 32768 calls at once; a step holds 32767"),
     ]
     seen.note("its sample failed with the number and the limit; a sample of 32,767 calls completed")
