@@ -16,8 +16,9 @@ from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
+from shared.errors import Unreadable
 from shared.runtime import ending
-from shared.runtime.jobs import Jobs, JobSpec, Unreadable, item_of, readable
+from shared.runtime.jobs import Jobs, JobSpec, item_of, readable
 from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.look import look_at, revive
 from shared.runtime.progress import Answer, Progress, answer

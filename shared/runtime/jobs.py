@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
+from shared.errors import Unreadable
 from shared.pipelines import registry
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.replay import Replay, graded
@@ -20,10 +21,6 @@ CALIBRATION = text(
     "SELECT ordinal, question, gold, custom_id FROM items WHERE dataset_id = :dataset"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
-
-
-class Unreadable(ValueError):
-    """A row, or the pipeline that it names, is not one that this release can use; the message says what and why."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
