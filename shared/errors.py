@@ -8,7 +8,8 @@ MathragError
 ├── Forbidden             403
 ├── NotFound              404
 ├── Conflict              409
-│   └── InProgress        409   (the same again, in a second)
+│   ├── InProgress        409   (the same again, in a second)
+│   └── Unreadable        409   (written by a release that this one does not understand)
 ├── PreconditionFailed    412
 ├── TooLarge              413
 ├── Invalid               422   (field named)
@@ -71,6 +72,12 @@ class InProgress(Conflict):
     """The same request is being answered right now."""
 
     kind = "in_progress"
+
+
+class Unreadable(Conflict, ValueError):
+    """A row, or the pipeline that it names, is not one that this release can use; the message says what and why."""
+
+    kind = "unreadable"
 
 
 class Invalid(MathragError):

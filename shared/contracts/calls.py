@@ -252,5 +252,8 @@ def require(reply: V | Failure) -> V:
     return reply
 
 
+MOST_SLOTS = 32_767
+"""Calls that a pipeline may wait for at once, and how often it may wait: slots and positions are stored as smallint."""
+
 Yielded = Call | Sequence[Call]
 """What a pipeline yields: one call, or several that wait in parallel. It is sent one reply, or a list in order."""

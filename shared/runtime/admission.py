@@ -5,10 +5,28 @@ from collections.abc import Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import TooLarge, TooMany
+from shared.contracts.calls import MOST_SLOTS
+from shared.contracts.params import Params
+from shared.errors import Invalid, TooLarge, TooMany
 from shared.limits import Limits
 
 LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
+
+
+def check_calibration(params: Params, items: int, documents: int) -> None:
+    """Return if a step can hold the calibration's ratings, of a dataset and a corpus of these sizes.
+
+    Raises:
+        Invalid: they may be too many; the message has both numbers.
+    """
+    gate = params.gate
+    rated = min(min(gate.items, items) * min(gate.top, params.candidates), gate.max_documents, documents)
+    ratings = rated * (gate.repeats + (gate.truth == "verifier"))
+    if params.quality == "gate" and ratings > MOST_SLOTS:
+        raise Invalid(
+            f"`params.gate`: the calibration asks for up to {ratings} ratings at once; a step holds {MOST_SLOTS} calls",
+            hint="lower `gate.repeats` or `gate.max_documents`",
+        )
 
 
 async def admit(connection: AsyncConnection, limits: Limits, samples: Sequence[int]) -> None:

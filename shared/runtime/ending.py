@@ -1,12 +1,13 @@
 """How samples and jobs end. Every statement is guarded by the state it leaves, so running it twice is harmless."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.samples import Outcome
+from shared.contracts.samples import GateDecision, Outcome
 from shared.runtime.finalising import empty_chain, finalise
 from shared.runtime.parking import park_idle
 from shared.runtime.progress import Progress
@@ -78,14 +79,47 @@ async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
             "states": [2 if progress.replay.failure is None else 3 for progress in ended],
             "positions": [progress.replay.position for progress in ended],
             "failures": [kind for kind, _ in failures],
-            "details": [detail and detail[:4000].replace("\0", "") for _, detail in failures],
+            "details": [detail and _storable(detail) for _, detail in failures],
         },
     )
+
+
+class Broken(NamedTuple):
+    """A ready sample that cannot be replayed, or not be stored."""
+
+    sample: int
+    job: int
+    public_id: str
+    """Of the job."""
+    kind: str
+    detail: str
+
+
+async def fail(connection: AsyncConnection, broken: Sequence[Broken]) -> None:
+    """End these samples as failed, as if none of their replies had been consumed."""
+    if not broken:
+        return
+    await connection.execute(
+        END_SAMPLES,
+        {
+            "samples": [each.sample for each in broken],
+            "states": [3] * len(broken),
+            "positions": [0] * len(broken),
+            "failures": [each.kind for each in broken],
+            "details": [_storable(each.detail) for each in broken],
+        },
+    )
+
+
+def _storable(detail: str) -> str:
+    return detail[:4000].replace("\0", "").encode(errors="replace").decode()
 
 
 def _refuse_unstorable(progress: Progress) -> None:
     """An outcome that the database cannot hold fails its own sample, not the batch."""
     result = progress.replay.result
+    if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
+        progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
     try:
         canonical.encode(result)
     except (TypeError, ValueError) as error:

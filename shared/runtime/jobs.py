@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
+from shared.errors import Unreadable
 from shared.pipelines import registry
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.replay import Replay, graded
@@ -38,16 +39,30 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self if rank == self.rank else msgspec.structs.replace(self, rank=rank)
 
     def start(self, item: Item, repeat: int, library: Library) -> Replay[Any]:
-        """A fresh replay of one item's pipeline, graded."""
+        """A fresh replay of one item's pipeline, graded.
+
+        Raises:
+            Unreadable: the pipeline is not installed.
+        """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
-        return Replay(graded(registry.get(self.pipeline).run(sample, self.params, library), item))
+        return Replay(graded(self._pipeline().run(sample, self.params, library), item))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
-        """A fresh replay of the job's calibration over `items`."""
-        prepare = registry.get(self.pipeline).prepare
+        """A fresh replay of the job's calibration over `items`.
+
+        Raises:
+            Unreadable: the pipeline is not installed, or has no calibration.
+        """
+        prepare = self._pipeline().prepare
         if prepare is None:
-            raise ValueError(f"pipeline `{self.pipeline}` has nothing to prepare")
+            raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
         return Replay(prepare(items, self.params, library))
+
+    def _pipeline(self) -> registry.Registered:
+        try:
+            return registry.get(self.pipeline)
+        except registry.UnknownPipeline as error:
+            raise Unreadable(f"the job's pipeline is not installed: {error}") from error
 
     async def calibration(self, connection: AsyncConnection) -> list[Item]:
         """The items that the gate is calibrated on: the first `gate.items` by sha256(seed, item)."""
@@ -62,17 +77,52 @@ class Jobs:
         self._specs: dict[int, JobSpec] = {}
 
     async def load(self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]) -> dict[int, JobSpec]:
-        """Specs of the jobs whose items, and of those whose prepare samples, are about to be replayed."""
+        """Specs of the jobs whose items, and of those whose prepare samples, are about to be replayed.
+
+        Raises:
+            Unreadable: the parameters, models or gate decision of one of them cannot be decoded.
+        """
+        return {id_: readable(spec) for id_, spec in (await self.load_each(connection, items_of, prepares_of)).items()}
+
+    async def load_each(
+        self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]
+    ) -> dict[int, JobSpec | Unreadable]:
+        """The same, with the error in the place of each job that cannot be decoded."""
         missing = (items_of - self._specs.keys()) | prepares_of
         rows = (await connection.execute(JOBS, {"ids": sorted(missing)})).mappings() if missing else ()
-        fresh = {row["id"]: _spec(row) for row in rows}
-        self._specs.update({id_: spec for id_, spec in fresh.items() if id_ not in prepares_of})
+        fresh = {row["id"]: _try_spec(row) for row in rows}
+        kept = {id_: spec for id_, spec in fresh.items() if id_ not in prepares_of and isinstance(spec, JobSpec)}
+        self._specs.update(kept)
         return {id_: fresh.get(id_) or self._specs[id_] for id_ in items_of | prepares_of}
 
 
+def readable(spec: JobSpec | Unreadable) -> JobSpec:
+    """`spec` itself.
+
+    Raises:
+        Unreadable: it is one.
+    """
+    if isinstance(spec, Unreadable):
+        raise spec
+    return spec
+
+
 def item_of(row: RowMapping) -> Item:
-    """An `items` row as a contract."""
+    """An `items` row as a contract.
+
+    Raises:
+        Unreadable: the columns are empty, as an outer join leaves them where there is no such item.
+    """
+    if row["ordinal"] is None:
+        raise Unreadable("the sample's item is not in the dataset any more")
     return Item(ordinal=row["ordinal"], question=row["question"], gold=row["gold"], custom_id=row["custom_id"])
+
+
+def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
+    try:
+        return _spec(row)
+    except ValueError as error:  # not JSON, not UTF-8, or other fields
+        return Unreadable(f"the job's parameters, models or gate decision cannot be read by this release: {error}")
 
 
 def _spec(row: RowMapping) -> JobSpec:

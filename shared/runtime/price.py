@@ -126,8 +126,13 @@ def dry_run(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
 
 
 def dry_rounds(job: JobSpec, replay: Replay[Any]) -> Iterator[list[Bound]]:
-    """The calls of a replay that is answered with made-up replies, round by round."""
+    """The calls of a replay that is answered with made-up replies, round by round.
+
+    Raises:
+        TooManyCalls: more at once than can be stored.
+    """
     while replay.calls and replay.position < MOST_ROUNDS:
+        replay.check_size()
         yield [bind(call, job.binding, 0) for call in replay.calls]
         replay.answer([_made_up(call) for call in replay.calls])
 

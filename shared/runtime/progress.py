@@ -9,7 +9,7 @@ import msgspec
 from shared.contracts.calls import Reply
 from shared.runtime.binding import Bound, bind
 from shared.runtime.jobs import JobSpec
-from shared.runtime.replay import Replay
+from shared.runtime.replay import Replay, TooManyCalls
 
 _DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
@@ -20,11 +20,16 @@ class Answer(NamedTuple):
     call_id: int
     raw: bytes | None
     reply: Reply | None
+    error: str = ""
+    """Why the reply is stored and cannot be decoded."""
 
 
 def answer(call_id: int, raw: bytes | None) -> Answer:
     """An answer from a row of the database."""
-    return Answer(call_id, raw, None if raw is None else _DECODER.decode(raw))
+    try:
+        return Answer(call_id, raw, None if raw is None else _DECODER.decode(raw))
+    except ValueError as error:
+        return Answer(call_id, raw, None, str(error))
 
 
 class NewStep(NamedTuple):
@@ -69,7 +74,14 @@ class Progress:
         return False
 
     def consume(self, answers: Sequence[Answer]) -> None:
-        """Send the replies to `bound` to the pipeline and bind what it asks for next."""
+        """Send the replies to `bound` to the pipeline and bind what it asks for next.
+
+        A reply that cannot be decoded fails the sample as `unreadable`.
+        """
+        if unreadable := next((found for found in answers if found.error), None):
+            where = f"the reply to call {unreadable.call_id} at position {self.replay.position}"
+            self.replay.fail("unreadable", f"{where} cannot be read by this release: {unreadable.error}")
+            return
         for bound, found in zip(self.bound, answers, strict=True):
             self._record.update(bound.key + (found.raw or b""))
         self.replay.answer([found.reply for found in answers if found.reply is not None])
@@ -77,7 +89,11 @@ class Progress:
 
     def _bind(self) -> None:
         try:
+            self.replay.check_size()
             self.bound = tuple(bind(call, self.job.binding, self._repeat) for call in self.replay.calls)
+        except TooManyCalls as error:
+            self.bound = ()
+            self.replay.fail("pipeline_error", str(error))
         except Exception as error:  # noqa: BLE001 - whatever a pipeline yields must end its own sample only
             self.bound = ()
             self.replay.fail("pipeline_error", f"cannot bind a call: {error!r}")

@@ -6,10 +6,14 @@ from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Call, Failure, Grade, Graded, Reply, SampleFailed, Yielded
+from shared.contracts.calls import MOST_SLOTS, Call, Failure, Grade, Graded, Reply, SampleFailed, Yielded
 from shared.contracts.samples import Item, Outcome, Steps
 
 T = TypeVar("T")
+
+
+class TooManyCalls(ValueError):
+    """A pipeline asks for more than can be stored; the message has the number and the limit."""
 
 
 class Replay(Generic[T]):
@@ -38,6 +42,18 @@ class Replay(Generic[T]):
         """End with a failure from outside the pipeline, such as a replay that diverged."""
         self.calls = ()
         self.failure = (kind, detail)
+
+    def check_size(self) -> None:
+        """Return if what it waits for can be stored.
+
+        Raises:
+            TooManyCalls: it waits for too many calls at once, or has waited too often.
+        """
+        if len(self.calls) > MOST_SLOTS:
+            raise TooManyCalls(f"the pipeline asks for {len(self.calls)} calls at once; a step holds {MOST_SLOTS}")
+        # A sample that waits stores the position after this one.
+        if self.calls and self.position >= MOST_SLOTS:
+            raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, which is as often as it may")
 
     def _send(self, value: Any) -> None:
         self.calls = ()

@@ -8,14 +8,14 @@ import re
 import uuid
 from collections.abc import Sequence
 
-import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict, NotFound, Unreadable
 from shared.runtime.submit import Submission
 from shared.storage.database import Database
+from shared.storage.stored import decoded
 
 SOURCE = text("""
     SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank, j.metadata, j.online, j.state,
@@ -35,6 +35,7 @@ async def again(database: Database, public_id: uuid.UUID) -> Submission:
     Raises:
         NotFound: no such job.
         Conflict: it has not ended.
+        Unreadable: this release does not know its parameters.
     """
     async with database.transaction() as connection:
         row = (await connection.execute(SOURCE, {"jobs": [public_id]})).mappings().first()
@@ -51,10 +52,13 @@ async def all_again(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]
 
 
 def _submission(row: RowMapping) -> Submission:
+    params, problem = decoded(row["params"], Params, f"the parameters of job {row['public_id']}")
+    if params is None:
+        raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
     copied = ("dataset", "corpus", "pipeline", "repeats", "reuse", "rank", "metadata", "online", "models")
     return Submission(
         name=next_name(row["name"]),
-        params=msgspec.json.decode(row["params"], type=Params),
+        params=params,
         requeued_from=uuid.UUID(str(row["public_id"])),
         **{field: row[field] for field in copied},
     )

@@ -28,6 +28,7 @@ from shared.telemetry import references, traces
 
 DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
+CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 INSERT = text("""
     INSERT INTO jobs (public_id, name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse,
                       rank, total, metadata, online, code, requeued_from, experiment_id, state)
@@ -142,6 +143,8 @@ class Drafting:
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
         spec = _probe(submission, pins)
+        if _pipeline(submission.pipeline).prepare is not None and corpus is not None:
+            admission.check_calibration(submission.params, items, await self._once(_corpus_size, corpus))
         code = await self._once(accepting, self._settings, corpus, submission.configuration)
         return Draft(submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code=code)
 
@@ -207,6 +210,10 @@ async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
     if corpus is None:
         raise NotFound(f"no corpus {name!r}", hint="mathrag corpus list")
     return corpus
+
+
+async def _corpus_size(connection: AsyncConnection, corpus: int) -> int:
+    return int((await connection.execute(CORPUS_SIZE, {"corpus": corpus})).scalar_one())
 
 
 async def _pins(

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.params import Params
+from shared.contracts.params import VerifyParams
 from shared.contracts.samples import Outcome
 from shared.rag.answers import extract
 from shared.rag.equations import arithmetic
 from shared.rag.taxonomy import Ended, Ending, Facts, ending
 from shared.storage.gold import among
+from shared.storage.stored import decoded
 
 PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 # The last texts first. Replies of other roles are not read: a sample may have asked for a hundred ratings.
@@ -45,6 +46,12 @@ class _Text(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class _Verified(msgspec.Struct, frozen=True):
+    """What matters here of a job's parameters, also of those that another release wrote."""
+
+    verify: VerifyParams = VerifyParams()
+
+
 class _Made(msgspec.Struct):
     """How an answer was made, beyond what its outcome says."""
 
@@ -58,9 +65,6 @@ class _Made(msgspec.Struct):
         holds = extract(written)[0] == answer
         if self.text is None or (holds and not self.holds):
             self.text, self.holds = written, holds
-
-
-_TEXT = msgspec.json.Decoder(_Text)
 
 
 def facts(row: RowMapping, outcome: Outcome | None) -> Facts | None:
@@ -93,9 +97,11 @@ async def endings(connection: AsyncConnection, job: int, asked: Sequence[Subject
     return [told.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
 
 
-async def _modulus(connection: AsyncConnection, job: int) -> int:
+async def _modulus(connection: AsyncConnection, job: int) -> int | None:
+    """None: this release cannot read how the job's equations are meant."""
     params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
-    return msgspec.json.decode(params, type=Params).verify.modulus
+    known, _ = decoded(params, _Verified, "")
+    return known.verify.modulus if known else None
 
 
 async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[int, _Made]:
@@ -105,12 +111,13 @@ async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[i
         if row.role == "retrieve":
             made[row.sample_id].searched = True
         elif row.reply is not None:
-            made[row.sample_id].add(_TEXT.decode(row.reply).text, answers[row.sample_id])
+            written, _ = decoded(row.reply, _Text, "")
+            made[row.sample_id].add(written.text if written else "", answers[row.sample_id])
     return made
 
 
 def _told(
-    asked: Sequence[Subject], relevant: Mapping[int, Mapping[str, int]], made: Mapping[int, _Made], modulus: int
+    asked: Sequence[Subject], relevant: Mapping[int, Mapping[str, int]], made: Mapping[int, _Made], modulus: int | None
 ) -> dict[int, Ended]:
     """By sample. Runs in a thread: reading equations takes a while."""
     return {
@@ -126,7 +133,7 @@ def _refuted(written: str, modulus: int) -> tuple[str, ...]:
     return tuple(each.text for each in arithmetic(written, modulus) if each.holds is False)
 
 
-def _ending(known: Facts, relevant: Mapping[str, int] | None, made: _Made, modulus: int) -> Ended:
-    refuted = _refuted(made.text or "", modulus)
+def _ending(known: Facts, relevant: Mapping[str, int] | None, made: _Made, modulus: int | None) -> Ended:
+    refuted = () if modulus is None else _refuted(made.text or "", modulus)
     documents = None if relevant is None else frozenset(relevant)
     return ending(replace(known, searched=made.searched, relevant=documents, refuted=refuted))

@@ -16,6 +16,7 @@ from shared.errors import Conflict, NotFound
 from shared.storage import pace, pages
 from shared.storage.database import Database
 from shared.storage.names import usable
+from shared.storage.stored import decoded
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
@@ -101,7 +102,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repeats: int
     reuse: str
     request_counts: RequestCounts
-    params: Params
+    params: Params | None
+    """Null: this release cannot read them, see `unreadable`."""
     rank: int
     """Smaller is claimed sooner."""
     metadata: dict[str, str]
@@ -124,6 +126,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The experiment that it was made for."""
     stages: dict[str, StageCount] | None = None
     """By role; not in lists."""
+    unreadable: str | None = None
+    """What of the job this release cannot read, and why; missing where it can read everything."""
+    stored_params: dict[str, Any] | None = None
+    """The parameters as they are stored, where `params` is null."""
 
     @property
     def ended(self) -> bool:
@@ -241,23 +247,30 @@ _COPIED = (
 
 
 def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int | None = None) -> Job:
+    params, problem = decoded(row["params"], Params, "its parameters")
+    decision, other = decoded(row["prepared"], GateDecision, "its gate decision")
     return Job(
         id=uuid.UUID(str(row["public_id"])),
         request_counts=counts(*(row[field] for field in _COUNTED)),
         reached=msgspec.convert(row["reached"], dict[str, datetime]),
         requeued_from=uuid.UUID(str(row["requeued_from"])) if row["requeued_from"] else None,
         eta_seconds=eta,
-        params=msgspec.json.decode(row["params"], type=Params),
-        gate=gate(row["prepared"]),
+        params=params,
+        gate=_gate(decision),
         stages=stages,
+        unreadable="; ".join(filter(None, (problem, other))) or None,
+        stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,
         **{field: row[field] for field in _COPIED},
     )
 
 
 def gate(prepared: bytes | None) -> Gate | None:
-    """The decision as it is stored, without its vectors."""
-    if prepared is None:
+    """The decision as it is stored, without its vectors; None where there is none that this release can read."""
+    return _gate(decoded(prepared, GateDecision, "")[0])
+
+
+def _gate(decision: GateDecision | None) -> Gate | None:
+    if decision is None:
         return None
-    decision = msgspec.json.decode(prepared, type=GateDecision)
     copied = ("strategy", "reason", "tau", "rho", "low", "high", "asked", "unparsed")
     return Gate(pairs=len(decision.documents), **{field: getattr(decision, field) for field in copied})

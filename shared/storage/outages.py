@@ -14,6 +14,8 @@ from shared.telemetry.redaction import redacted
 PASSING = ("08", "25006", "25P03", "40", "53", "57P", "58")
 """Classes of SQLSTATE, and states: no connection, read-only, idle for too long, rolled back for the sake of another
 transaction, out of disk or connections, shutting down or starting up, an error of the system."""
+STATEMENT = "42"
+"""Class of SQLSTATE: a table, column or right that a statement needs is not there."""
 PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Between two tries; the last one for all that follow."""
 
@@ -29,6 +31,18 @@ def passing(error: BaseException) -> bool:
         return error.connection_invalidated or isinstance(error.orig, OSError) or state.startswith(PASSING)
     # asyncpg says it so where a connection ends in the middle of a switch of its own state.
     return isinstance(error, PoolTimeoutError | InternalClientError)
+
+
+def concerns_rows(error: BaseException) -> bool:
+    """Whether the same statements might succeed for other rows.
+
+    False for an outage, for the operating system and for a program or schema of another release: these fail for all
+    rows alike, so none of them is at fault.
+    """
+    if isinstance(error, OSError | ImportError) or passing(error):
+        return False
+    state = str(getattr(error.orig, "sqlstate", None) or "") if isinstance(error, DBAPIError) else ""
+    return not state.startswith(STATEMENT)
 
 
 async def again(

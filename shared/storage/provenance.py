@@ -19,9 +19,10 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database
 from shared.storage.residencies import Residency, residencies
 from shared.storage.samples import STATES
+from shared.storage.stored import decoded
 
 TIE_BREAK = "equal scores: the smaller document hash first"
-_REQUEST = msgspec.json.Decoder(Request)
+REPLY: Any = Reply
 
 SAMPLE = text("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
@@ -52,12 +53,13 @@ SOURCES = text("""
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One execution of a call, with the receipt of whoever ran it."""
 
     outcome: str
     """"value", or the failure's kind."""
-    reply: Reply
+    reply: Reply | None
+    """Null: this release cannot read it, see `unreadable`."""
     worker: str | None
     device: str | None
     epoch: int | None
@@ -75,6 +77,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     stored_at: datetime
     reply_hash: str
     """SHA-256 of the reply as it is stored."""
+    unreadable: str | None = None
+    """Why the reply is stored and cannot be shown."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +142,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Fusion(msgspec.Struct, frozen=True, kw_only=True):
     """How ranked lists were fused."""
 
-    rrf_k: int
+    rrf_k: int | None
+    """Null: this release cannot read the job's parameters."""
     tie_break: str
 
 
@@ -194,7 +199,8 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
                 f"job {reference!r} has no sample {index}, repeat {repeat}", hint="samples exist once it runs"
             )
         steps = await _steps(connection, row["id"])
-        outcome = msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None
+        outcome, problem = decoded(row["outcome"], Outcome, "its outcome")
+        params, _ = decoded(row["params"], Params, "")
         ended = await samples.one(connection, job, index, repeat)
         return Provenance(
             index=row["ordinal"],
@@ -202,7 +208,8 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
             outcome=outcome,
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
-            fusion=Fusion(rrf_k=msgspec.json.decode(row["params"], type=Params).rrf_k, tie_break=TIE_BREAK),
+            detail=problem or row["detail"],
+            fusion=Fusion(rrf_k=params.rrf_k if params else None, tie_break=TIE_BREAK),
             link=_place(row),
             steps=steps,
             documents=await _documents(connection, outcome.context if outcome else ()),
@@ -212,7 +219,7 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
 
 
 _COPIED = (
-    "repeat", "custom_id", "question", "gold", "gold_documents", "subject", "level", "failure", "detail", "ended_at",
+    "repeat", "custom_id", "question", "gold", "gold_documents", "subject", "level", "failure", "ended_at",
     "record_hash", "item_hash", "gold_hash", "pipeline_hash", "decision_hash", "code",
 )  # fmt: skip
 
@@ -258,17 +265,18 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
 
 
 def _sent(row: RowMapping) -> Sent | None:
-    decoding = _REQUEST.decode(row["request"]).decoding
-    if decoding is None:
+    request, _ = decoded(row["request"], Request, "")
+    if request is None or request.decoding is None:
         return None
+    decoding = request.decoding
     seed = seed_of(bytes.fromhex(row["key"]))
     return Sent(temperature=decoding.temperature, max_tokens=decoding.max_tokens, seed=seed)
 
 
 def _attempt(row: RowMapping) -> Attempt:
-    reply = msgspec.json.decode(row["reply"], type=Reply)
+    reply, problem = decoded(row["reply"], REPLY, "the reply")
     rest = {field: value for field, value in row.items() if field not in ("call_id", "accepted", "reply")}
-    return Attempt(reply=reply, **rest)
+    return Attempt(reply=reply, unreadable=problem, **rest)
 
 
 async def _documents(connection: AsyncConnection, hashes: Iterable[str]) -> dict[str, Document]:

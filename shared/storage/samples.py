@@ -11,6 +11,7 @@ from shared.contracts.samples import Outcome
 from shared.rag.taxonomy import Ended
 from shared.storage import endings, jobs, pages
 from shared.storage.database import Database
+from shared.storage.stored import decoded
 
 STATES = ("ready", "waiting", "completed", "failed", "cancelled")
 # Keyset over the unique index (job_id, kind, ordinal, repeat): every page costs the same.
@@ -109,10 +110,13 @@ async def _traced(
     place = {"job": job, "ordinal": after[0], "repeat": after[1]}
     values = {**place, "n": limit, "ended": ended, "differing": differing}
     rows = (await connection.execute(PAGE, values)).mappings().all()
-    outcomes = [msgspec.json.decode(row["outcome"], type=Outcome) if row["outcome"] else None for row in rows]
-    asked = [_subject(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+    read = [decoded(row["outcome"], Outcome, "its outcome") for row in rows]
+    asked = [_subject(row, outcome) for row, (outcome, _) in zip(rows, read, strict=True)]
     ends = await endings.endings(connection, job, asked)
-    return [(_row(*each), each[1]) for each in zip(rows, outcomes, ends, strict=True)]
+    return [
+        (_row(row, outcome, problem, ended), outcome)
+        for row, (outcome, problem), ended in zip(rows, read, ends, strict=True)
+    ]
 
 
 def _subject(row: RowMapping, outcome: Outcome | None) -> endings.Subject:
@@ -124,8 +128,8 @@ def _subject(row: RowMapping, outcome: Outcome | None) -> endings.Subject:
     )
 
 
-def _row(row: RowMapping, outcome: Outcome | None, ended: Ended | None) -> SampleRow:
-    copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure", "detail")
+def _row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: Ended | None) -> SampleRow:
+    copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure")
     return SampleRow(
         index=row["ordinal"],
         state=STATES[row["state"]],
@@ -137,6 +141,7 @@ def _row(row: RowMapping, outcome: Outcome | None, ended: Ended | None) -> Sampl
         duplicates=len(outcome.trace.duplicates) if outcome else 0,
         unscored=outcome.trace.unscored if outcome else False,
         ended_at=row["ended_at"],
+        detail=problem or row["detail"],
         ending=ended.ending.value if ended else None,
         ending_reason=ended.reason if ended else None,
         **{field: row[field] for field in copied},

@@ -303,5 +303,20 @@ FAULTS: dict[str, Fault] = {
             "rows changed as the application's role, or as the owner; triggers, functions and rights replaced",
             "what a report is made from cannot be changed by the application, and the audit finds who changes it",
         ),
+        Fault(
+            "V1",
+            "a sample whose stored data or pipeline this release cannot read",
+            "it fails as `unreadable`, in words that name what cannot be read; every other sample goes on",
+        ),
+        Fault(
+            "V2",
+            "rows that the previous release wrote",
+            "after the migration its jobs are listed, go on to their end, and their audits are clean",
+        ),
+        Fault(
+            "V3",
+            "a job with more slots in a step than a step can hold",
+            "it is refused with the number, the limit and the parameter to lower; at run time its sample alone fails",
+        ),
     )
 }

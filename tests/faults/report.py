@@ -26,6 +26,8 @@ FAMILIES = {
     "S": "Data",
     "C": "Control",
     "H": "Hosts",
+    "V": "Versions and data",
+    "X": "Hostile input",
 }
 
 TOP = """\

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from shared.lease import residencies
 from shared.runtime import models
 from shared.storage.database import Database
+from tests.faults.recording import Seen
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 
@@ -58,6 +59,38 @@ async def test_a_job_that_cannot_run_is_refused(api: Api, change: dict[str, Any]
     assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
     assert (await api.get("/v1/jobs"))["data"] == []
     assert api.woken == 0
+
+
+@pytest.mark.fault("V3")
+@pytest.mark.parametrize(
+    ("gate", "ratings"), [({"repeats": 20}, 40_000), ({"repeats": 16, "truth": "verifier"}, 34_000)]
+)
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/plan"])
+async def test_a_calibration_of_more_ratings_than_a_step_can_hold_is_refused(
+    api: Api, database: Database, seen: Seen, gate: dict[str, Any], ratings: int, path: str
+) -> None:
+    """With the number, the limit and the parameter to lower, before anything is stored."""
+    seen.produced("`gate.repeats` of 20 with 2,000 calibration documents, and 16 with the verifier's checks, submitted")
+    await scene.run_sql(database, "UPDATE datasets SET items = 400")
+    await scene.run_sql(database, "UPDATE corpora SET documents = 7500")
+    params = {"gate": {**gate, "items": 400, "max_documents": 2000}}
+    job = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate", "params": params}
+    reply = await api.http.post(path, json=job if path == "/v1/jobs" else {"job": job})
+    assert reply.status_code == 422, reply.text
+    said = f"`params.gate`: the calibration asks for up to {ratings} ratings at once; a step holds 32767 calls"
+    assert reply.json()["detail"] == said
+    assert reply.json()["hint"] == "lower `gate.repeats` or `gate.max_documents`"
+    assert (await api.get("/v1/jobs"))["data"] == []
+    seen.note("422 with the number, the limit and the parameters to lower")
+
+
+@pytest.mark.parametrize("documents", [20, 100_000])
+async def test_a_calibration_that_a_step_can_hold_is_taken_in(api: Api, database: Database, documents: int) -> None:
+    """However many the parameters allow, a small corpus has no more; and the most that fits, fits."""
+    await scene.run_sql(database, "UPDATE datasets SET items = 10000")
+    await scene.run_sql(database, f"UPDATE corpora SET documents = {documents}")  # noqa: S608
+    repeats, rated = (20, 2000) if documents == 20 else (7, 4681)
+    await api.job("mathrag-gate", params={"gate": {"repeats": repeats, "items": 10_000, "max_documents": rated}})
 
 
 async def test_a_job_is_found_by_id_prefix_and_name(api: Api) -> None:

@@ -194,6 +194,7 @@ def print_job(found: Any) -> None:
             ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
             ("calls", ", ".join(stages)),
             ("gate", gate and gate["reason"]),
+            ("unreadable", found.get("unreadable")),
         ]
     )
     verb = "report" if found["state"] in ENDED else "watch"

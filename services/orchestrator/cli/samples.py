@@ -82,6 +82,7 @@ def print_sample(found: Any) -> None:
             ("verdict", verdict and f"math-verify {verdict['math_verify']}, strict {verdict['strict']}"),
             ("ending", found["ending"] and f"{found['ending']}: {found['ending_reason']}"),
             ("failure", found["failure"] and f"{found['failure']}: {found['detail']}"),
+            ("unreadable", None if found["failure"] else found["detail"]),
         ]
     )
     for hash_, document in found["documents"].items():

@@ -7,7 +7,7 @@ import msgspec
 from anyio import to_thread
 
 from shared.contracts.samples import Decision, Outcome
-from shared.errors import Conflict
+from shared.errors import Conflict, Unreadable
 from shared.rag.calibration import Calibration, TooFew, calibrate
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
@@ -47,6 +47,8 @@ async def calibrated(database: Database, reference: str, trust: float) -> Calibr
         job = await jobs.view(connection, row := await jobs.resolve(connection, reference))
     if job.pipeline != PIPELINE:
         raise Conflict(f"job {job.name!r} is one of `{job.pipeline}`", hint=f"only `{PIPELINE}` says how sure it is")
+    if job.params is None:
+        raise Unreadable(f"job {job.name!r}: {job.unreadable}", hint="ask the release that ran it")
     pairs: list[tuple[float, bool]] = []
     skipped = 0
     async for batch in samples.traced(database, row):

@@ -23,6 +23,7 @@ from shared.statistics.repeats import Repeats, repeated, spread
 from shared.statistics.shares import Graded, Table
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
+from shared.storage.stored import decoded
 
 FACTS = text("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
@@ -254,8 +255,9 @@ def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
         if job.state not in jobs.TERMINAL:
             said[f"job {job.name!r} is not final: {job.in_progress} samples are still in progress"] = None
         if job.repeats > 1:
-            params = msgspec.json.decode(job.params, type=Params)
-            words = repeated(greedy=params.generate.temperature == 0, shared=job.reuse == "all")
+            params, problem = decoded(job.params, Params, "its parameters")
+            greedy = params is not None and params.generate.temperature == 0
+            words = problem or repeated(greedy=greedy, shared=job.reuse == "all")
             said[f"job {job.name!r}: {words}"] = None
     if any(pair.left_only or pair.right_only for pair in found):
         said[APART] = None

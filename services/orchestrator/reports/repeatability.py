@@ -93,7 +93,7 @@ class Ratings:
 async def repeatability(connection: AsyncConnection, job: int, asked: jobs.Job) -> Repeatability | None:
     """Of the job with this row id; None where it asks for nothing twice."""
     anew = asked.reuse == "none" and asked.repeats > 1
-    if not anew and asked.params.gate.repeats == 1:
+    if asked.params is None or (not anew and asked.params.gate.repeats == 1):
         return None
     ratings = Ratings()
     async for rows in (await connection.stream(CALLS, {"job": job})).partitions(MOST):

@@ -24,6 +24,7 @@ from shared.statistics.repeats import Repeats, repeated
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
 from shared.storage.residencies import Residency
+from shared.storage.stored import decoded
 
 PINNED = text("""
     SELECT j.pins, j.prepared, encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
@@ -48,7 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     corpus: str | None
     repeats: int
     reuse: str
-    params: Params
+    params: Params | None
+    """Null: this release cannot read them; a note says why."""
     models: dict[str, PinnedModel]
     """By role."""
 
@@ -133,7 +135,7 @@ async def report(database: Database, reference: str) -> Report:
     )
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
-        gate=msgspec.json.decode(pinned.prepared, type=GateDecision) if pinned.prepared else None,
+        gate=decoded(pinned.prepared, GateDecision, "")[0],
         retrieval=found,
         endings=endings.counts(),
         contamination=contamination,
@@ -164,8 +166,8 @@ def _pinned(row: Any) -> PinnedModel:
 def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     """What a reader must know before quoting a figure."""
     counts = job.request_counts
-    said = []
-    if job.repeats > 1:
+    said = [job.unreadable] if job.unreadable else []
+    if job.repeats > 1 and job.params is not None:
         said.append(repeated(greedy=job.params.generate.temperature == 0, shared=job.reuse == "all"))
     if not job.ended:
         said.append(f"not final: {counts.in_progress} samples are still in progress")
