@@ -8,6 +8,7 @@ from sqlalchemy import RowMapping, text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
+from shared.contracts.documents import Document
 from shared.contracts.samples import Outcome
 from shared.pipelines import registry
 from shared.runtime.advance import HISTORY
@@ -42,7 +43,11 @@ class Auditor:
     def __init__(self, audit: Audit, job: JobSpec) -> None:
         self._audit = audit
         self._job = job
-        self._library = LibraryCache()
+        self._cache = LibraryCache()
+        self._library: dict[str, Document] = {}
+        """What the replays of a batch read."""
+        self._seen: set[str] = set()
+        """Documents that were held against their hash."""
 
     async def findings(self) -> AsyncIterator[tuple[str, str]]:
         """(what is wrong, row), for every completed sample and every document that replays read."""
@@ -51,9 +56,14 @@ class Auditor:
                 for row, progress in zip(rows, await self._replayed(kind, rows), strict=True):
                     for message in _differences(row, progress):
                         yield message, f"samples {row['id']}"
-        for hash_, document in self._library.items():
-            if document.hash != hash_:
-                yield "its text is not what its hash says", f"documents {hash_}"
+                for hash_ in self._altered():
+                    yield "its text is not what its hash says", f"documents {hash_}"
+
+    def _altered(self) -> list[str]:
+        """Documents of the batch that are not what their hash says, each once for the whole audit."""
+        new = self._library.keys() - self._seen
+        self._seen |= new
+        return sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_)
 
     async def _batches(self, kind: str) -> AsyncIterator[Sequence[RowMapping]]:
         after = 0
@@ -68,6 +78,7 @@ class Auditor:
 
     async def _replayed(self, kind: str, rows: Sequence[RowMapping]) -> list[Progress]:
         """A fresh replay of each sample, fed with the replies of its steps as far as it asks for them."""
+        self._library = {}
         history = await self._history([row["id"] for row in rows])
         return [_fed(await self._fresh(kind, row), history.get(row["id"], [])) for row in rows]
 
@@ -91,7 +102,7 @@ class Auditor:
         """Have the documents that the replies mention; a replay that reads one that is gone will say so."""
         read = (_read(0, reply) for reply in set(replies))
         hashes = mentioned(found.reply for found in read if found is not None and found.reply is not None)
-        await self._library.ensure(self._audit.connection, hashes)
+        self._library |= await self._cache.documents(self._audit.connection, hashes)
 
 
 def _read(call: int, raw: bytes | None) -> Answer | None:
