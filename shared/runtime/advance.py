@@ -13,6 +13,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
+from shared.contracts.documents import Document
 from shared.runtime import ending
 from shared.runtime.jobs import Jobs, item_of
 from shared.runtime.library import LibraryCache, mentioned
@@ -59,7 +60,9 @@ class Advancer:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs = Jobs()
-        self._library = LibraryCache()
+        self._cache = LibraryCache()
+        self._library: dict[str, Document] = {}
+        """What the replays of the batch read: held until it ends, whatever leaves the cache."""
 
     async def advance(self, limit: int = 200) -> Advanced:
         """One batch of at most `limit` ready samples."""
@@ -71,6 +74,7 @@ class Advancer:
                 _log.info("a call failed while it was being attached to; the batch is done again")
 
     async def _batch(self, limit: int) -> Advanced:
+        self._library = {}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(PICK, {"n": limit})).mappings().all()
             if not rows:
@@ -137,7 +141,7 @@ class Advancer:
     async def _read(self, connection: AsyncConnection, answers: Iterable[Answer]) -> None:
         hashes = mentioned(found.reply for found in answers if found.reply is not None)
         if hashes:
-            await self._library.ensure(connection, hashes)
+            self._library |= await self._cache.documents(connection, hashes)
 
 
 def _tell_failures(ended: Iterable[Progress]) -> None:
