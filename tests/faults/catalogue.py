@@ -298,5 +298,15 @@ FAULTS: dict[str, Fault] = {
             "the host reboots",
             "everything that was committed is there, and jobs go on when the services are started again",
         ),
+        Fault(
+            "X6",
+            "a Parquet file that decompresses to gigabytes",
+            "it is refused in words by a process of at most 512 MiB; the orchestrator stays below 900 MiB",
+        ),
+        Fault(
+            "X7",
+            "a CSV header of 40,000 columns",
+            "it is refused at once, with the number of columns and the limit",
+        ),
     )
 }
