@@ -15,8 +15,10 @@ class Limits(BaseModel):
     """Documents or items of one upload."""
     line_bytes: int = Field(default=1 << 20, gt=0)
     """One line of an upload, or one row of its text."""
+    decompressed_bytes: int = Field(default=1 << 30, gt=0)
+    """What the columns of a Parquet file may become when they are unpacked; the file may be much smaller."""
     uploads: int = Field(default=4, gt=0)
-    """Uploads at once."""
+    """Uploads at once; each of a Parquet file has a process of at most 512 MiB beside it."""
     live_jobs: int = Field(default=200, gt=0)
     """Jobs that have not ended."""
     samples: int = Field(default=1_000_000, gt=0)

@@ -1,12 +1,13 @@
 """Grade calls, on a pool of processes that can be killed."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 import msgspec
 
 from services.judge.grading_pool import GradingPool
+from services.judge.tasks import as_completed
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
@@ -20,10 +21,11 @@ class Grades:
     def __init__(self, pool: GradingPool) -> None:
         self._pool = pool
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncGenerator[Answered, None]:  # noqa: ARG002 - no lease
         """Grades as they come; the pool decides how many run at once."""
-        for ended in asyncio.as_completed([self._grade(call) for call in calls]):
-            yield await ended
+        async with aclosing(as_completed([self._grade(call) for call in calls])) as answers:
+            async for answer in answers:
+                yield answer
 
     async def _grade(self, call: Claimed) -> Answered:
         values = _REQUEST.decode(call.request).values

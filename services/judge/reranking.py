@@ -1,6 +1,6 @@
 """Rerank calls: the documents' texts go to the retriever service, a request a call; replies come as they are ready."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil
 
@@ -8,6 +8,7 @@ import msgspec
 
 from services.judge import retriever
 from shared.contracts.calls import Failure, FailureKind, Reply, Scored
+from shared.contracts.documents import Document
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
@@ -34,20 +35,21 @@ class Reranking:
         """One after the other: each is a whole batch for the model already."""
         requests = [_REQUEST.decode(call.request) for call in calls]
         async with self._database.statement() as connection:
-            await self._library.ensure(connection, {ref.doc for request in requests for ref in references(request)})
+            hashes = {ref.doc for request in requests for ref in references(request)}
+            documents = await self._library.documents(connection, hashes)
         for call, request in zip(calls, requests, strict=True):
             started = datetime.now(UTC)
-            reply = await self._reply(request)
+            reply = await self._reply(request, documents)
             yield Answered(
                 call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC))
             )
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply:
         """A call that was bound to no reranker says so at once: the pipeline goes on without."""
         if request.model == NO_RERANKER.hash.hex():
             return NOT_CONFIGURED
         try:
-            texts = [self._library[ref.doc].whole for ref in references(request)]
+            texts = [documents[ref.doc].whole for ref in references(request)]
         except KeyError as missing:
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"there is no document {missing}")
         if not texts:

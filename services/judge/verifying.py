@@ -1,13 +1,15 @@
 """Verify calls: documents' texts, on a pool of processes that can be killed."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 
 import msgspec
 
+from services.judge.tasks import as_completed
 from services.judge.verifying_pool import VerifyingPool
 from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.documents import Document
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
@@ -26,25 +28,27 @@ class Verifying:
         self._pool = pool
         self._library = LibraryCache()
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncGenerator[Answered, None]:  # noqa: ARG002 - no lease
         """Verdicts as they come; the pool decides how many documents are in work at once."""
         requests = [_REQUEST.decode(call.request) for call in calls]
         async with self._database.statement() as connection:
-            await self._library.ensure(connection, {ref.doc for request in requests for ref in references(request)})
-        verifying = [self._verify(call, request) for call, request in zip(calls, requests, strict=True)]
-        for ended in asyncio.as_completed(verifying):
-            yield await ended
+            hashes = {ref.doc for request in requests for ref in references(request)}
+            documents = await self._library.documents(connection, hashes)
+        verifying = [self._verify(call, request, documents) for call, request in zip(calls, requests, strict=True)]
+        async with aclosing(as_completed(verifying)) as answers:
+            async for answer in answers:
+                yield answer
 
-    async def _verify(self, call: Claimed, request: Request) -> Answered:
+    async def _verify(self, call: Claimed, request: Request, documents: Mapping[str, Document]) -> Answered:
         started = datetime.now(UTC)
-        reply = await self._reply(request)
+        reply = await self._reply(request, documents)
         return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC)))
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply:
         """Of the document's text: its problem states conditions, not steps."""
         (document,) = references(request)
         try:
-            text = self._library[document.doc].text
+            text = documents[document.doc].text
         except KeyError as missing:
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"there is no document {missing}")
         return await self._pool.verify(text, request.modulus)

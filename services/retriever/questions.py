@@ -1,6 +1,5 @@
 """Vectors of questions: a batch's distinct ones are embedded together, those that were asked before not at all."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +8,7 @@ from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
 
 from shared.models.ports import Embedder
+from shared.recent import Recent
 
 Vector = NDArray[np.float32]
 AT_ONCE = 8
@@ -29,8 +29,7 @@ class Questions:
 
     def __init__(self, embedder: Embedder, size: int) -> None:
         self._embedder = embedder
-        self._size = size
-        self._kept: OrderedDict[str, Vector] = OrderedDict()
+        self._recent: Recent[Vector] = Recent(size)
         self._limiter = CapacityLimiter(AT_ONCE)
         self.counted = Hits()
 
@@ -40,13 +39,13 @@ class Questions:
         Raises:
             TooLarge, Unavailable: see `Embedder.embed_queries`; then nothing is kept.
         """
-        found = {text: self._kept[text] for text in dict.fromkeys(questions) if text in self._kept}
+        found = self._recent.find(dict.fromkeys(questions))
         if missing := [text for text in dict.fromkeys(questions) if text not in found]:
             made = await to_thread.run_sync(self._embedder.embed_queries, missing, limiter=self._limiter)
             found |= dict(zip(missing, made, strict=True))
         self.counted.asked += len(questions)
         self.counted.hits += len(questions) - len(missing)
-        self._keep(found)
+        self._recent.keep(found)
         return [found[text] for text in questions]
 
     async def hypothetical(self, texts: Sequence[str]) -> dict[str, Vector]:
@@ -56,13 +55,6 @@ class Questions:
             return {}
         made = await to_thread.run_sync(self._embedder.embed_documents, distinct, limiter=self._limiter)
         return dict(zip(distinct, made, strict=True))
-
-    def _keep(self, found: dict[str, Vector]) -> None:
-        for text, vector in found.items():
-            self._kept[text] = vector
-            self._kept.move_to_end(text)
-        while len(self._kept) > self._size:
-            self._kept.popitem(last=False)
 
 
 def mean(vectors: Sequence[Vector]) -> Vector:

@@ -1,5 +1,6 @@
 """The indexes and documents that the process has at hand."""
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,11 +11,16 @@ from sqlalchemy import text
 
 from services.retriever import builds, files
 from services.retriever.ports import Backend, Index
+from shared.recent import Recent
 from shared.storage.database import Database
 
 INDEXES = 8
 """Loaded at once; the one used least recently goes."""
-PROBLEMS = 100_000
+PROBLEMS_BYTES = 64 << 20
+"""Memory of the problems that are kept; MATH's 12,500 take about 7 MB."""
+ENTRY_BYTES = 256
+"""About what the cache adds to each: the hash, its entry, the links."""
+PROBLEMS = text("SELECT hash, problem FROM documents WHERE hash = ANY(:hashes)")
 
 
 class Shelf:
@@ -39,20 +45,25 @@ class Shelf:
             NotFound: there is none.
             Unavailable: its files are missing or changed, or this code would build it otherwise.
         """
-        if index not in self._indexes:
-            async with self._loading:
-                await self._admit(index)
-        self._indexes.move_to_end(index)
-        return self._indexes[index]
+        if (loaded := self._used(index)) is not None:
+            return loaded
+        async with self._loading:
+            loaded = self._used(index)  # whoever held the lock before may have loaded it
+            return await self._admit(index) if loaded is None else loaded
 
-    async def _admit(self, index: int) -> None:
-        """Load the index unless whoever held the lock before did; searches of the others go on meanwhile."""
+    def _used(self, index: int) -> Index | None:
+        """The index, where it is loaded; it counts as used now."""
         if index in self._indexes:
-            return
+            self._indexes.move_to_end(index)
+        return self._indexes.get(index)
+
+    async def _admit(self, index: int) -> Index:
+        """Load an index, in the place of the one used least recently; searches of the others go on meanwhile."""
         loaded = await self._load(index)
         while len(self._indexes) >= INDEXES:
             self._indexes.popitem(last=False)
         self._indexes[index] = loaded
+        return loaded
 
     async def _load(self, index: int) -> Index:
         row = await builds.stored(self._database, index)
@@ -65,22 +76,28 @@ class Shelf:
 
 
 class Problems:
-    """The problem of each document, which duplicates are found by; documents never change."""
+    """The problem of each document, which near-duplicates are found by; documents never change."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, most_bytes: int = PROBLEMS_BYTES) -> None:
         self._database = database
-        self._known: dict[str, str] = {}
+        self._recent: Recent[str] = Recent(most_bytes, _bytes)
 
     async def of(self, documents: Iterable[str]) -> dict[str, str]:
-        """Document hash -> problem, for every document that exists."""
+        """Document hash -> problem, for every document that exists.
+
+        A problem that is left out here makes its document look like no near-duplicate, and the answer leaks: what was
+        found is held by the caller, and never read from the shared cache again after the query.
+        """
         wanted = set(documents)
-        if len(self._known) > PROBLEMS:
-            self._known.clear()
-        # Not by a set operation with the keys, which would walk all that is known.
-        missing = [bytes.fromhex(document) for document in wanted if document not in self._known]
-        if missing:
-            query = text("SELECT hash, problem FROM documents WHERE hash = ANY(:hashes)")
+        found = self._recent.find(wanted)
+        if missing := [bytes.fromhex(document) for document in wanted - found.keys()]:
             async with self._database.transaction() as connection:
-                rows = await connection.execute(query, {"hashes": missing})
-                self._known |= {row.hash.hex(): row.problem for row in rows}
-        return {document: self._known[document] for document in wanted if document in self._known}
+                rows = await connection.execute(PROBLEMS, {"hashes": missing})
+                found |= {row.hash.hex(): row.problem for row in rows}
+            self._recent.keep(found)
+        return found
+
+
+def _bytes(problem: str) -> int:
+    """About what it takes in memory: a character takes 1 to 4 bytes."""
+    return ENTRY_BYTES + sys.getsizeof(problem)

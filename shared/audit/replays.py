@@ -9,6 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
+from shared.contracts.documents import Document
 from shared.contracts.samples import Outcome
 from shared.pipelines import registry
 from shared.runtime.advance import HISTORY
@@ -45,7 +46,11 @@ class Auditor:
     def __init__(self, audit: Audit, job: JobSpec) -> None:
         self._audit = audit
         self._job = job
-        self._library = LibraryCache()
+        self._cache = LibraryCache()
+        self._library: dict[str, Document] = {}
+        """What the replays of a batch read."""
+        self._seen: set[str] = set()
+        """Documents that were held against their hash."""
 
     async def findings(self) -> AsyncIterator[tuple[str, str]]:
         """(what is wrong, row), for every completed sample and every document that replays read."""
@@ -54,9 +59,14 @@ class Auditor:
                 for row, progress in zip(rows, await self._replayed(kind, rows), strict=True):
                     for message in [progress] if isinstance(progress, str) else _differences(row, progress):
                         yield message, f"samples {row['id']}"
-        for hash_, document in self._library.items():
-            if document.hash != hash_:
-                yield "its text is not what its hash says", f"documents {hash_}"
+                for hash_ in self._altered():
+                    yield "its text is not what its hash says", f"documents {hash_}"
+
+    def _altered(self) -> list[str]:
+        """Documents of the batch that are not what their hash says, each once for the whole audit."""
+        new = self._library.keys() - self._seen
+        self._seen |= new
+        return sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_)
 
     async def _batches(self, kind: str) -> AsyncIterator[Sequence[RowMapping]]:
         after = 0
@@ -74,6 +84,7 @@ class Auditor:
 
         In its place: why there is none.
         """
+        self._library = {}
         history = await self._history([row["id"] for row in rows])
         return [await self._replay(kind, row, history.get(row["id"], [])) for row in rows]
 
@@ -105,7 +116,7 @@ class Auditor:
         """Have the documents that the replies mention; a replay that reads one that is gone will say so."""
         read = (_read(0, reply) for reply in set(replies))
         hashes = mentioned(found.reply for found in read if found is not None and found.reply is not None)
-        await self._library.ensure(self._audit.connection, hashes)
+        self._library |= await self._cache.documents(self._audit.connection, hashes)
 
 
 def _read(call: int, raw: bytes | None) -> Answer | None:

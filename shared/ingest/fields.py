@@ -1,5 +1,6 @@
 """Names of the fields that the known layouts use, and the values under them; a wrong type is a `Defect`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from shared.ingest.lines import Defect, Fields, name
@@ -42,6 +43,8 @@ KNOWN = frozenset(
 NESTED = frozenset((*MESSAGES, *REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
 """May hold lists or objects: in a table cell they are written as JSON."""
 
+MOST_COLUMNS = 1000
+"""Of a table; most of them mean nothing here, but every one of them is looked at for every row."""
 SHAPES = 64
 """Sets of fields that are remembered."""
 
@@ -63,6 +66,18 @@ class Present:
             found = [tuple(each for each in group if each in line) for group in self._groups]
             self._known[shape] = found
         return found
+
+
+def check_count(columns: Sequence[str]) -> None:
+    """Refuse a table of too many columns before its rows are read.
+
+    Raises:
+        Defect: there are more than `MOST_COLUMNS`.
+    """
+    if len(columns) > MOST_COLUMNS:
+        raise Defect(
+            f"has {len(columns)} columns, a table may have {MOST_COLUMNS}; leave out those that are not needed"
+        )
 
 
 def first(fields: Fields, names: tuple[str, ...]) -> str | None:

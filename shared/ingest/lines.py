@@ -1,7 +1,7 @@
 """One line of an upload: bytes in, a JSON object out; every defect is a `Defect` that says what to change."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, Never
 
 import msgspec
@@ -10,6 +10,9 @@ from shared.errors import InvalidLine
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is refused before it is parsed, unless the operator allows more (`limits.line_bytes`)."""
+MOST_DEPTH = 100
+"""Arrays and objects in each other; Python encodes about a thousand, less whatever else is on the stack."""
+NESTED = "is nested too deeply; write one flat JSON object per line"
 BOM = b"\xef\xbb\xbf"
 LFS_POINTER = b"version https://git-lfs"
 
@@ -75,6 +78,13 @@ def fields(content: Content) -> Fields:
     return content
 
 
+def size(content: Content) -> int:
+    """About how many bytes it takes as a line; of fields, the characters of their names and texts."""
+    if isinstance(content, bytes | str):
+        return len(content)
+    return 0 if isinstance(content, Defect) else sum(map(len, _strings(content)))
+
+
 def parse(raw: bytes | str) -> Fields:
     """The JSON object on one line; a byte order mark and a carriage return are tolerated.
 
@@ -90,6 +100,8 @@ def parse(raw: bytes | str) -> Fields:
         raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
         check_strings(value)
+    if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
+        check_depth(value)
     return value
 
 
@@ -101,6 +113,24 @@ def check_strings(value: Any) -> None:
     """
     if b"\x00" in _utf8("".join(_strings(value))):
         raise Defect(r"holds the character \u0000; remove it")
+
+
+def check_depth(value: Any) -> None:
+    """Refuse what can be decoded here and not be encoded again where the stack is deeper.
+
+    Raises:
+        Defect: arrays and objects stand more than `MOST_DEPTH` deep in each other.
+    """
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        level = [each for part in level if isinstance(part, dict | list) for each in _parts(part)]
+        if not level:
+            return
+    raise Defect(NESTED)
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def name(value: Any) -> str:
@@ -117,7 +147,7 @@ def _slow(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     except RecursionError as error:
-        raise Defect("is nested too deeply; write one flat JSON object per line") from error
+        raise Defect(NESTED) from error
     except ValueError as error:
         raise Defect(f"is not JSON ({error}); write one JSON object per line") from error
 

@@ -1,79 +1,82 @@
-"""Parquet: row groups as a stream, of the known columns alone."""
+"""Parquet: rows as a stream, unpacked by a process of bounded memory: kilobytes may unpack to gigabytes."""
 
-import math
-from collections.abc import Iterator
-from datetime import date, datetime, time
-from typing import IO, Any
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from typing import IO
 
-from shared.errors import InvalidLine
-from shared.ingest import fields, lines
-from shared.ingest.lines import Content, Defect, Row
+import msgspec
+
+from shared.errors import InvalidLine, MathragError, TooLarge
+from shared.ingest import parquet_process
+from shared.ingest.lines import Defect, Row
 
 MAGIC = b"PAR1"
-BATCH = 500
-"""Rows taken apart at once."""
+MAX_DECOMPRESSED_BYTES = 1 << 30
+"""A file that unpacks to more is refused, unless the operator allows another limit (`limits.decompressed_bytes`)."""
+FRUGAL = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Without these, allocators and threads reserve more address space than the process may have."""
+INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
+"""The rest of the environment may hold secrets, which a process that reads strangers' files does not need."""
+HINT = "write it with smaller row groups, upload it in parts or as JSON lines, or see `limits.decompressed_bytes`"
 
 
-def rows(file: IO[bytes], source: str, longest: int) -> Iterator[Row]:
-    """Every row as fields, numbered from 1.
+def rows(file: IO[bytes], source: str, longest: int, most: int) -> Generator[Row, None, None]:
+    """Every row, numbered from 1, as a line of JSON. Close it, and the process that unpacks the file is gone.
+
+    `file` must be one of the operating system. `longest` is the limit of a row's text, `most` of all that is unpacked,
+    in bytes.
 
     Raises:
         InvalidLine: the file is damaged, or has no column that is known.
+        TooLarge: it unpacks to more than `most`, or needs more memory than the process may take.
     """
-    import pyarrow as pa  # here, because it takes 60 MB that nobody else needs
-    from pyarrow import parquet
-
-    row = 0
+    command = (sys.executable, "-m", parquet_process.__name__, str(longest), str(most))
+    environment = FRUGAL | {name: os.environ[name] for name in INHERITED if name in os.environ}
+    process = subprocess.Popen(command, stdin=file, stdout=subprocess.PIPE, env=environment)  # noqa: S603 - our own
+    number = 0
     try:
-        table = parquet.ParquetFile(file)
-        columns = _columns(table.schema_arrow.names, source)
-        for batch in _batches(table, columns):
-            for offset in range(batch.num_rows):
-                row += 1
-                yield source, row, _content(batch, offset, longest)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        said = f"is a damaged or truncated Parquet file ({str(error)[:200]}); download or write it again"
-        raise InvalidLine(source, row + 1, said) from error
+        assert process.stdout is not None  # noqa: S101 - it was opened as a pipe
+        for line in process.stdout:
+            kind, content = line[:1], line[1:]
+            if kind == parquet_process.END:
+                return
+            number += 1
+            if kind == parquet_process.ROW:
+                yield source, number, content
+            else:
+                yield source, number, _defect(kind, content, source, number)
+        raise _died(process.wait(), source, number + 1)
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def _batches(table: Any, columns: list[str]) -> Iterator[Any]:
-    """Group by group, so that damage in one is said where it begins."""
-    for group in range(table.num_row_groups):
-        yield from table.iter_batches(batch_size=BATCH, row_groups=[group], columns=columns)
+def _defect(kind: bytes, content: bytes, source: str, number: int) -> Defect:
+    """What is wrong with a row.
+
+    Raises:
+        InvalidLine, TooLarge: it is the file that cannot be read.
+    """
+    said: str = msgspec.json.decode(content)
+    if kind == parquet_process.TOO_LARGE:
+        raise TooLarge(f"{source}: the Parquet file {said}", hint=HINT)
+    if kind == parquet_process.INVALID:
+        raise InvalidLine(source, number, said)
+    return Defect(said)
 
 
-def _columns(names: list[str], source: str) -> list[str]:
-    known = [name for name in names if name in fields.KNOWN]
-    if not known:
-        said = f"has no column that is known (it has {', '.join(names)[:200]})"
-        raise InvalidLine(source, 1, f"{said}; name one `text` or `question`")
-    return known
-
-
-def _content(batch: Any, row: int, longest: int) -> Content:
-    try:
-        cells = zip(batch.schema.names, batch.columns, strict=True)
-        found = {name: _plain(column[row].as_py()) for name, column in cells}
-        lines.check_strings(found)
-    except UnicodeDecodeError:
-        return Defect("is not UTF-8; write the column as UTF-8 strings")
-    except Defect as defect:
-        return defect
-    if sum(len(value) for value in found.values() if isinstance(value, str)) > longest:
-        return lines.too_long(longest)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """`value` as JSON has it: old writers keep text as bytes, pandas an absent number as NaN."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return value.isoformat() if isinstance(value, datetime | date | time) else str(value)
+def _died(status: int, source: str, number: int) -> MathragError:
+    """Why there is no last word of the process."""
+    if status == -signal.SIGXCPU:
+        said = f"takes more than {parquet_process.CPU_S} s of a processor to be unpacked"
+        return TooLarge(f"{source}: the Parquet file {said}", hint=HINT)
+    said = f"cannot be unpacked (the process that read it ended with exit status {status})"
+    return InvalidLine(source, number, f"{said}; write it again, or as JSON lines")

@@ -49,6 +49,8 @@ class Reader(Generic[Record]):
         self._partial = on_error is OnError.SKIP
         self._most = most
         self._ids = UniqueIds()
+        self.bytes = 0
+        """Of all lines that were read so far, about."""
         self.skipped = 0
         """Lines without text that were left out on request."""
         self.rejected = 0
@@ -67,6 +69,7 @@ class Reader(Generic[Record]):
         for count, (source, line, content) in enumerate(self._rows, start=1):
             if count > self._most:
                 raise TooLarge(f"an upload may have {self._most} lines", hint="split it, or see `limits.upload_rows`")
+            self.bytes += lines.size(content)
             try:
                 record = self._read(lines.fields(content), line)
                 self._ids.check(self._identifier(record), source, line)

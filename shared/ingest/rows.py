@@ -1,6 +1,6 @@
 """Rows of an upload, whatever its format: recognised by its first bytes, then read as a stream."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import StrEnum
 from typing import IO
 
@@ -42,15 +42,20 @@ def read(
     *,
     delimiter: str | None = None,
     longest: int = MAX_LINE_BYTES,
-) -> Iterator[Row]:
-    """The rows of `file`, from where it stands; `longest` is the limit of a line in bytes.
+    decompressed: int = parquet.MAX_DECOMPRESSED_BYTES,
+) -> Generator[Row, None, None]:
+    """The rows of `file`, from where it stands; of Parquet, it must be a file of the operating system.
+
+    `longest` is the limit of a line in bytes, `decompressed` of all that a compressed file may become. Close what is
+    returned: a process may be at work for it.
 
     Raises:
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
+        TooLarge: later on, where there is more in it than `decompressed` allows.
     """
     found = recognised(_head(file), source, format) or Format.JSONL
     if found is Format.PARQUET:
-        return parquet.rows(file, source, longest)
+        return parquet.rows(file, source, longest, decompressed)
     if found is Format.CSV:
         return tables.rows(file, source, longest, delimiter)
     return _jsonl(file, source, longest)
@@ -107,7 +112,7 @@ def _head(file: IO[bytes]) -> bytes:
     return head
 
 
-def _jsonl(file: IO[bytes], source: str, longest: int) -> Iterator[Row]:
+def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:
     """Lines that are not blank."""
     for number, raw in lines.numbered(file, longest):
         if lines.is_too_long(raw, longest):

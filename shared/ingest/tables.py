@@ -1,7 +1,8 @@
 """CSV: a header of known names, then a row of cells each; quoted cells may hold line ends."""
 
 import csv
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -11,11 +12,13 @@ from shared.ingest import fields, lines
 from shared.ingest.lines import Content, Defect, Fields, Row
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
+UTF8 = 4
+"""Bytes of a character at most."""
 KEPT_EMPTY = frozenset((*fields.QUESTIONS, *fields.PASSAGES))
 """Any other empty cell is no value; an empty text is said to be one."""
 
 
-def rows(file: IO[bytes], source: str, longest: int, delimiter: str | None = None) -> Iterator[Row]:
+def rows(file: IO[bytes], source: str, longest: int, delimiter: str | None = None) -> Generator[Row, None, None]:
     """The rows below the header, as fields, under the number of the line that they begin in.
 
     Raises:
@@ -34,7 +37,8 @@ def rows(file: IO[bytes], source: str, longest: int, delimiter: str | None = Non
         except StopIteration:
             return
         except csv.Error as error:
-            yield source, text.row, Defect(f'is not CSV ({error}); close quotes, and double those inside: ""')
+            said = Defect(f'is not CSV ({error}); close quotes, and double those inside: ""')
+            yield source, text.row, lines.too_long(longest) if text.too_long else said
             continue
         if cells:
             yield source, text.row, _content(header, cells, text, longest)
@@ -53,19 +57,29 @@ class _Text:
         self._lines = lines.numbered(file, longest)
         self._longest = longest
         self._number = 0
+        self._bytes = 0
         self.row = 1
         self.too_long = False
 
     def begin(self) -> None:
         """The next line begins a row."""
         self.row = self._number + 1
+        self._bytes = 0
         self.too_long = False
 
     def __iter__(self) -> Iterator[str]:
         for number, raw in self._lines:
             self._number = number
-            self.too_long = self.too_long or lines.is_too_long(raw, self._longest)
-            yield raw.decode("utf-8", "surrogateescape")
+            self._bytes += len(raw)
+            continued = self._bytes > len(raw)
+            is_over = self._bytes > UTF8 * self._longest if continued else lines.is_too_long(raw, self._longest)
+            self.too_long = self.too_long or is_over
+            yield _quotes(raw) if self.too_long and continued else raw.decode("utf-8", "surrogateescape")
+
+
+def _quotes(raw: bytes) -> str:
+    """A further line of a row that is too long: it opens or closes quotes as it did, and fills no cell."""
+    return '"' * (raw.count(b'"') % 2) + "\n"
 
 
 def _delimiter(line: str, source: str, given: str | None) -> str:
@@ -97,12 +111,16 @@ def _header(header: list[str], source: str) -> list[str]:
     """Names of columns; one without a name (pandas writes its index so) is left alone.
 
     Raises:
-        InvalidLine: no name is known, or one is there twice.
+        InvalidLine: there are too many, no name is known, or one is there twice.
     """
+    try:
+        fields.check_count(header)
+    except Defect as defect:
+        raise lines.located(defect, source, 1) from defect
     if not fields.KNOWN.intersection(header):
         said = f"the header names no field that is known (it says {', '.join(header)[:200] or 'nothing'})"
         raise InvalidLine(source, 1, f"{said}; name a column `text` or `question`")
-    twice = next((name for name in header if name and header.count(name) > 1), None)
+    twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise InvalidLine(source, 1, f"the header names `{twice}` twice; rename one column")
     return header
@@ -145,4 +163,5 @@ def _nested(name: str, cell: str) -> Any:
     except (msgspec.DecodeError, RecursionError) as error:
         raise Defect(f'`{name}` is not JSON ({error}); write a list as ["a", "b"]') from error
     lines.check_strings(value)
+    lines.check_depth(value)
     return value

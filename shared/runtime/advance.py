@@ -16,6 +16,7 @@ from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
+from shared.contracts.documents import Document
 from shared.errors import Unreadable
 from shared.runtime import ending
 from shared.runtime.jobs import Jobs, JobSpec, item_of, readable
@@ -75,7 +76,9 @@ class Advancer:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs = Jobs()
-        self._library = LibraryCache()
+        self._cache = LibraryCache()
+        self._library: dict[str, Document] = {}
+        """What the replays of the batch read: held until it ends, whatever leaves the cache."""
 
     async def advance(self, limit: int = 200) -> Advanced:
         """One batch of at most `limit` ready samples."""
@@ -95,6 +98,7 @@ class Advancer:
         return await self._isolate(stopped)
 
     async def _batch(self, pick: TextClause, values: Mapping[str, Any]) -> Advanced:
+        self._library = {}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(pick, values)).mappings().all()
             if not rows:
@@ -199,7 +203,7 @@ class Advancer:
     async def _read(self, connection: AsyncConnection, answers: Iterable[Answer]) -> None:
         hashes = mentioned(found.reply for found in answers if found.reply is not None)
         if hashes:
-            await self._library.ensure(connection, hashes)
+            self._library |= await self._cache.documents(connection, hashes)
 
 
 class _Done(NamedTuple):

@@ -57,27 +57,28 @@ class Prompting:
         """Model calls by id, and the failures of those whose template or document is not there."""
         requests = {call.id: _REQUEST.decode(call.request) for call in calls}
         async with self._database.statement() as connection:
-            documents = {ref.doc for request in requests.values() for ref in references(request)}
-            await self._library.ensure(connection, documents)
+            hashes = {ref.doc for request in requests.values() for ref in references(request)}
+            documents = await self._library.documents(connection, hashes)
         prompts, refused = {}, []
         for call in calls:
             try:
-                prompts[call.id] = self._model_call(call, requests[call.id])
+                prompts[call.id] = _model_call(call, requests[call.id], documents)
             except (TemplateChanged, KeyError) as error:
                 refused.append(_refused(call, repr(error)))
         return prompts, refused
 
-    def _model_call(self, call: Claimed, request: Request) -> ModelCall:
-        if request.decoding is None:
-            raise ValueError(f"call {call.id} has no decoding")
-        return ModelCall(
-            id=call.id,
-            model_id=call.model_id,
-            prompt=rendered(request, self._library),
-            decoding=request.decoding,
-            seed=seed_of(call.key),
-            logprobs=request.logprobs,
-        )
+
+def _model_call(call: Claimed, request: Request, documents: Mapping[str, Document]) -> ModelCall:
+    if request.decoding is None:
+        raise ValueError(f"call {call.id} has no decoding")
+    return ModelCall(
+        id=call.id,
+        model_id=call.model_id,
+        prompt=rendered(request, documents),
+        decoding=request.decoding,
+        seed=seed_of(call.key),
+        logprobs=request.logprobs,
+    )
 
 
 def rendered(request: Request, library: Mapping[str, Document]) -> str:

@@ -28,6 +28,7 @@ async def windows(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> 
         await pumping
     finally:
         pumping.cancel()
+        await asyncio.gather(pumping, return_exceptions=True)
 
 
 async def _gather(arrived: "asyncio.Queue[T | None]", first: T, seconds: float, limit: int) -> tuple[list[T], bool]:

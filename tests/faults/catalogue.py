@@ -318,5 +318,15 @@ FAULTS: dict[str, Fault] = {
             "a job with more slots in a step than a step can hold",
             "it is refused with the number, the limit and the parameter to lower; at run time its sample alone fails",
         ),
+        Fault(
+            "X6",
+            "a Parquet file that decompresses to gigabytes",
+            "it is refused in words by a process of at most 512 MiB; the orchestrator stays below 900 MiB",
+        ),
+        Fault(
+            "X7",
+            "a CSV header of 40,000 columns",
+            "it is refused at once, with the number of columns and the limit",
+        ),
     )
 }

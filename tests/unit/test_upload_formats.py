@@ -1,7 +1,8 @@
 """Formats of uploads: JSON lines, CSV and Parquet say the same, and the layouts of others are read as they are."""
 
 import io
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from shared.errors import Invalid, InvalidLine
+from shared.ingest import lines
 from shared.ingest.corpora import CorpusRecord, read_corpus
 from shared.ingest.datasets import DatasetItem, read_dataset
 from shared.ingest.lines import Row
@@ -54,7 +56,15 @@ FORMATS = pytest.mark.parametrize("written", [as_jsonl, as_csv, as_parquet])
 
 def rows_of(content: bytes, given: Format = Format.AUTO, **options: Any) -> list[Row]:
     """What is read from `content`."""
-    return list(read(io.BytesIO(content), "upload", given, **options))
+    return list(reading(content, given, **options))
+
+
+def reading(content: bytes, given: Format = Format.AUTO, **options: Any) -> Iterator[Row]:
+    """The rows of an upload with this content: a file on disk."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield from read(file, "upload", given, **options)
 
 
 def items(content: bytes) -> list[DatasetItem]:
@@ -159,9 +169,9 @@ def test_parquet_is_read_row_group_by_row_group_and_only_where_it_means_somethin
     """Dates in metadata become text, absent numbers are absent, embeddings are never read."""
     row = {"doc_id": "a", "contents": "x", "metadata": {"at": datetime(2026, 1, 2, tzinfo=UTC), "score": float("nan")}}
     content = as_parquet([{**row, "doc_id": str(number), "vector": [0.5] * 3} for number in range(5)])
-    found = rows_of(content)
-    assert [(line, fields["doc_id"]) for _, line, fields in found] == [(n + 1, str(n)) for n in range(5)]
-    assert found[0][2] == {
+    found = [(line, lines.fields(content)) for _, line, content in rows_of(content)]
+    assert [(line, fields["doc_id"]) for line, fields in found] == [(n + 1, str(n)) for n in range(5)]
+    assert found[0][1] == {
         "doc_id": "0",
         "contents": "x",
         "metadata": {"at": "2026-01-02T00:00:00+00:00", "score": None},
@@ -170,7 +180,8 @@ def test_parquet_is_read_row_group_by_row_group_and_only_where_it_means_somethin
 
 def test_text_that_an_old_writer_stored_as_bytes_is_text() -> None:
     """If it is UTF-8."""
-    assert rows_of(as_parquet([{"text": "é".encode()}])) == [("upload", 1, {"text": "é"})]
+    ((source, line, content),) = rows_of(as_parquet([{"text": "é".encode()}]))
+    assert (source, line, lines.fields(content)) == ("upload", 1, {"text": "é"})
 
 
 # A format that is asked for

@@ -3,6 +3,7 @@
 import gzip
 from typing import NamedTuple
 
+from shared.ingest.fields import MOST_COLUMNS
 from shared.ingest.rows import Format
 from tests.unit.test_upload_formats import as_csv, as_jsonl, as_parquet
 
@@ -11,6 +12,10 @@ PAGE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
 JSONL = as_jsonl([{"id": "a", "text": "x"}, {"id": "b", "text": "y"}])
 CSV = as_csv([{"id": "a", "text": "x"}, {"id": "b", "text": "y"}])
 PARQUET = as_parquet([{"id": "a", "text": "x"}, {"id": "b", "text": "y"}])
+
+
+DEEP = b"[" * 500 + b"]" * 500
+COLUMNS = {f"c{number}": "1" for number in range(MOST_COLUMNS)}
 
 
 class Body(NamedTuple):
@@ -47,6 +52,8 @@ WHOLE = [
     Body("damaged names", Format.AUTO, PARQUET.replace(b"text", b"\x80ext"), 1, "download or write it again"),
     Body("no known column", Format.PARQUET, as_parquet([{"a": 1}]), 1, "name one `text` or `question`"),
     Body("no known column", Format.CSV, b"a,b\n1,2\n", 1, "name a column `text` or `question`"),
+    Body("too many columns", Format.PARQUET, as_parquet([{"text": "x", **COLUMNS}]), 1, "leave out those"),
+    Body("too many columns", Format.CSV, as_csv([{"text": "x", **COLUMNS}]), 1, "leave out those"),
     Body("no header", Format.CSV, b"\n\n", 1, "name a column `text` or `question`"),
     Body("a column twice", Format.CSV, b"text,text\n1,2\n", 1, "rename one column"),
     Body("an open quote in the header", Format.CSV, b'"text,id\n1,2\n', 1, "name a column `text` or `question`"),
@@ -81,6 +88,8 @@ LINES = [
     Body("an open quote", Format.CSV, CSV + b'c,"d\n', 4, "close quotes"),
     Body("a quote inside", Format.CSV, CSV + b'c,"d"e\n', 4, "close quotes"),
     Body("a lone carriage return", Format.JSONL, JSONL + b'{"text": "x"}\r{"text": "y"}\n', 3, "tr '\\r' '\\n'"),
+    Body("deep lists", Format.JSONL, JSONL + b'{"text": "x", "meta": {"a": ' + DEEP + b"}}\n", 3, "nested too deeply"),
+    Body("deep lists", Format.CSV, b'text,meta\nx,"{""a"": ' + DEEP + b'}"\n', 2, "nested too deeply"),
     Body("a web page inside", Format.JSONL, JSONL + PAGE, 3, "is not JSON"),
     Body("a pointer inside", Format.JSONL, JSONL + POINTER[:42] + b"\n", 3, "run `git lfs pull`"),
     Body("a long line", Format.JSONL, JSONL + b'{"text": "' + b"x" * (1 << 20) + b'"}\n', 3, "split the document"),

@@ -81,7 +81,7 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upl
     Answers when both indexes are built: 201, or 200 where the same documents were there under this name. A line that
     cannot be used rejects the upload, and nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with upload.corpus() as reader, aclosing(batches(iter(reader))) as records:
+    async with upload.corpus() as reader, aclosing(batches(reader)) as records:
         created = await corpora.create(held.database, name, records)
     await _index(held, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
     stored = await corpora.get(held.database, name)

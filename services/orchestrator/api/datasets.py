@@ -46,7 +46,7 @@ async def create(held: Held, name: Annotated[str, Query(examples=["math-500"])],
     201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload, and
     nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with upload.dataset() as reader, aclosing(batches(iter(reader))) as records:
+    async with upload.dataset() as reader, aclosing(batches(reader)) as records:
         created = await datasets.create(held.database, name, records)
     answer = DatasetUpload(
         **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **left_out(reader)

@@ -6,8 +6,7 @@ The database sees an upload only when all of it is here, so a slow client holds 
 import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from itertools import islice
+from contextlib import asynccontextmanager, closing
 from typing import IO, Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -20,12 +19,14 @@ from shared.errors import BadRequest, Invalid, TooLarge
 from shared.ingest import corpora, datasets, rows
 from shared.ingest.corpora import CorpusRecord
 from shared.ingest.datasets import DatasetItem
-from shared.ingest.lines import Fields
+from shared.ingest.lines import Fields, Row
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
 from shared.limits import Limits
 
 BATCH = 1000
+BATCH_BYTES = 4 << 20
+"""Lines of an upload that are stored together; one of JSON may take twenty times its length in memory."""
 SOURCE = "upload"
 """What errors call the body; a client knows the file."""
 MEDIA_TYPES = {
@@ -53,7 +54,6 @@ BODY: dict[str, Any] = {
 }
 """For OpenAPI: FastAPI cannot see that the body is read as a stream."""
 
-T = TypeVar("T")
 Record = TypeVar("Record", CorpusRecord, DatasetItem)
 
 
@@ -91,19 +91,33 @@ class Upload:
     @asynccontextmanager
     async def corpus(self) -> AsyncIterator["Reader[CorpusRecord]"]:
         """Reads documents; one without an id gets its line number."""
-        async with spooled(self._request, self._limits) as file:
-            yield self._reader(file, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+        async with spooled(self._request, self._limits) as file, self._rows(file) as found:
+            yield self._reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
 
     @asynccontextmanager
     async def dataset(self) -> AsyncIterator["Reader[DatasetItem]"]:
         """Reads items."""
-        async with spooled(self._request, self._limits) as file:
-            yield self._reader(file, lambda line, _: datasets.item(line), datasets.identifier)
+        async with spooled(self._request, self._limits) as file, self._rows(file) as found:
+            yield self._reader(found, lambda line, _: datasets.item(line), datasets.identifier)
+
+    @asynccontextmanager
+    async def _rows(self, file: IO[bytes]) -> AsyncIterator[Iterator[Row]]:
+        """The rows of the body; nobody may read on when this ends, for then whatever unpacks them is stopped."""
+        limits = self._limits
+        found = rows.read(
+            file,
+            SOURCE,
+            self._format,
+            delimiter=self._delimiter,
+            longest=limits.line_bytes,
+            decompressed=limits.decompressed_bytes,
+        )
+        with closing(found):
+            yield found
 
     def _reader(
-        self, file: IO[bytes], read: Callable[[Fields, int], Record], identifier: Callable[[Record], str | None]
+        self, found: Iterator[Row], read: Callable[[Fields, int], Record], identifier: Callable[[Record], str | None]
     ) -> Reader[Record]:
-        found = rows.read(file, SOURCE, self._format, delimiter=self._delimiter, longest=self._limits.line_bytes)
         return Reader(
             found,
             read,
@@ -154,11 +168,19 @@ def _too_large(limits: Limits) -> TooLarge:
     return TooLarge(f"an upload may have {limits.upload_bytes} bytes", hint="split it, or see `limits.upload_bytes`")
 
 
-async def batches(records: Iterator[T]) -> AsyncGenerator[list[T], None]:
-    """`records` in lists, each read in a worker thread while the one before is stored."""
+async def batches(reader: Reader[Record]) -> AsyncGenerator[list[Record], None]:
+    """The reader's records in lists, each read in a worker thread while the one before is stored.
 
-    def following() -> list[T]:
-        return list(islice(records, BATCH))
+    A list has at most `BATCH` records, and ends with the one that passes `BATCH_BYTES`: two lists are in memory.
+    """
+    records = iter(reader)
+
+    def following() -> list[Record]:
+        batch: list[Record] = []
+        most = reader.bytes + BATCH_BYTES
+        while len(batch) < BATCH and reader.bytes < most and (record := next(records, None)) is not None:
+            batch.append(record)
+        return batch
 
     reading = asyncio.create_task(to_thread.run_sync(following))
     try:
@@ -166,8 +188,8 @@ async def batches(records: Iterator[T]) -> AsyncGenerator[list[T], None]:
             reading = asyncio.create_task(to_thread.run_sync(following))
             yield batch
     finally:
-        # Whoever stops early closes the file next: nobody may read on.
-        await asyncio.wait([reading])
+        # Whoever stops early closes the file next: nobody may read on, and no error of that is news.
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 def left_out(reader: Reader[Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import msgspec
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.api.said import PROBLEM
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
+from shared.contracts.documents import Document
 from shared.errors import MathragError, TooLarge, Unavailable
 from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
@@ -25,7 +26,7 @@ class Answering:
         self._retrieval = held.settings.retrieval
         self._indexes = indexes
         self._reranker = reranker
-        self.library = LibraryCache()
+        self.library: dict[str, Document] = {}
         """Every document that was found."""
         self.refusal: MathragError | None = None
         """What to tell whoever cannot go on without a search that failed."""
@@ -34,7 +35,7 @@ class Answering:
         """One a call, side by side, so that each fails alone."""
         replies = await asyncio.gather(*(self._reply(call) for call in calls))
         async with self._held.database.statement() as connection:
-            await self.library.ensure(connection, mentioned(replies))
+            self.library |= await LibraryCache().documents(connection, mentioned(replies))
         return list(replies)
 
     async def _reply(self, call: Call) -> Reply:

@@ -1,0 +1,42 @@
+"""A bounded cache of what was used last; whoever looks something up holds what was found."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """An LRU cache of values that never change. Use it in one event loop.
+
+    There is no way to read it in place: `find` returns a dictionary of its own, so that no eviction during an `await`
+    can take away what a request has already found.
+    """
+
+    def __init__(self, most: int, size: Callable[[V], int] = lambda _: 1) -> None:
+        """`most` is the upper bound of the sum of `size` over all values; by default every value counts 1."""
+        self._most = most
+        self._size = size
+        self._kept: OrderedDict[str, V] = OrderedDict()
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, keys: Iterable[str]) -> dict[str, V]:
+        """Key -> value, for those that are here; they count as used now."""
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        for key in found:
+            self._kept.move_to_end(key)
+        return found
+
+    def keep(self, found: Mapping[str, V]) -> None:
+        """Remember these values; what was used least recently leaves as soon as the bound is passed."""
+        for key, value in found.items():
+            if key not in self._kept:
+                self._total += self._size(value)
+                self._kept[key] = value
+        while self._total > self._most:
+            _, value = self._kept.popitem(last=False)
+            self._total -= self._size(value)
