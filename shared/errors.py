@@ -7,6 +7,7 @@ MathragError
 ├── Unauthorized          401
 ├── Forbidden             403
 ├── NotFound              404
+├── TimedOut              408
 ├── Conflict              409
 │   ├── InProgress        409   (the same again, in a second)
 │   └── Unreadable        409   (written by a release that this one does not understand)
@@ -17,6 +18,7 @@ MathragError
 ├── IdempotencyMismatch   422
 ├── PreconditionRequired  428
 ├── TooMany               429
+├── HeaderTooLarge        431
 └── Unavailable           503
 """
 
@@ -59,6 +61,13 @@ class NotFound(MathragError):
 
     status = 404
     kind = "not_found"
+
+
+class TimedOut(MathragError):
+    """The request did not arrive in time; the message names the limit."""
+
+    status = 408
+    kind = "timed_out"
 
 
 class Conflict(MathragError):
@@ -133,6 +142,13 @@ class TooMany(MathragError):
 
     status = 429
     kind = "too_many"
+
+
+class HeaderTooLarge(MathragError):
+    """The header has more bytes or fields than the operator allows; the message names the limit."""
+
+    status = 431
+    kind = "header_too_large"
 
 
 class Unavailable(MathragError):

@@ -27,3 +27,15 @@ class Limits(BaseModel):
     """Of an experiment's grid."""
     event_streams: int = Field(default=100, gt=0)
     """Open streams of job events."""
+    connections: int = Field(default=512, gt=0)
+    """Open at once, of each service; one more is answered 503 and closed."""
+    header_bytes: int = Field(default=64 << 10, ge=1024)
+    """Request line and header of one request."""
+    header_fields: int = Field(default=100, gt=0)
+    """Fields of one request's header."""
+    header_s: float = Field(default=10.0, gt=0)
+    """Longest time in which the whole header arrives."""
+    idle_s: float = Field(default=30.0, gt=0)
+    """Longest time in which nothing of a body arrives, or nothing of an answer is taken."""
+    body_bytes_s: int = Field(default=4096, ge=0)
+    """Slowest that a body may be, on average over more than `idle_s`; 0: as slow as it likes."""

@@ -176,7 +176,8 @@ class Access(BaseModel):
     keys: Literal["auto", "required", "off"] = "auto"
     """`auto`: required as soon as `host` is no loopback address."""
     hosts: tuple[str, ...] = ()
-    """Names besides `host` and the loopback ones under which the API is called; others are refused without keys."""
+    """Names besides `host` and the loopback ones under which the API is called, with a port where it is not the usual
+    one and pages of it may write; others are refused without keys."""
 
 
 class Settings(BaseSettings):

@@ -3,13 +3,12 @@
 import argparse
 import os
 
-import uvicorn
-
 from services.guard.app import create_app
 from shared import telemetry
 from shared.access import binding
 from shared.errors import Invalid
 from shared.lease.placement import narrowed
+from shared.serving import serve
 from shared.settings import load
 
 
@@ -29,7 +28,7 @@ def main() -> None:
         parser.error(refusal)
     _see_only(settings.device.id)
     telemetry.start("guard", settings)
-    uvicorn.run(create_app(settings), host=options.host, port=options.port, log_level="warning", log_config=None)
+    serve(create_app(settings), settings.limits, host=options.host, port=options.port)
 
 
 def _see_only(device: str) -> None:

@@ -2,11 +2,10 @@
 
 import argparse
 
-import uvicorn
-
 from services.orchestrator.app import create_app
 from shared import settings, telemetry
 from shared.access import binding
+from shared.serving import serve
 
 STOP_S = 5
 """Longest that open requests hold back the end."""
@@ -23,14 +22,8 @@ def main() -> None:
     loaded = loaded.model_copy(update={"host": arguments.host})
     telemetry.start("orchestrator", loaded)
     binding.announce(loaded)
-    uvicorn.run(
-        create_app(loaded),
-        host=arguments.bind or arguments.host,
-        port=arguments.port,
-        log_level="warning",
-        log_config=None,
-        timeout_graceful_shutdown=STOP_S,
-    )
+    host = arguments.bind or arguments.host
+    serve(create_app(loaded), loaded.limits, host=host, port=arguments.port, stop_s=STOP_S)
 
 
 if __name__ == "__main__":

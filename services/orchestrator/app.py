@@ -122,7 +122,7 @@ def _protect(app: FastAPI, settings: Settings) -> None:
     app.add_middleware(Identity, keyring=Keyring() if required else None)
     app.add_middleware(Bodies, most=settings.limits.body_bytes, hint="see `limits.body_bytes`", streams=UPLOADS)
     if not required:
-        app.add_middleware(Browsers, hosts=(settings.host, *settings.access.hosts))
+        app.add_middleware(Browsers, hosts=settings.access.hosts, host=settings.host)
     app.add_middleware(SecurityHeaders)
 
 

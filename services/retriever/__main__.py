@@ -2,11 +2,10 @@
 
 import argparse
 
-import uvicorn
-
 from services.retriever.app import create_app
 from shared import settings, telemetry
 from shared.access import binding
+from shared.serving import serve
 
 
 def main() -> None:
@@ -19,7 +18,7 @@ def main() -> None:
     if refusal := binding.refusal(loaded, arguments.host):
         parser.error(refusal)
     telemetry.start("retriever", loaded)
-    uvicorn.run(create_app(loaded), host=arguments.host, port=arguments.port, log_level="warning", log_config=None)
+    serve(create_app(loaded), loaded.limits, host=arguments.host, port=arguments.port)
 
 
 if __name__ == "__main__":

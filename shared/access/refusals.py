@@ -13,16 +13,20 @@ HEADERS = {401: {"WWW-Authenticate": 'Bearer realm="mathrag"'}, 429: {"Retry-Aft
 """What a client needs besides the problem."""
 
 
-async def refuse(error: MathragError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with `error`."""
-    problem = {
+def problem(error: MathragError, instance: str | None = None) -> bytes:
+    """`error` as a problem document; `instance` is the path that was asked for, where it is known."""
+    document = {
         "type": PREFIX + error.kind,
         "title": error.kind.replace("_", " ").capitalize(),
         "status": error.status,
         "detail": redacted(error.message),
-        "instance": scope["path"],
+        "instance": instance,
+        "hint": error.hint,
     }
-    if error.hint is not None:
-        problem["hint"] = error.hint
-    body = msgspec.json.encode(problem)
+    return msgspec.json.encode({name: value for name, value in document.items() if value is not None})
+
+
+async def refuse(error: MathragError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with `error`."""
+    body = problem(error, scope["path"])
     await Response(body, error.status, HEADERS.get(error.status), MEDIA_TYPE)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""An ASGI application behind a real uvicorn on a free port, in the event loop of the test."""
+"""An ASGI application behind a real uvicorn on a free port, as services serve it, in the event loop of the test."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,11 +8,15 @@ import anyio
 import uvicorn
 from fastapi import FastAPI
 
+from shared.access.connections import bounded
+from shared.limits import Limits
+
 
 @asynccontextmanager
 async def served(app: FastAPI) -> AsyncIterator[str]:
     """The application's URL, once it has started; it has stopped after the block."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="on"))
+    config = uvicorn.Config(app, port=0, http=bounded(Limits()), ws="none", log_level="warning", lifespan="on")
+    server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve())
     with anyio.fail_after(60):
         while not server.started and not running.done():  # noqa: ASYNC110 - uvicorn tells it by a flag

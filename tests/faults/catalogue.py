@@ -328,5 +328,26 @@ FAULTS: dict[str, Fault] = {
             "a CSV header of 40,000 columns",
             "it is refused at once, with the number of columns and the limit",
         ),
+        Fault(
+            "X1",
+            "a header without end",
+            "cut off at 64 KiB, 100 fields or 10 s with 431 or 408; others are answered meanwhile",
+        ),
+        Fault(
+            "X2",
+            "half-open connections and idle uploads",
+            "disconnected after 10 s without a header, 30 s without a byte of body; an upload's place is free again",
+        ),
+        Fault("X3", "more connections than allowed", "503 and closed at once; there is room when one of them ends"),
+        Fault(
+            "X4",
+            "a page of another port writes",
+            "403: where no keys are asked for, only the service's own address and `access.hosts` may write",
+        ),
+        Fault(
+            "X5",
+            "identifiers and parameters no honest client sends",
+            "422 with the field, or the line; no operation answers 500, and nothing is stored",
+        ),
     )
 }

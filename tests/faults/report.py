@@ -22,7 +22,6 @@ FAMILIES = {
     "Q": "Messages",
     "T": "Time",
     "B": "Model servers and devices",
-    "X": "Hostile input",
     "S": "Data",
     "C": "Control",
     "H": "Hosts",

@@ -16,6 +16,10 @@ DOCUMENT: dict[str, Any] = build(Settings(database_url="unused")).openapi()
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
 
+COUNTED = {("POST", "/v1/corpora"), ("POST", "/v1/datasets"), ("GET", "/v1/jobs/{job}/events")}
+"""Of which only so many may run at once."""
+
+
 class Operation(NamedTuple):
     """One of the document's."""
 
@@ -73,6 +77,14 @@ def test_every_success_and_every_refusal_is_documented(operation: Operation) -> 
         problem = answers[str(status)]["content"]["application/problem+json"]["example"]
         assert problem["status"] == status
         assert problem["hint"]
+
+
+@every
+def test_what_is_refused_before_a_route_is_reached_is_documented(operation: Operation) -> None:
+    """Every request passes the connection's limits, the check of pages, and that of lengths; some are counted."""
+    before = {"400", "403", "408", "413", "422", "431", "503"}
+    counted = {"429"} if (operation.method, operation.path) in COUNTED else set()
+    assert before | counted <= operation.says["responses"].keys()
 
 
 @every

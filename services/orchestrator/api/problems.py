@@ -31,7 +31,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     title: str
     status: int
     detail: str
-    instance: str
+    instance: str | None = None
+    """Path that was asked for, where it was read."""
     hint: str | None = None
     field: str | None = None
     """Path of the field that is wrong, such as `params.gate.tau`."""

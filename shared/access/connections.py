@@ -1,0 +1,268 @@
+"""What one connection may ask of a service before anybody knows whose it is.
+
+uvicorn bounds neither the size of a header nor the time in which header and body arrive, and it accepts any number of
+connections. `Connection` is its own protocol with these bounds; whoever breaks one is told which, and disconnected.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Literal
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from shared.access.refusals import HEADERS, MEDIA_TYPE, problem
+from shared.errors import BadRequest, HeaderTooLarge, MathragError, TimedOut, TooMany, Unavailable
+from shared.limits import Limits
+
+LINGER_S = 2.0
+"""Longest that a refused client may go on sending: closed at once, it would be reset before it has read why."""
+LINGER_BYTES = 1 << 20
+"""Most that is read of it meanwhile."""
+MOST_QUEUED = 16
+"""Requests that a client may send ahead of their answers."""
+FIELD_SEPARATORS = len(": \r\n")
+
+
+class Connection(HttpToolsProtocol):
+    """One client's connection, with a limit to everything that it makes the service keep or wait for."""
+
+    def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._limits = limits
+        self._awaited: Literal["header", "body"] | None = "header"
+        """What of a request has to come next; None: the last one is here, and no other has begun."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._refusal: MathragError | None = None
+        self._begun = False
+        """Anything of the present request has come."""
+        self._header_bytes = self._header_fields = self._undecoded = 0
+        self._body_from = self._body_at = 0.0
+        self._body_bytes = 0
+        self._running: RequestResponseCycle | None = None
+        """The request that is being answered; `cycle` is the newest one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        _bound_unread_answers(transport, self._limits.idle_s)
+        most = self._limits.connections
+        if len(self.connections) > most:
+            self._refuse(Unavailable(f"{most} connections are open, as many as `limits.connections` allows"))
+            transport.close()  # at once: what lingers takes a file descriptor
+        else:
+            self._await_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request that is being answered, too: uvicorn tells the newest one alone."""
+        self._stop_waiting()
+        self._disconnect(self._running)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        if self._refusal is not None:
+            self._discard(len(data))
+        else:
+            self._unset_keepalive_if_required()
+            if self._awaited is None:
+                self._await_header()
+            self._undecoded += len(data)
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+            self._check_undecoded()
+        except httptools.HttpParserUpgrade:
+            pass  # no other protocol is spoken here: the request is answered as it is
+        except (httptools.HttpParserError, HeaderTooLarge) as error:
+            self._refuse(_cause(error))
+
+    # Callbacks of the parser; what they raise reaches `data_received` as the context of a parser's error.
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._begun = True
+        self._header_bytes = self._header_fields = 0
+        if self._awaited is None:
+            self._await_header()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the header; or of a trailer, which counts as well, and which nothing here reads."""
+        self._header_fields += 1
+        self._count(len(name) + len(value) + FIELD_SEPARATORS)
+        if self._header_fields > self._limits.header_fields:
+            raise HeaderTooLarge(f"a header may have {self._limits.header_fields} fields (`limits.header_fields`)")
+        if self._awaited == "header":
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The header is here; the body follows."""
+        if len(self.pipeline) >= MOST_QUEUED:
+            raise TooMany(f"{MOST_QUEUED} requests wait on this connection", hint="wait for their answers")
+        super().on_headers_complete()
+        self._awaited = "body"
+        self._undecoded = self._body_bytes = 0
+        self._body_from = self._body_at = self.loop.time()
+        self._wait(self._limits.idle_s, self._check_body)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._undecoded = 0
+        self._body_bytes += len(body)
+        self._body_at = self.loop.time()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is here."""
+        self._stop_waiting()
+        self._awaited, self._begun, self._undecoded = None, False, 0
+        super().on_message_complete()
+        if not self._is_answering():
+            self._await_header()  # it was refused before all of it was here
+
+    # uvicorn's own hooks
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Answered; a body that was not waited for may end within a moment, so that the connection stays of use."""
+        answered = self._running
+        super().on_response_complete()
+        if self._awaited == "body" and self.cycle is answered and not self.transport.is_closing():
+            self._wait(LINGER_S, self.transport.close)
+
+    # Limits
+
+    def _await_header(self) -> None:
+        self._awaited, self._begun = "header", False
+        self._wait(self._limits.header_s, self._check_header)
+
+    def _count(self, size: int) -> None:
+        self._undecoded = 0
+        self._header_bytes += size
+        if self._header_bytes > self._limits.header_bytes:
+            raise _too_long(self._limits)
+
+    def _check_undecoded(self) -> None:
+        """A field, a chunk's size or a trailer that does not end is kept by the parser, or keeps it busy."""
+        if self._undecoded > self._limits.header_bytes:
+            raise _too_long(self._limits)
+
+    def _check_header(self) -> None:
+        if self._is_answering():
+            self._wait(self._limits.header_s, self._check_header)  # a request ahead of its turn
+        elif self._begun:
+            self._refuse(TimedOut(f"the header took longer than {self._limits.header_s:g} s (`limits.header_s`)"))
+        else:
+            self.transport.close()
+
+    def _check_body(self) -> None:
+        if self._is_held_back():
+            self._body_from, self._body_bytes, self._body_at = self.loop.time(), 0, self.loop.time()
+        if (error := self._late_body()) is not None:
+            self._refuse(error)
+        else:
+            self._wait(self._body_at + self._limits.idle_s - self.loop.time(), self._check_body)
+
+    def _is_held_back(self) -> bool:
+        """Whether the client waits for the service, and not the other way round."""
+        running = self._running
+        waiting = running is not None and running.waiting_for_100_continue
+        return self.flow.read_paused or self.cycle is not running or waiting
+
+    def _late_body(self) -> MathragError | None:
+        limits, now = self._limits, self.loop.time()
+        if now - self._body_at >= limits.idle_s:
+            return TimedOut(f"no byte of the body came for {limits.idle_s:g} s (`limits.idle_s`)")
+        if self._body_bytes < (now - self._body_from - limits.idle_s) * limits.body_bytes_s:
+            return TimedOut(f"the body came slower than {limits.body_bytes_s} bytes/s (`limits.body_bytes_s`)")
+        return None
+
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(max(seconds, 0), then)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # Refusals
+
+    def _refuse(self, error: MathragError) -> None:
+        """Say why where that can be said, tell the application that its client is gone, and close."""
+        self._refusal = error
+        self._unset_keepalive_if_required()
+        if self._can_answer():
+            self.transport.write(_response(error))
+        self.pipeline.clear()
+        self._undecoded = 0
+        self._disconnect(self._running)
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._wait(0 if self.transport.is_closing() else LINGER_S, self.transport.abort)
+
+    def _discard(self, size: int) -> None:
+        self._undecoded += size
+        if self._undecoded > LINGER_BYTES:
+            self.flow.pause_reading()
+
+    def _is_answering(self) -> bool:
+        return self._running is not None and not self._running.response_complete
+
+    def _can_answer(self) -> bool:
+        """Whether a response can stand here: not inside another one, and not in the place of another one."""
+        running = self._running
+        if running is None or running.response_complete:
+            return self._awaited == "header"
+        return self._awaited == "body" and running is self.cycle and not running.response_started
+
+    @staticmethod
+    def _disconnect(cycle: RequestResponseCycle | None) -> None:
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+
+def _bound_unread_answers(transport: asyncio.Transport, seconds: float) -> None:
+    """The kernel ends a connection on which no byte of what was sent has been taken for so long (Linux, tcp(7))."""
+    sock = transport.get_extra_info("socket")
+    if hasattr(socket, "TCP_USER_TIMEOUT") and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+
+
+def _too_long(limits: Limits) -> HeaderTooLarge:
+    return HeaderTooLarge(f"a header may have {limits.header_bytes} bytes (`limits.header_bytes`)")
+
+
+def _cause(error: Exception) -> MathragError:
+    for found in (error, error.__context__):
+        if isinstance(found, MathragError):
+            return found
+    return BadRequest("this is no HTTP/1.1 request")
+
+
+def _response(error: MathragError) -> bytes:
+    body = problem(error)
+    fields = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), "Connection": "close"}
+    lines = [f"{name}: {value}\r\n" for name, value in {**fields, **HEADERS.get(error.status, {})}.items()]
+    status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
+    return "".join([status, *lines, "\r\n"]).encode() + body
+
+
+def bounded(limits: Limits) -> Any:
+    """uvicorn's option `http`: a `Connection` for each client."""
+    return partial(Connection, limits=limits)
