@@ -25,6 +25,8 @@ FAMILIES = {
     "S": "Data",
     "C": "Control",
     "H": "Hosts",
+    "V": "Versions and data",
+    "X": "Hostile input",
 }
 
 TOP = """\
