@@ -77,7 +77,8 @@ class Processes:
 
     def start(self) -> None:
         """Start the stack again on what it has kept, where it was."""
-        started = mathrag("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
+        command = ("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
+        started = mathrag(*command, **self._stack.environment)
         assert started.returncode == 0, started.stderr
 
 

@@ -29,13 +29,6 @@ def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
         yield running
 
 
-@pytest.fixture(autouse=True)
-def relieved(it: Proxied) -> Iterator[None]:
-    """Ticks pass after each test."""
-    yield
-    it.ticks.relieve()
-
-
 @pytest.mark.fault("Q1")
 def test_a_tick_in_five_hands_at_once_is_one_tick(it: Proxied, seen: Seen) -> None:
     """Five workers drain one lane: each call has one claim, each sample one lock."""
