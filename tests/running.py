@@ -18,7 +18,7 @@ from services.orchestrator.stack import postgres as pg
 from services.orchestrator.stack import redis as rd
 
 REPOSITORY = Path(__file__).parents[1]
-DEADLINE_S = 240.0
+DEADLINE_S = 480.0
 """A safety net: no test is about how long something takes."""
 
 Document = dict[str, Any]

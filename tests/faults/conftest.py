@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.disk import disk as disk_of
 from tests.faults.leftovers import leaves_nothing_behind
 from tests.faults.limits import Disk, small_disk
+from tests.faults.proxied import Proxied, proxied
 from tests.faults.recording import Seen
 from tests.faults.trial import SOONER, Trial, measured
 from tests.running import RunningStack, running_stack
@@ -14,6 +16,9 @@ from tests.running import RunningStack, running_stack
 __all__ = ["leaves_nothing_behind"]
 
 DISK_MIB = 64
+TABLES_MIB = 600
+"""Where the tables are that are behind a proxy."""
+PROXIED_ITEMS = 60
 ITEMS = 150
 """A stage lasts for a second at least, and a trial not much longer than what it waits for."""
 
@@ -61,6 +66,16 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]
     (folder / "mathrag.yaml").write_text(SCRIPTED)
     with running_stack(folder / "data", MATHRAG_CONFIG=str(folder / "mathrag.yaml"), **SOONER) as running:
         running.furnish(folder / "world", items=40)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """A stack whose PostgreSQL and Redis stand behind proxies, for all tests of them and of ticks."""
+    folder = tmp_path_factory.mktemp("proxied")
+    kept = folder / "disk" / "postgres"
+    with disk_of(folder / "disk", TABLES_MIB) as small, proxied(folder, PROXIED_ITEMS, kept=kept) as running:
+        running.disk = small
         yield running
 
 

@@ -17,7 +17,7 @@ from tests.running import RunningStack, ended
 
 @runtime_checkable
 class Repairable(Protocol):
-    """What a fault test may break."""
+    """What a fault test may break, with the stack that belongs to it."""
 
     def repair(self) -> list[str]:
         """Make it whole, and return what was wrong with it."""
@@ -28,15 +28,11 @@ class Repairable(Protocol):
 def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a test everything that it used is repaired; what it left broken is its error."""
     yield
-    found = [said for value in request.node.funcargs.values() for said in repaired(value)]
-    assert not found, f"{request.node.nodeid} left behind, repaired now: {'; '.join(dict.fromkeys(found))}"
-
-
-def repaired(value: object) -> list[str]:
-    """What was wrong with a fixture's value."""
-    if isinstance(value, RunningStack):
-        return stack_repaired(value)
-    return value.repair() if isinstance(value, Repairable) else []
+    used = request.node.funcargs.values()
+    found = [said for value in used if isinstance(value, Repairable) for said in value.repair()]
+    if not any(isinstance(value, Repairable) for value in used):
+        found = [said for value in used if isinstance(value, RunningStack) for said in stack_repaired(value)]
+    assert not found, f"{request.node.nodeid} left behind, repaired now: {'; '.join(found)}"
 
 
 def stack_repaired(stack: RunningStack) -> list[str]:

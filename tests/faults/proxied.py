@@ -12,8 +12,8 @@ from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from services.orchestrator.stack import passwords, process
 from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import process
 from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.passwords import Passwords
 from services.orchestrator.stack.ports import free_port
@@ -147,6 +147,18 @@ class Proxied:
                 known.config_set("maxmemory", 0)
                 found.append("Redis had a limit of memory")
         return found
+
+    def for_workers(self) -> dict[str, str]:
+        """What a worker is told that is started beside the stack's."""
+        through = {name: address(self) for name, address in ADDRESSES.items()}
+        services = {f"MATHRAG_{name.upper()}_URL": self.stack.service_url(name) for name in ("guard", "retriever")}
+        key = passwords.remembered(self.stack.data_dir).service
+        return {**through, **services, "MATHRAG_SERVICE_KEY": key, **SOONER}
+
+    def heartbeats(self, lane: str) -> list[str]:
+        """The workers of a lane that show one."""
+        with client(self.redis) as known:
+            return list(known.scan_iter(f"mathrag:worker:{lane}:*"))
 
     def has_ended(self, job: str) -> bool:
         """Whether the job is over."""

@@ -16,17 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from services.orchestrator.stack import postgres as pg
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
-from tests.faults.disk import disk, needed
+from tests.faults.conftest import TABLES_MIB
+from tests.faults.disk import needed
 from tests.faults.processes import until
-from tests.faults.proxied import Proxied, proxied
+from tests.faults.proxied import Proxied
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
 from tests.faults.wire import Hit
 from tests.running import DEADLINE_S
 
-ITEMS = 60
 AWAY_S = 5.0
-DISK_MIB = 400
 HOT = {
     "claim": "delete queue, update queue",
     "answer": "delete queue, insert attempts",
@@ -57,15 +56,6 @@ OURS = "FROM pg_stat_activity WHERE application_name = 'mathrag'"
 BACKWARDS = text("SELECT 1 FROM queue WHERE call_id = :call FOR UPDATE")
 LAST_AND_FIRST = text("SELECT max(call_id), min(call_id) FROM queue WHERE token IS NOT NULL")
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-
-
-@pytest.fixture(scope="module")
-def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """One stack for all tests of this file."""
-    folder = tmp_path_factory.mktemp("database")
-    with disk(folder / "disk", DISK_MIB) as small, proxied(folder, ITEMS, kept=folder / "disk" / "postgres") as running:
-        running.disk = small
-        yield running
 
 
 def ends_whole(it: Proxied, job: str, seen: Seen) -> None:
@@ -212,8 +202,8 @@ async def crowd(it: Proxied) -> int:
 def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen) -> None:
     """Writes fail for want of space. PostgreSQL may end over it, and is started again by whoever runs it."""
     small = needed(it.disk)
-    seen.produced(f"PostgreSQL's tables on a file system of {DISK_MIB} MiB (its log on another), filled at 20 % of the "
-                  f"judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
+    seen.produced(f"PostgreSQL's tables on a file system of {TABLES_MIB} MiB (its log on another), filled at 20 % of "
+                  f"the judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
     log = it.postgres.of.directory.with_suffix(".log")
     job = it.judging("D5", 0.2)
     said = log.stat().st_size

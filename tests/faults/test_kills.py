@@ -23,8 +23,8 @@ MAIN = {"guard": ("P8", Subject.GUARD), "orchestrator": ("P9", Subject.ORCHESTRA
 
 
 @pytest.mark.fault("P1")
-@pytest.mark.parametrize("stage", STAGES)  # in turn: who is killed again at once is restarted later each time
-@pytest.mark.parametrize("percent", [20, 40, 80])
+# In turn: a worker that is killed again soon is restarted later each time.
+@pytest.mark.parametrize(("stage", "percent"), [(stage, percent) for percent in (20, 40, 80) for stage in STAGES])
 def test_a_killed_worker_costs_at_most_what_was_in_flight(trial: Trial, stage: str, percent: int) -> None:
     """The job completes without help, nothing is lost or doubled, and few calls ran twice."""
     trial.seen.produced("SIGKILL of the worker and its children at 20, 40 and 80 % of its stage's calls")

@@ -1,8 +1,6 @@
 """What is not over at once: frozen and starved holders, rolling restarts, crash loops."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,33 +11,15 @@ import psutil
 import pytest
 
 from tests.faults.gates import Session
-from tests.faults.processes import SERVICES, resume, until
+from tests.faults.processes import SERVICES, judge_worker, resume, until
 from tests.faults.real import done
 from tests.faults.trial import IN_FLIGHT, JOB, SOONER, Trial
 from tests.faults.vocabulary import Subject
-from tests.running import REPOSITORY, Document, RunningStack, ended
+from tests.running import Document, RunningStack, ended
 
 ON_DEVICE = """
     SELECT m.name, r.state FROM residencies r JOIN models m ON m.id = ANY(r.models) ORDER BY r.epoch DESC LIMIT 1"""
 CRASHES = 4
-
-
-@contextmanager
-def another_judge(stack: RunningStack, folder: Path) -> Iterator[None]:
-    """A worker of the judge lane beside the stack's, as on another host."""
-    environment = {**stack.addresses(), **SOONER, "HOME": str(folder)}
-    with (folder / "judge.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "services.judge"], cwd=REPOSITORY, env=environment, stdout=log, stderr=log
-        )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        finally:
-            process.kill()
 
 
 @pytest.mark.fault("P6")
@@ -54,7 +34,7 @@ def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(tri
     trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
     with ExitStack() as frozen:
         frozen.enter_context(frozen_with_calls(trial))
-        with another_judge(trial.stack, tmp_path):
+        with judge_worker({**trial.stack.addresses(), **SOONER}, tmp_path):
             until("the device has flipped on", lambda: resident(trial.stack) == ("world-generator", "open"))
             assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
             said = log.stat().st_size

@@ -14,13 +14,12 @@ from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.ports import free_port
 from shared.lease.lease import RENEW_S, TTL_S
 from tests.faults.processes import until
-from tests.faults.proxied import Proxied, Server, client, proxied
+from tests.faults.proxied import Proxied, Server, client
 from tests.faults.proxy import HOST
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
 from tests.running import Document
 
-ITEMS = 60
 AWAY_S = 60.0
 SILENT_S = 20.0
 """Longer than the lease lives and a client waits for an answer."""
@@ -28,13 +27,6 @@ WAITING = """
     SELECT 1 FROM queue q JOIN models m ON m.id = q.model_id WHERE q.lane = 'judge' AND m.needs_lease LIMIT 1"""
 ANSWERED = "SELECT count(*) FROM attempts WHERE accepted"
 WANTED_SINCE = "SELECT count(*) FROM residencies WHERE wanted_at > :since"
-
-
-@pytest.fixture(scope="module")
-def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """One stack for all tests of this file."""
-    with proxied(tmp_path_factory.mktemp("redis"), ITEMS) as running:
-        yield running
 
 
 @pytest.mark.fault("R1")
@@ -111,8 +103,8 @@ def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxi
 @contextmanager
 def emptied(it: Proxied) -> Iterator[str]:
     """Inside the block an operator keeps the device empty, until its release; yields the device."""
-    (device,) = it.stack.get("/v1/gpus")["data"]
-    path = f"/v1/gpus/{device['id']}"
+    (device,) = it.stack.get("/v1/gpus")
+    path = f"/v1/gpus/{device['device']}"
     assert it.stack.api.post(f"{path}/drain").status_code == 202
     try:
         until("the device is empty", lambda: is_empty(it.stack.get(path)))
