@@ -51,7 +51,7 @@ e2e: $(STAMP) ## Tests against the whole running stack
 slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
 	$(BIN)/python -m pytest tests/e2e -m slow
 
-faults: $(STAMP) ## Every fault on real processes, half an hour, or K=P6,P7; writes docs/faults.md
+faults: $(STAMP) ## Every fault of the catalogue, within 55 minutes, or K=P6,P7; writes docs/faults.md
 	$(BIN)/python -m pytest tests -m "faults or fault" --record --fault "$(K)"
 
 simulate: SCHEDULES ?= 1000

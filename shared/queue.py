@@ -54,9 +54,9 @@ def celery_app(redis_url: str, tick_s: float) -> Celery:
         worker_concurrency=1,
         # The only pool in which time limits and termination work.
         worker_pool="prefork",
-        # The last resort: every call has a deadline of its own.
-        task_soft_time_limit=tick_s + 30,
-        task_time_limit=tick_s + 60,
+        # The last resort: every call has a deadline of its own. Without Redis a drain goes on while its lease lives.
+        task_soft_time_limit=tick_s + 60,
+        task_time_limit=tick_s + 90,
         # A drain that is told to stop gives its calls back within a second; nothing may wait longer.
         worker_soft_shutdown_timeout=10,
         # Otherwise a tick runs twice for every lost connection.
@@ -87,13 +87,18 @@ class Ticker:
         self._app = app
         self._redis = redis
 
-    async def tick(self, lane: Lane) -> None:
-        """Wake a worker of `lane`, unless a tick is queued already. Best effort: the sweeper repeats it."""
+    async def tick(self, lane: Lane) -> bool:
+        """Wake a worker of `lane`, unless a tick is queued already. Best effort: the sweeper repeats it.
+
+        Returns False if Redis is away: no tick is queued.
+        """
         try:
             if await self._redis.set(_key(lane), "1", nx=True, ex=COALESCE_S):
                 await self._send(lane)
         except (RedisError, OperationalError) as error:
             _log.warning("tick for %s not sent: %s", lane.value, error)
+            return False
+        return True
 
     async def _send(self, lane: Lane) -> None:
         """Publish, off the event loop: a dead broker blocks. A tick that was not sent must not hide the next one."""

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from services.orchestrator.stack import postgres as pg
 from services.orchestrator.stack import redis as rd
 
 REPOSITORY = Path(__file__).parents[1]
-DEADLINE_S = 240.0
+DEADLINE_S = 480.0
 """A safety net: no test is about how long something takes."""
 
 Document = dict[str, Any]
@@ -81,8 +81,10 @@ class Service:
 class RunningStack(Service):
     """A stack that runs on a data directory."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, environment: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
+        self.environment = environment or {}
+        """What it was started with, and is started with again."""
         super().__init__(self.status()["stack"]["url"])
 
     def status(self) -> Document:
@@ -177,7 +179,7 @@ def running_stack(data_dir: Path, *options: str, **environment: str) -> Iterator
     """A stack on a free port, stopped at the end; `options` are those of `mathrag up`."""
     started = mathrag("up", "--detach", "--data-dir", str(data_dir), "--port", "0", *options, **environment)
     assert started.returncode == 0, started.stderr
-    stack = RunningStack(data_dir)
+    stack = RunningStack(data_dir, environment)
     try:
         yield stack
     finally:

@@ -56,8 +56,12 @@ class Guards:
         owner = self._owners.get(device or "")
         if owner is None:
             raise NotGranted(f"no guard that answers owns {device!r}")
-        async for completion in owner.guard.run(epoch, calls):
-            yield completion
+        try:
+            async for completion in owner.guard.run(epoch, calls):
+                yield completion
+        except NotGranted:
+            owner.lease.forget()
+            raise
 
     async def close(self) -> None:
         """Close connections."""

@@ -3,8 +3,10 @@
 It is not the authority: the guard checks the epoch of every chunk, so a stale lease costs a refused request.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
@@ -49,11 +51,20 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return self.phase is Phase.OPEN and model_id in self.models
 
 
+class _Remembered(NamedTuple):
+    """The lease that was read last."""
+
+    lease: Lease | None
+    until: float
+    """When it expires in Redis unless it is renewed, by the monotonic clock."""
+
+
 class RedisLease:
     """The lease of one device."""
 
     def __init__(self, redis: Redis, device: str) -> None:
         self._redis = redis
+        self._remembered = _Remembered(None, 0.0)
         self._key = f"mathrag:gpu:{{{device}}}:lease"
         self._publish = redis.register_script(PUBLISH)
 
@@ -74,16 +85,31 @@ class RedisLease:
             return False
 
     async def read(self) -> Lease | None:
-        """The lease, or None if there is none or Redis does not answer: then nobody claims leased calls."""
+        """The lease, or None if there is none: then nobody claims leased calls.
+
+        While Redis does not answer, the lease that was read last is believed until its time to live is over.
+        """
+        asked = time.monotonic()
         try:
-            fields = await self._redis.hgetall(self._key)
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.hgetall(self._key)
+                pipeline.pttl(self._key)
+                fields, ttl_ms = await pipeline.execute()
         except RedisError:
-            return None
-        if not fields:
-            return None
-        values = {_text(name): _text(value) for name, value in fields.items()}
-        models = tuple(int(model) for model in values["models"].split(",") if model)
-        return Lease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
+            return self._remembered.lease if time.monotonic() < self._remembered.until else None
+        lease = _lease(fields) if fields else None
+        self._remembered = _Remembered(lease, asked + ttl_ms / 1000)
+        return lease
+
+    def forget(self) -> None:
+        """Believe it no longer without Redis: the guard has refused what was sent under it."""
+        self._remembered = _Remembered(None, 0.0)
+
+
+def _lease(fields: Mapping[bytes | str, bytes | str]) -> Lease:
+    values = {_text(name): _text(value) for name, value in fields.items()}
+    models = tuple(int(model) for model in values["models"].split(",") if model)
+    return Lease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
 
 
 def _text(value: bytes | str) -> str:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.lease.guard_client import Broken, NotGranted
 from shared.lease.guards import Guards
-from shared.lease.lease import Lease
+from shared.lease.lease import Lease, Phase
 from shared.queue import Ticker
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
@@ -34,6 +34,8 @@ POLL_S = 0.25
 ADVANCE_S = 0.2
 """Samples that become ready while calls can be claimed are advanced together, this often: a batch costs little more
 than one. Where nothing can be claimed they are advanced at once."""
+UNSENT_S = 5.0
+"""How long a drain whose time is up goes on before it tries again to send the next tick."""
 OUTAGE_S = 0.5
 """Pause before the next look where the database is away."""
 TRUSTED_S = 0.05
@@ -87,9 +89,18 @@ class Worker:
         self._advanced_at = 0.0
 
     async def drain(self) -> None:
-        """Work until nothing is left that may run now, or the tick's time is up; when told to stop, give back."""
+        """Work until nothing is left that may run now, or the tick's time is up; when told to stop, give back.
+
+        While Redis is away no other tick can follow: then it goes on until no lease is believed any more.
+        """
         await self._ticker.begun(self._lane)
-        deadline = time.monotonic() + self._limits.tick_s
+        seconds = self._limits.tick_s
+        while await self._work(seconds) and not await self._ticker.tick(self._lane) and await self._holds_lease():
+            seconds = min(UNSENT_S, self._limits.tick_s)
+
+    async def _work(self, seconds: float) -> bool:
+        """Work for so long, or until nothing is left that may run now; whether the time was up."""
+        deadline = time.monotonic() + seconds
         running: set[asyncio.Task[None]] = set()
         helped = False
         try:
@@ -111,8 +122,12 @@ class Worker:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        if time.monotonic() >= deadline:
-            await self._ticker.tick(self._lane)
+        return time.monotonic() >= deadline
+
+    async def _holds_lease(self) -> bool:
+        """Whether calls of any leased model may be sent, and nobody told this worker to stop."""
+        leases = (await self._guards.leases()).values()
+        return not self._stopping() and any(lease is not None and lease.phase is Phase.OPEN for lease in leases)
 
     async def _outlast(self, error: SQLAlchemyError) -> bool:
         """Wait a moment where the database is away; whoever was cut off looks again, for nobody knows what happened."""

@@ -6,10 +6,11 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 import psutil
 
 from tests.doubles.misbehaviour import WELL
@@ -18,7 +19,7 @@ from tests.doubles.programs import REPOSITORY, program
 from tests.faults.gpu import misbehave
 from tests.faults.processes import Processes, until
 from tests.faults.real import RealBackEnd
-from tests.faults.trial import measured
+from tests.faults.trial import SOONER, measured
 from tests.faults.vocabulary import Action
 from tests.running import RunningStack, running_stack
 
@@ -46,7 +47,8 @@ class Backends:
         """Everything is as before."""
         for model in (*self.addresses, *PROGRAMS):
             if model in self.addresses or self._running(model):
-                self.misbehave(model, WELL)
+                with suppress(httpx2.TransportError):  # one that has just ended behaves when it is started again
+                    self.misbehave(model, WELL)
 
     def _of_program(self, model: str) -> str:
         until(f"the server of {model} is up", lambda: self._running(model))
@@ -87,7 +89,7 @@ def backends(folder: Path, items: int) -> Iterator[Backends]:
         probe.close()
         config = folder / "mathrag.yaml"
         config.write_text(json.dumps(_configuration(folder, server.url, far)))
-        with running_stack(folder / "data", MATHRAG_CONFIG=str(config), FAR_KEY=FAR_KEY) as stack:
+        with running_stack(folder / "data", MATHRAG_CONFIG=str(config), FAR_KEY=FAR_KEY, **SOONER) as stack:
             stack.furnish(folder / "world", items=items)
             made = Backends(stack, {}, {"ollama": server.url}, far)
             made.whole = measured(stack)

@@ -5,16 +5,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.disk import disk as disk_of
+from tests.faults.leftovers import leaves_nothing_behind
 from tests.faults.limits import Disk, small_disk
+from tests.faults.proxied import Proxied, proxied
 from tests.faults.recording import Seen
-from tests.faults.trial import Trial, measured
+from tests.faults.trial import SOONER, Trial, measured
 from tests.running import RunningStack, running_stack
 
-CLAIM_TTL_S = 5
-"""A third of the default: what a dead worker held is taken up again so much sooner."""
+__all__ = ["leaves_nothing_behind"]
+
 DISK_MIB = 64
+TABLES_MIB = 600
+"""Where the tables are that are behind a proxy."""
+PROXIED_ITEMS = 60
 ITEMS = 150
 """A stage lasts for a second at least, and a trial not much longer than what it waits for."""
+
+SCRIPTED = """\
+models:
+  judge-a: {driver: scripted, footprint_mib: 100}
+  judge-b: {driver: scripted, footprint_mib: 100}
+  generator: {driver: scripted, footprint_mib: 100}
+roles: {judge: judge-a, generate: generator}
+"""
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +54,28 @@ def disk(folder: Path) -> Iterator[Disk | None]:
 @pytest.fixture(scope="session")
 def stack(folder: Path, disk: Disk | None) -> Iterator[RunningStack]:
     """One stack for all faults: that it survives them all is the point."""
-    with running_stack(folder / "data", MATHRAG_WORKERS__CLAIM_TTL_S=str(CLAIM_TTL_S)) as running:
+    with running_stack(folder / "data", **SOONER) as running:
         running.furnish(folder / "world", items=ITEMS)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack whose models answer at once and by rule: two judges and a generator, of which the device holds one."""
+    folder = tmp_path_factory.mktemp("scripted")
+    (folder / "mathrag.yaml").write_text(SCRIPTED)
+    with running_stack(folder / "data", MATHRAG_CONFIG=str(folder / "mathrag.yaml"), **SOONER) as running:
+        running.furnish(folder / "world", items=40)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    """A stack whose PostgreSQL and Redis stand behind proxies, for all tests of them and of ticks."""
+    folder = tmp_path_factory.mktemp("proxied")
+    kept = folder / "disk" / "postgres"
+    with disk_of(folder / "disk", TABLES_MIB) as small, proxied(folder, PROXIED_ITEMS, kept=kept) as running:
+        running.disk = small
         yield running
 
 

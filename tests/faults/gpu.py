@@ -53,5 +53,5 @@ def misbehave(server: str, how: str, times: int | None = None) -> None:
 
 def behave(server: str, gpu: Gpu) -> None:
     """Everything is as before."""
-    misbehave(server, WELL)
     gpu.relieve()
+    misbehave(server, WELL)

@@ -1,15 +1,18 @@
 """The processes of a running stack, by the vocabulary's names, and what signals do to them."""
 
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 
 from services.orchestrator.stack import state
 from tests.faults.vocabulary import Subject
-from tests.running import DEADLINE_S, RunningStack, mathrag
+from tests.running import DEADLINE_S, REPOSITORY, RunningStack, mathrag
 
 SERVICES = {
     Subject.JUDGE: "judge",
@@ -77,8 +80,27 @@ class Processes:
 
     def start(self) -> None:
         """Start the stack again on what it has kept, where it was."""
-        started = mathrag("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
+        command = ("up", "--detach", "--data-dir", str(self._stack.data_dir), "--port", "0")
+        started = mathrag(*command, **self._stack.environment)
         assert started.returncode == 0, started.stderr
+
+
+@contextmanager
+def judge_worker(environment: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """A worker of the judge lane beside a stack's own, as on another host."""
+    with (folder / "judge.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "services.judge"],
+            cwd=REPOSITORY, env={**environment, "HOME": str(folder)}, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
 
 
 def resume(processes: list[psutil.Process]) -> None:

@@ -12,22 +12,21 @@ from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from services.orchestrator.stack import passwords, process
 from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import process
 from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.passwords import Passwords
 from services.orchestrator.stack.ports import free_port
 from tests.faults.disk import Disk
+from tests.faults.leftovers import stack_repaired
 from tests.faults.proxy import Proxy
 from tests.faults.real import done
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, measured
+from tests.faults.trial import JOB, SOONER, measured
 from tests.faults.wire import Cuts, PostgresWire, RedisWire, Ticks
 from tests.running import Document, RunningStack, ended, running_stack
 from tests.servers import UNSAFE
 
-SOONER = {"MATHRAG_WORKERS__CLAIM_TTL_S": "5"}
-"""A third of the default: what was lost is taken up again so much sooner."""
 SETTINGS: Mapping[str, str] = {"deadlock_timeout": "100ms"}
 
 
@@ -53,6 +52,15 @@ class Server:
     def stop(self, by: Signals | None = None) -> None:
         """Return when it is gone."""
         asyncio.run(process.stop(self._process, by=by or self._stop_by))
+
+    @contextmanager
+    def stopped(self, by: Signals) -> Iterator[None]:
+        """Inside the block it is gone; afterwards it runs again on what it has kept."""
+        self.stop(by)
+        try:
+            yield
+        finally:
+            self.start()
 
 
 class Proxied:
@@ -114,6 +122,43 @@ class Proxied:
         """Return when the judge has answered this share of the job's calls, and one at least."""
         self.stack.wait(job, lambda document: done(document, "judge") > share * self.whole["judge"] or ended(document))
         assert not ended(self.stack.get(f"/v1/jobs/{job}")), "it came too late"
+
+    def repair(self) -> list[str]:
+        """Make servers, cables and stack whole, and return what was wrong."""
+        found = []
+        if self.disk is not None:
+            self.disk.relieve()
+        for server in (self.postgres, self.redis):
+            if server.ended:
+                server.start()
+                found.append(f"{server.of.directory.name} was down")
+        found += [*self.to_postgres.repair(), *self.to_redis.repair()]
+        self.cuts.arm(every=0, most=0)
+        self.ticks.relieve()
+        return [*found, *self._settings_repaired(), *stack_repaired(self.stack)]
+
+    def _settings_repaired(self) -> list[str]:
+        found = []
+        if self.rows("SELECT 1 FROM pg_db_role_setting WHERE setrole <> 0"):
+            self.rows(f"ALTER ROLE {pg.APP} RESET ALL")
+            found.append("the application's role had settings of its own")
+        with client(self.redis) as known:
+            if known.config_get("maxmemory") != {"maxmemory": "0"}:
+                known.config_set("maxmemory", 0)
+                found.append("Redis had a limit of memory")
+        return found
+
+    def for_workers(self) -> dict[str, str]:
+        """What a worker is told that is started beside the stack's."""
+        through = {name: address(self) for name, address in ADDRESSES.items()}
+        services = {f"MATHRAG_{name.upper()}_URL": self.stack.service_url(name) for name in ("guard", "retriever")}
+        key = passwords.remembered(self.stack.data_dir).service
+        return {**through, **services, "MATHRAG_SERVICE_KEY": key, **SOONER}
+
+    def heartbeats(self, lane: str) -> list[str]:
+        """The workers of a lane that show one."""
+        with client(self.redis) as known:
+            return list(known.scan_iter(f"mathrag:worker:{lane}:*"))
 
     def has_ended(self, job: str) -> bool:
         """Whether the job is over."""

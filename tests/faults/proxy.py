@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Self, TypeVar
 
 from tests.faults.wire import Cut, Passing, Wire
@@ -20,7 +21,7 @@ class Proxy:
         self.port = 0
         self.delay_s = 0.0
         """How much longer every piece takes, in each direction."""
-        self._upstream = upstream
+        self._home = self._upstream = upstream
         self._wire = wire
         self._parted = False
         self._open: set[asyncio.StreamWriter] = set()
@@ -53,9 +54,30 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._heard.clear)
 
     def heal(self) -> None:
-        """As before `part`, `silence` and `delay_s`."""
+        """As before `part`, `silence`, `switch` and `delay_s`."""
         self._parted, self.delay_s = False, 0.0
         self._loop.call_soon_threadsafe(self._heard.set)
+        if self._upstream != self._home:
+            self.switch(self._home)
+
+    @contextmanager
+    def healed(self) -> Iterator[None]:
+        """Whatever is done to it in the block is over when the block ends."""
+        try:
+            yield
+        finally:
+            self.heal()
+
+    def repair(self) -> list[str]:
+        """Heal it, and return what was wrong with it."""
+        wrong = {
+            "was cut": self._parted,
+            "was silent": not self._heard.is_set(),
+            "was slow": self.delay_s > 0,
+            "led to another server": self._upstream != self._home,
+        }
+        self.heal()
+        return [f"the cable to port {self._home} {said}" for said, holds in wrong.items() if holds]
 
     def switch(self, upstream: int) -> None:
         """Lead to another server from now on; connections to the old one end."""

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
 
 import httpx2
 import redis
@@ -41,19 +41,24 @@ class RealBackEnd:
         self._clocks = clocks
         self._held: AbstractContextManager[None] | None = None
         self._later: list[asyncio.Task[None]] = []
+        self._repairs = AsyncExitStack()
+        """Ends what has begun, if the rest of the scenario cannot be played."""
 
     async def play(self, scenario: Scenario) -> None:
         """Everything that happens, each at its moment; returns when what ends by itself has ended."""
-        for event in scenario.events:
-            await self.reached(event.moment)
-            await self.perform(event.action)
-        await asyncio.gather(*self._later)
+        async with AsyncExitStack() as self._repairs:
+            for event in scenario.events:
+                await self.reached(event.moment)
+                await self.perform(event.action)
+            await asyncio.gather(*self._later)
+            self._repairs.pop_all()  # what lasts longer than the events lasts until the test ends it
 
     async def reached(self, moment: Moment) -> None:
         """Return when the job has come so far; in a state of the flip the guard stays until the action is done."""
         if moment.stage in tuple(FlipState):
             self._held = flip_held(self.stack, FlipState(moment.stage))
             await asyncio.to_thread(self._held.__enter__)
+            self._repairs.push_async_callback(self._release)
             assert guard_state(self.stack)["state"] == moment.stage
         else:
             goal = int(self._whole[moment.stage] * moment.share)
@@ -95,6 +100,7 @@ class RealBackEnd:
 
     async def _freeze(self, action: Action) -> None:
         stopped = self.processes.signal(action.subject, signal.SIGSTOP)
+        self._repairs.callback(resume, stopped)
         self._after(float(action.amount), lambda: resume(stopped))
 
     async def _flush(self, action: Action) -> None:
@@ -106,10 +112,12 @@ class RealBackEnd:
         self._proxies[action.subject].sever()
 
     async def _part(self, action: Action) -> None:
+        self._repairs.callback(self._proxies[action.subject].heal)
         self._proxies[action.subject].part()
         self._after(float(action.amount), self._proxies[action.subject].heal)
 
     async def _slow(self, action: Action) -> None:
+        self._repairs.callback(self._proxies[action.subject].heal)
         self._proxies[action.subject].delay_s = float(action.amount)
 
     async def _jump(self, action: Action) -> None:

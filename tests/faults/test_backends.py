@@ -81,8 +81,10 @@ class Ordeal(Trial):
 @pytest.fixture
 def ordeal(rig: Backends, seen: Seen) -> Iterator[Ordeal]:
     """Whatever happens in it is over at its end."""
-    yield Ordeal(rig.stack, rig.whole, seen, rig)
-    rig.behave()
+    try:
+        yield Ordeal(rig.stack, rig.whole, seen, rig)
+    finally:
+        rig.behave()
 
 
 def wrong(share: float, how: str) -> Event:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.faults import clocks
 from tests.faults.clocks import Clocks, clocked_stack
-from tests.faults.conftest import CLAIM_TTL_S, ITEMS
+from tests.faults.conftest import ITEMS
 from tests.faults.gates import Session
 from tests.faults.real import RealBackEnd
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, Trial, measured
+from tests.faults.trial import JOB, SOONER, Trial, measured
 from tests.faults.vocabulary import Event, Scenario, Subject, at, judging, jump, kill
 from tests.running import RunningStack, ended
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not clocks.LIBRARIES, reason="libfaketime is not
 def clocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStack, Clocks]]:
     """A stack of which every service has a wall clock of its own."""
     folder = tmp_path_factory.mktemp("clocks")
-    with clocked_stack(folder / "data", MATHRAG_WORKERS__CLAIM_TTL_S=str(CLAIM_TTL_S)) as (running, times):
+    with clocked_stack(folder / "data", **SOONER) as (running, times):
         running.furnish(folder / "world", items=ITEMS)
         yield running, times
 

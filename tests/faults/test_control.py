@@ -12,8 +12,6 @@ from tests.faults.recording import Seen
 from tests.faults.trial import JOB, Trial
 from tests.running import Document, RunningStack, ended
 
-pytest_plugins = ("tests.faults.scripted",)
-
 Until = Callable[[Document], bool]
 LATEST = """
     SELECT max(a.started_at) FROM jobs j JOIN samples s ON s.job_id = j.id

@@ -12,8 +12,6 @@ from tests.faults.trial import Trial
 from tests.faults.vocabulary import Subject
 from tests.running import Document, RunningStack, ended
 
-pytest_plugins = ("tests.faults.scripted",)
-
 HANGS = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"
 """Of Math-Verify's issue #65."""
 TOKENS = 20_000

@@ -5,7 +5,8 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from math import inf
 
 import httpx2
 import pytest
@@ -15,17 +16,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from services.orchestrator.stack import postgres as pg
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
-from tests.faults.disk import disk, needed
+from tests.faults.conftest import TABLES_MIB
+from tests.faults.disk import needed
 from tests.faults.processes import until
-from tests.faults.proxied import Proxied, proxied
+from tests.faults.proxied import Proxied
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
 from tests.faults.wire import Hit
 from tests.running import DEADLINE_S
 
-ITEMS = 60
 AWAY_S = 5.0
-DISK_MIB = 400
 HOT = {
     "claim": "delete queue, update queue",
     "answer": "delete queue, insert attempts",
@@ -58,15 +58,6 @@ LAST_AND_FIRST = text("SELECT max(call_id), min(call_id) FROM queue WHERE token 
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
-@pytest.fixture(scope="module")
-def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """One stack for all tests of this file."""
-    folder = tmp_path_factory.mktemp("database")
-    with disk(folder / "disk", DISK_MIB) as small, proxied(folder, ITEMS, kept=folder / "disk" / "postgres") as running:
-        running.disk = small
-        yield running
-
-
 def ends_whole(it: Proxied, job: str, seen: Seen) -> None:
     """As every job; and no call has two replies, no step two makers."""
     it.ends_whole(job, seen)
@@ -79,9 +70,8 @@ def test_a_restart_of_postgresql_costs_a_moment(it: Proxied, seen: Seen, by: sig
     """Whatever had its answer is there; whatever had none is asked again."""
     seen.produced(f"{by.name} of the postmaster at 30 % of the judge's calls, and started again {AWAY_S:.0f} s later")
     job = it.judging("D1", 0.3)
-    it.postgres.stop(by)
-    time.sleep(AWAY_S)
-    it.postgres.start()
+    with it.postgres.stopped(by):
+        time.sleep(AWAY_S)
     ends_whole(it, job, seen)
 
 
@@ -95,7 +85,8 @@ def test_a_commit_whose_answer_is_lost_is_whole_either_way(it: Proxied, seen: Se
         job = submitted(it, key)
         ends_whole(it, job, seen)
     finally:
-        hits, _ = Counter(it.cuts.hits), it.cuts.arm(every=0, most=0)
+        hits = Counter(it.cuts.hits)
+        it.cuts.arm(every=0, most=0)
     assert submitted(it, key) == job, "the same key is the same job, for ever"
     missed = {name for name, wrote in HOT.items() if not hits[Hit(wrote, happened=True)]}
     assert every > 1 or not missed, sorted(hits)
@@ -126,21 +117,28 @@ def submitted(it: Proxied, key: str) -> str:
 def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied, seen: Seen) -> None:
     """They are the database's moment: no call is charged for them, however many there are."""
     seen.produced(f"a trigger raises 40001 and 40P01 in turn at every {EVERY}th statement that writes a hot table")
-    it.rows("CREATE SEQUENCE trips")
-    it.rows("CREATE SEQUENCE tripped")
-    it.rows(TRIP)
-    for table in HOT_TABLES:
-        it.rows(f"CREATE TRIGGER trip AFTER INSERT OR UPDATE OR DELETE ON {table} EXECUTE FUNCTION trip()")
-    try:
+    with tripping(it):
         job = it.judging("D3-trips")
         it.stack.assert_whole(job)
         ((raised,),) = it.rows("SELECT last_value FROM tripped")
-    finally:
-        it.rows("DROP FUNCTION trip CASCADE")
-        it.rows("DROP SEQUENCE trips, tripped")
     assert raised > 5
     seen.figure("transactions rolled back", raised)
     ends_whole(it, job, seen)
+
+
+@contextmanager
+def tripping(it: Proxied) -> Iterator[None]:
+    """Inside the block the trigger is there."""
+    try:
+        it.rows("CREATE SEQUENCE trips")
+        it.rows("CREATE SEQUENCE tripped")
+        it.rows(TRIP)
+        for table in HOT_TABLES:
+            it.rows(f"CREATE TRIGGER trip AFTER INSERT OR UPDATE OR DELETE ON {table} EXECUTE FUNCTION trip()")
+        yield
+    finally:
+        it.rows("DROP FUNCTION IF EXISTS trip CASCADE")
+        it.rows("DROP SEQUENCE IF EXISTS trips, tripped")
 
 
 @pytest.mark.fault("D3")
@@ -157,13 +155,16 @@ def test_a_deadlock_with_somebody_else_costs_a_moment(it: Proxied, seen: Seen) -
 async def against_the_order(it: Proxied, job: str) -> None:
     """Until the job has ended."""
     engine = create_async_engine(it.superuser_url(), poolclass=NullPool)
-    while not await asyncio.to_thread(it.has_ended, job):
-        with suppress(SQLAlchemyError):
-            async with engine.begin() as connection:
-                for call in (await connection.execute(LAST_AND_FIRST)).one():
-                    await connection.execute(BACKWARDS, {"call": call})
-                    await asyncio.sleep(0.05)
-    await engine.dispose()
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asyncio.to_thread(it.has_ended, job):
+                with suppress(SQLAlchemyError):
+                    async with engine.begin() as connection:
+                        for call in (await connection.execute(LAST_AND_FIRST)).one():
+                            await connection.execute(BACKWARDS, {"call": call})
+                            await asyncio.sleep(0.05)
+    finally:
+        await engine.dispose()
 
 
 @pytest.mark.fault("D4")
@@ -178,32 +179,36 @@ def test_a_server_without_a_free_connection_is_waited_for(it: Proxied, seen: See
 
 
 async def crowd(it: Proxied) -> int:
-    """Take every connection that there is, for a while; how many that were."""
+    """Take every connection that there is, and keep them for a while; how many that were."""
     engine = create_async_engine(it.postgres.of.url(), poolclass=NullPool)
     taken: list[AsyncConnection] = []
-    deadline = time.monotonic() + AWAY_S
-    while time.monotonic() < deadline:
-        await asyncio.to_thread(it.rows, f"SELECT pg_terminate_backend(pid) {OURS}")
-        with suppress(SQLAlchemyError):
-            while True:
-                taken.append(await engine.connect())
-    for connection in taken:
-        await connection.close()
-    await engine.dispose()
-    return len(taken)
+    until_s = inf
+    try:
+        while time.monotonic() < until_s:
+            with suppress(SQLAlchemyError):  # those of the superuser may be taken, too
+                await asyncio.to_thread(it.rows, f"SELECT pg_terminate_backend(pid) {OURS}")
+            with suppress(SQLAlchemyError):
+                while True:
+                    taken.append(await engine.connect())
+            until_s = min(until_s, time.monotonic() + AWAY_S)
+        return len(taken)
+    finally:
+        for connection in taken:
+            await connection.close()
+        await engine.dispose()
 
 
 @pytest.mark.fault("D5")
 def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen) -> None:
     """Writes fail for want of space. PostgreSQL may end over it, and is started again by whoever runs it."""
     small = needed(it.disk)
-    seen.produced(f"PostgreSQL's tables on a file system of {DISK_MIB} MiB (its log on another), filled at 20 % of the "
-                  f"judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
+    seen.produced(f"PostgreSQL's tables on a file system of {TABLES_MIB} MiB (its log on another), filled at 20 % of "
+                  f"the judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
     log = it.postgres.of.directory.with_suffix(".log")
     job = it.judging("D5", 0.2)
     said = log.stat().st_size
-    small.fill()
     try:
+        small.fill()
         until("an insert has failed", lambda: b"No space left on device" in log.read_bytes()[said:])
         time.sleep(AWAY_S)
     finally:
@@ -222,17 +227,22 @@ def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
         f"default_transaction_read_only = on and every connection of ours terminated; off {AWAY_S:.0f} s later"
     )
     job = it.judging("D6", 0.3)
-    read_only(it, "on")
-    it.rows(f"SELECT pg_terminate_backend(pid) {OURS}")
-    until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes())
-    time.sleep(AWAY_S)
-    read_only(it, "off")
+    said = it.log("judge").stat().st_size
+    with read_only(it):
+        it.rows(f"SELECT pg_terminate_backend(pid) {OURS}")
+        until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes()[said:])
+        time.sleep(AWAY_S)
     ends_whole(it, job, seen)
 
 
-def read_only(it: Proxied, switch: str) -> None:
-    """For sessions of ours that begin from now on."""
-    it.rows(f"ALTER ROLE {pg.APP} SET default_transaction_read_only = {switch}")
+@contextmanager
+def read_only(it: Proxied) -> Iterator[None]:
+    """Sessions of ours that begin inside the block may only read."""
+    it.rows(f"ALTER ROLE {pg.APP} SET default_transaction_read_only = on")
+    try:
+        yield
+    finally:
+        it.rows(f"ALTER ROLE {pg.APP} RESET default_transaction_read_only")
 
 
 @pytest.mark.fault("D7")
@@ -241,11 +251,9 @@ def test_a_schema_may_go_back_and_forth_under_a_job_in_flight(it: Proxied, seen:
     seen.produced("services cut off from PostgreSQL at 30 % of the judge's calls, `alembic downgrade 0001` and "
                   "`upgrade head`, connected again")  # fmt: skip
     job = it.judging("D7", 0.3)
-    it.to_postgres.part()
-    try:
+    with it.to_postgres.healed():
+        it.to_postgres.part()
         owner = {"MATHRAG_OWNER_URL": it.owner_url(), "MATHRAG_DATABASE_URL": it.postgres.of.url()}
         alembic(owner, "downgrade", "0001")
         alembic(owner, "upgrade", "head")
-    finally:
-        it.to_postgres.heal()
     ends_whole(it, job, seen)

@@ -1,5 +1,6 @@
 """A host that runs out of something, or goes down: the job waits or goes on, and ends whole."""
 
+import os
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -66,7 +67,7 @@ def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial) -> None:
         "a cgroup gives guard and model servers a tenth less memory than they take, and model files are evicted"
     )
     try:
-        with limits.grouped("mathrag-faults", trial.processes.of(Subject.GUARD)) as group:
+        with limits.grouped(f"mathrag-faults-{os.getpid()}", trial.processes.of(Subject.GUARD)) as group:
             trial.ends_whole(trial.stack.submit("H2", **JOB))
             group.limit(int(group.peak() * ENOUGH))
             limits.evict(*MODELS)

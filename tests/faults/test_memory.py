@@ -21,7 +21,7 @@ from tests.faults.gates import Session
 from tests.faults.gpu import GpuBackEnd, behave
 from tests.faults.processes import until
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, Trial, measured
+from tests.faults.trial import JOB, SOONER, Trial, measured
 from tests.faults.vocabulary import Event, Scenario, Subject, at, generating, hide, judging, keep, lag, take
 from tests.faults.vocabulary import misbehave as misbehaves
 from tests.running import RunningStack, running_stack
@@ -58,7 +58,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with serving(double) as server:
         config = folder / "mathrag.yaml"
         config.write_text(json.dumps(configuration(gpu, server.url)))
-        environment = gpu.environment() | {"MATHRAG_WORKERS__CLAIM_TTL_S": "5"}
+        environment = gpu.environment() | SOONER
         with running_stack(folder / "data", MATHRAG_CONFIG=str(config), **environment) as stack:
             stack.furnish(folder / "world", items=40)
             yield Rig(stack, double, gpu, server.url, measured(stack))
@@ -113,8 +113,10 @@ class Ordeal(Trial):
 @pytest.fixture
 def ordeal(rig: Rig, seen: Seen) -> Iterator[Ordeal]:
     """Whatever happens in it is over at its end."""
-    yield Ordeal(rig.stack, rig.whole, seen, rig)
-    behave(rig.server, rig.gpu)
+    try:
+        yield Ordeal(rig.stack, rig.whole, seen, rig)
+    finally:
+        behave(rig.server, rig.gpu)
 
 
 QUARANTINES = [

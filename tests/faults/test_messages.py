@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -11,29 +12,24 @@ from kombu import pools
 
 from shared.contracts.calls import Lane
 from shared.queue import DRAIN, KEYS, MOST_QUEUED, celery_app
-from tests.faults.processes import until
-from tests.faults.proxied import Proxied, client, proxied
+from tests.faults.processes import judge_worker, until
+from tests.faults.proxied import Proxied, client
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
 
-ITEMS = 60
 JUDGES = 5
 FLOOD = 100_000
 UNACKED = f"{KEYS}unacked"
 
 
-@pytest.fixture(scope="module")
-def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """One stack for all tests of this file: with five workers of a lane a tick can be in five hands at once."""
-    with proxied(tmp_path_factory.mktemp("messages"), ITEMS, "--scale", f"judge={JUDGES}") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def relieved(it: Proxied) -> Iterator[None]:
-    """Ticks pass after each test."""
-    yield
-    it.ticks.relieve()
+@pytest.fixture(scope="module", autouse=True)
+def judges(it: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """With five workers of a lane a tick can be in five hands at once."""
+    with ExitStack() as workers:
+        for _ in range(JUDGES - 1):
+            workers.enter_context(judge_worker(it.for_workers(), tmp_path_factory.mktemp("judge")))
+        until("all of them are there", lambda: len(it.heartbeats("judge")) >= JUDGES)
+        yield
 
 
 @pytest.mark.fault("Q1")

@@ -5,38 +5,28 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
-import psutil
 import pytest
 
 from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.ports import free_port
 from shared.lease.lease import RENEW_S, TTL_S
-from shared.runtime import look
 from tests.faults.processes import until
-from tests.faults.proxied import Proxied, Server, client, proxied
+from tests.faults.proxied import Proxied, Server, client
 from tests.faults.proxy import HOST
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
-from tests.running import ended
+from tests.running import Document
 
-ITEMS = 60
 AWAY_S = 60.0
 SILENT_S = 20.0
 """Longer than the lease lives and a client waits for an answer."""
 WAITING = """
-    SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id
-    WHERE q.lane = :lane AND (m.needs_lease OR m.backend <> 'grader')"""
-READY = "SELECT count(*) FROM samples s JOIN jobs j ON j.id = s.job_id WHERE s.state = 0 AND j.ended_at IS NULL"
+    SELECT 1 FROM queue q JOIN models m ON m.id = q.model_id WHERE q.lane = 'judge' AND m.needs_lease LIMIT 1"""
+ANSWERED = "SELECT count(*) FROM attempts WHERE accepted"
 WANTED_SINCE = "SELECT count(*) FROM residencies WHERE wanted_at > :since"
-
-
-@pytest.fixture(scope="module")
-def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """One stack for all tests of this file."""
-    with proxied(tmp_path_factory.mktemp("redis"), ITEMS) as running:
-        yield running
 
 
 @pytest.mark.fault("R1")
@@ -45,8 +35,8 @@ def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen:
     """Ticks and lease are as of a second ago at most."""
     seen.produced(f"{by.name} of redis-server in the middle of the judge's stage, then started on its append-only file")
     job = it.judging("R1", 0.3)
-    it.redis.stop(by)
-    it.redis.start()
+    with it.redis.stopped(by):
+        pass
     it.ends_whole(job, seen)
 
 
@@ -67,10 +57,9 @@ def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, se
     """Nobody subscribes again to anything: what is gone is sent again."""
     seen.produced("kill -9 of redis-server at 30 % of the judge's calls, its append-only file removed, started again")
     job = it.judging("R2-empty", 0.3)
-    it.redis.stop(signal.SIGKILL)
-    for kept in (*it.redis.of.directory.glob("appendonly*"), *it.redis.of.directory.glob("*.rdb")):
-        shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
-    it.redis.start()
+    with it.redis.stopped(signal.SIGKILL):
+        for kept in (*it.redis.of.directory.glob("appendonly*"), *it.redis.of.directory.glob("*.rdb")):
+            shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
     it.ends_whole(job, seen)
 
 
@@ -91,33 +80,60 @@ def test_connections_that_are_killed_are_made_again(it: Proxied, seen: Seen) -> 
 
 @pytest.mark.fault("R4")
 def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxied, seen: Seen) -> None:
-    """The device is drained, so a flip is due; it is not begun, and no epoch is made, until Redis is back."""
-    job = it.judging("R4", 0.5)
-    scheduler = psutil.Process(it.stack.pid("orchestrator"))
-    scheduler.suspend()
-    try:
-        until("the judge's work is done", lambda: flip_is_due(it))
-        it.to_redis.part()
-        ((since,),) = it.rows("SELECT clock_timestamp()")
-        said = it.log("orchestrator").stat().st_size
-    finally:
-        scheduler.resume()
-    until("a flip is due", lambda: b"while Redis is away" in it.log("orchestrator").read_bytes()[said:])
-    time.sleep(AWAY_S)
-    wanted = it.rows(WANTED_SINCE, since=since)
-    it.to_redis.heal()
-    assert wanted == [(0,)]
+    """A flip is due as soon as the device is released; it is not begun, and no epoch is made, until Redis is back."""
+    job = it.stack.submit("R4", **JOB)
+    with emptied(it) as device:
+        until("the judge has work", lambda: it.rows(WAITING))
+        with it.to_redis.healed():
+            it.to_redis.part()
+            said = it.log("orchestrator").stat().st_size
+            ((since,),) = it.rows("SELECT clock_timestamp()")
+            release(it, device)
+            until("a flip is due", lambda: b"while Redis is away" in it.log("orchestrator").read_bytes()[said:])
+            time.sleep(AWAY_S)
+            assert it.rows(WANTED_SINCE, since=since) == [(0,)]
     it.ends_whole(job, seen)
     seen.produced(
-        f"every connection to Redis reset and none accepted for {AWAY_S:.0f} s, at a moment when a flip is due"
+        f"every connection to Redis reset and none accepted; then a device that its operator had emptied is released, "
+        f"so a flip is due; Redis stays away for {AWAY_S:.0f} s"
     )
     seen.note("no residency is wanted meanwhile; the flip begins when Redis is back")
 
 
-def flip_is_due(it: Proxied) -> bool:
-    """Nothing is left for the judge's lane, and the generator has work."""
-    ((judge,),), ((generate,),) = it.rows(WAITING, lane="judge"), it.rows(WAITING, lane="generate")
-    return judge == 0 and generate > 0 and it.rows(READY) == [(0,)] and not it.rows(str(look.OVERLOOKED))
+@contextmanager
+def emptied(it: Proxied) -> Iterator[str]:
+    """Inside the block an operator keeps the device empty, until its release; yields the device."""
+    (device,) = it.stack.get("/v1/gpus")
+    path = f"/v1/gpus/{device['device']}"
+    assert it.stack.api.post(f"{path}/drain").status_code == 202
+    try:
+        until("the device is empty", lambda: is_empty(it.stack.get(path)))
+        yield path
+    finally:
+        release(it, path)
+
+
+def is_empty(device: Document) -> bool:
+    """Whether it holds nothing and is about to load nothing."""
+    return device["state"] in ("open", "closed") and not device["models"]
+
+
+def release(it: Proxied, device: str) -> None:
+    """Let the device be used again."""
+    assert it.stack.api.post(f"{device}/release").status_code == 202
+
+
+@pytest.mark.fault("R4")
+def test_calls_that_have_begun_are_answered_while_redis_is_away(it: Proxied, seen: Seen) -> None:
+    """Their claims and replies stand in the database alone; afterwards the job goes on by itself."""
+    seen.produced(f"every connection to Redis reset and none accepted for {TTL_S + 3} s at 30 % of the judge's calls")
+    job = it.judging("R4-at-work", 0.3)
+    with it.to_redis.healed():
+        it.to_redis.part()
+        ((before,),) = it.rows(ANSWERED)
+        until("calls are answered", lambda: it.rows(ANSWERED) > [(before,)])
+        time.sleep(TTL_S + 3)
+    it.ends_whole(job, seen)
 
 
 @pytest.mark.fault("R4")
@@ -125,9 +141,9 @@ def test_a_redis_behind_a_dead_cable_holds_nobody_for_ever(it: Proxied, seen: Se
     """Connections stay and nothing comes over them: every client gives up by itself and asks again."""
     seen.produced(f"connections to Redis kept open and silent for {SILENT_S:.0f} s, longer than the lease lives")
     job = it.judging("R4-silent", 0.3)
-    it.to_redis.silence()
-    time.sleep(SILENT_S)
-    it.to_redis.heal()
+    with it.to_redis.healed():
+        it.to_redis.silence()
+        time.sleep(SILENT_S)
     it.ends_whole(job, seen)
 
 
@@ -138,8 +154,8 @@ def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> No
     job = it.judging("R5", 0.3)
     with client(it.redis) as known:
         assert known.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-        known.config_set("maxmemory", 1)
         try:
+            known.config_set("maxmemory", 1)
             time.sleep(TTL_S + 3)
         finally:
             known.config_set("maxmemory", 0)
@@ -150,14 +166,13 @@ def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> No
 def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Seen, tmp_path: Path) -> None:
     """The replica knows the lease of an epoch that is over: the guard refuses it, and writes the present one."""
     seen.produced("a replica cut off while the judge was resident; led to it while the generator is")
-    with replica(it, tmp_path / "replica") as stale:
+    with replica(it, tmp_path / "replica") as stale, it.to_redis.healed():
         job = it.judging("R6", 0.2)
         old = lease(stale)
         it.stack.wait(job, lambda document: document["stages"].get("generate", {}).get("done", 0) > 0)
         assert int(lease(it.redis)["epoch"]) > int(old["epoch"])
         it.to_redis.switch(stale.of.port)
         it.ends_whole(job, seen)
-        it.to_redis.switch(it.redis.of.port)
     seen.note("the old epoch grants nothing: no residency of it was ever opened again")
 
 
@@ -190,12 +205,15 @@ def test_scripts_that_are_forgotten_are_sent_again(it: Proxied, seen: Seen) -> N
     seen.produced("SCRIPT FLUSH, ten times a second from the job's submission to its end")
     job = it.stack.submit("R7", **JOB)
     with client(it.redis) as known:
-        flushes = 0
-        while not ended(it.stack.get(f"/v1/jobs/{job}")):
+        flushes = count()
+
+        def flushed() -> bool:
             known.script_flush()
-            flushes += 1
-            time.sleep(0.1)
-    seen.figure("flushes", flushes)
+            next(flushes)
+            return it.has_ended(job)
+
+        until("the job has ended", flushed, 0.1)
+    seen.figure("flushes", next(flushes))
     it.ends_whole(job, seen)
 
 
@@ -206,12 +224,10 @@ def test_a_slow_redis_makes_a_job_slower(it: Proxied, seen: Seen, delay_s: float
     for_how_long = f"for {seconds:.0f} s" if seconds else "for the whole job"
     seen.produced(f"every message to and from Redis held back for {delay_s:.1f} s, {for_how_long}")
     job = it.judging("R8", 0.2)
-    it.to_redis.delay_s = delay_s
-    try:
+    with it.to_redis.healed():
+        it.to_redis.delay_s = delay_s
         if seconds:
             time.sleep(seconds)
         else:
             it.ends_whole(job, seen)
-    finally:
-        it.to_redis.heal()
     it.ends_whole(job, seen)

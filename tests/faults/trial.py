@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.settings import Workers
+from tests.faults.leftovers import stack_repaired
 from tests.faults.processes import Processes
 from tests.faults.real import RealBackEnd
 from tests.faults.recording import Seen
@@ -13,6 +14,8 @@ from tests.running import Document, RunningStack, ended
 
 JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
+SOONER = {"MATHRAG_WORKERS__CLAIM_TTL_S": "5", "MATHRAG_SWEEP_S": "1"}
+"""Less than the defaults, 15 s and 5 s: what was lost is taken up again so much sooner."""
 IN_FLIGHT = Workers().chunk * Workers().streams
 """Most calls that one worker may have in flight."""
 
@@ -30,6 +33,10 @@ class Trial:
     def processes(self) -> Processes:
         """Of the stack."""
         return Processes(self.stack)
+
+    def repair(self) -> list[str]:
+        """Make its stack whole, and return what was wrong."""
+        return stack_repaired(self.stack)
 
     def survives(self, fault: str, *events: Event) -> Document:
         """A job that these events happen to; its report, once it has come out whole."""

@@ -203,9 +203,10 @@ class SilentTicker:
     def __init__(self) -> None:
         self.ticks: list[Lane] = []
 
-    async def tick(self, lane: Lane) -> None:
+    async def tick(self, lane: Lane) -> bool:
         """Would wake a worker."""
         self.ticks.append(lane)
+        return True
 
     async def begun(self, lane: Lane) -> None:
         """A tick has left the queue."""

@@ -1,8 +1,10 @@
 """The lease in a real Redis: its epoch only grows, and nothing depends on Redis remembering it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from random import Random
+from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -11,7 +13,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from services.orchestrator.stack.ports import free_port
+from shared.lease import lease as module
 from shared.lease.lease import RENEW_S, TTL_S, Lease, Phase, RedisLease
+from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -100,6 +104,63 @@ async def test_a_wiped_redis_takes_the_same_epoch_again(lease: RedisLease, redis
 async def test_a_reader_with_redis_down_has_no_lease(unreachable: RedisLease) -> None:
     """So it claims no leased call; it does not crash."""
     assert await unreachable.read() is None
+
+
+@pytest.fixture
+def cable(redis_url: str) -> Iterator[Proxy]:
+    """The way to Redis, which a test can cut."""
+    port = urlsplit(redis_url).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def reader(cable: Proxy, redis_url: str) -> AsyncIterator[RedisLease]:
+    """The same lease behind that cable."""
+    url = redis_url.replace(f":{urlsplit(redis_url).port}", f":{cable.port}")
+    async with Redis.from_url(url) as client:
+        yield RedisLease(client, "cpu:0")
+
+
+async def test_a_lease_that_was_read_is_believed_without_redis_for_the_rest_of_its_life(
+    lease: RedisLease, reader: RedisLease, cable: Proxy, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its life is Redis' own: a lease that nobody has renewed for a while is believed for what is left."""
+    now = 1000.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    await lease.publish(3, Phase.OPEN, (5,))
+    await redis.expire(KEY, 9)
+    held = await reader.read()
+    cable.part()
+    assert await reader.read() == held == Lease(epoch=3, phase=Phase.OPEN, models=(5,))
+    now += 8
+    assert await reader.read() == held
+    now += 1
+    assert await reader.read() is None
+
+
+async def test_what_redis_says_replaces_what_was_believed(
+    lease: RedisLease, reader: RedisLease, cable: Proxy, redis: Redis
+) -> None:
+    """A lease that was gone when Redis was last asked is not believed."""
+    await lease.publish(3, Phase.OPEN, (5,))
+    assert await reader.read() is not None
+    await redis.delete(KEY)
+    assert await reader.read() is None
+    cable.part()
+    assert await reader.read() is None
+
+
+async def test_a_lease_that_the_guard_refused_is_not_believed_without_redis(
+    lease: RedisLease, reader: RedisLease, cable: Proxy
+) -> None:
+    """Otherwise a worker would send the same calls again and again until the lease expires."""
+    await lease.publish(3, Phase.OPEN, (5,))
+    assert await reader.read() is not None
+    cable.part()
+    reader.forget()
+    assert await reader.read() is None
 
 
 async def test_a_writer_with_redis_down_is_told(unreachable: RedisLease) -> None:

@@ -1,6 +1,8 @@
-"""What a worker process finds out by itself: whose devices its guards own."""
+"""What a worker process does by itself: it learns whose devices its guards own, and goes on while Redis is away."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
@@ -8,19 +10,25 @@ from redis.asyncio import Redis
 from shared.contracts.calls import Lane
 from shared.lease import guards as module
 from shared.lease.guard_client import GuardClient, NotGranted
+from shared.lease.guards import Guards
 from shared.lease.lease import Phase, RedisLease
 from shared.queue import celery_app
-from shared.runtime.execution import Executor
+from shared.runtime.answers import Answered
+from shared.runtime.claims import Claimed
+from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.process import Child, Tools
-from shared.settings import Settings
+from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
-from tests.integration.scene import ScriptedExecutor, furnish, model, run_sql, scalar, submit_job
+from tests.faults.proxy import Proxy
+from tests.integration.scene import ScriptedExecutor, advance, furnish, model, run_sql, scalar, submit_job
 
 pytestmark = pytest.mark.anyio
 DEVICE = "cpu:7"
 """Not the default, and no setting of the worker says so."""
 ANSWERED = "SELECT count(*) FROM attempts WHERE accepted"
+FREE = "SELECT count(*) FROM queue WHERE token IS NULL AND lane = 'generate'"
+TICK_S = 0.05
 
 
 @pytest.fixture
@@ -113,3 +121,116 @@ async def test_a_guard_that_is_not_there_has_no_name() -> None:
     with pytest.raises(NotGranted):
         await client.device()
     await client.close()
+
+
+@pytest.fixture
+def cable(redis_url: str) -> Iterator[Proxy]:
+    """The way of a worker to Redis, which a test can cut."""
+    port = urlsplit(redis_url).port
+    assert port is not None
+    with Proxy(port) as proxy:
+        yield proxy
+
+
+class Cutting(ScriptedExecutor):
+    """A model during whose first call Redis goes away; each call takes longer than a tick."""
+
+    def __init__(self, cable: Proxy) -> None:
+        super().__init__()
+        self.stopping = False
+        self.stops_worker = False
+        self._cable = cable
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """The replies, once Redis is away and the time of the tick is up."""
+        self._cable.part()
+        await asyncio.sleep(2 * TICK_S)
+        async for each in super().run(calls, epoch):
+            yield each
+        self.stopping = self.stops_worker
+
+
+@pytest.fixture
+def model_that_cuts(cable: Proxy) -> Cutting:
+    """The model of the generate lane."""
+    return Cutting(cable)
+
+
+@pytest.fixture
+async def cut_off(
+    database: Database, database_url: str, redis_url: str, guard: ChatServer, cable: Proxy, model_that_cuts: Cutting
+) -> AsyncIterator[Child]:
+    """A worker process of the generate lane with a model that cuts; it claims one call at a time."""
+    guard.respond = lambda _: as_json({"device": DEVICE, "state": "open"})
+
+    async def executors(_tools: Tools) -> Mapping[str, Executor]:
+        return {"generate": model_that_cuts}
+
+    url = redis_url.replace(f":{urlsplit(redis_url).port}", f":{cable.port}")
+    settings = Settings(
+        database_url=database_url,
+        redis_url=url,
+        guard_url=guard.url,
+        workers=Workers(tick_s=TICK_S, chunk=1, streams=1),
+    )
+    app = celery_app(url, 60)
+    child = Child(Lane.GENERATE, settings, app, executors, lambda: model_that_cuts.stopping)
+    yield child
+    await child._tools.database.close()
+    await child._tools.guards.close()
+    await child._redis.aclose()
+    app.close()
+
+
+@pytest.mark.usefixtures("queued")
+async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_lease_that_it_believes(
+    cut_off: Child, database: Database
+) -> None:
+    """No other tick can be sent, and nobody else would work until Redis is back."""
+    await advance(database)
+    await cut_off._drain()
+    assert await scalar(database, ANSWERED) == 3
+
+
+@pytest.mark.usefixtures("queued")
+async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
+    cut_off: Child, database: Database, redis_url: str
+) -> None:
+    """Without a lease it claims nothing; the sweeper sends a tick when Redis is back."""
+    await advance(database)
+    async with Redis.from_url(redis_url) as redis:
+        (key,) = [key async for key in redis.scan_iter("mathrag:gpu:*:lease")]
+        await redis.persist(key)  # a lease without a time to live cannot be believed
+    await cut_off._drain()
+    assert await scalar(database, ANSWERED) == 1
+    assert await scalar(database, FREE) == 2
+
+
+@pytest.mark.usefixtures("queued")
+async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
+    cut_off: Child, database: Database, model_that_cuts: Cutting
+) -> None:
+    """Even with a lease that it believes; the calls that it did not begin are free."""
+    await advance(database)
+    model_that_cuts.stops_worker = True
+    await cut_off._drain()
+    assert await scalar(database, ANSWERED) == 1
+    assert await scalar(database, FREE) == 2
+
+
+@pytest.mark.usefixtures("queued")
+async def test_what_a_guard_refused_is_not_believed_while_redis_is_away(
+    guard: ChatServer, cable: Proxy, redis_url: str
+) -> None:
+    """The guard knows better than the lease that was read last."""
+    async with Redis.from_url(redis_url.replace(f":{urlsplit(redis_url).port}", f":{cable.port}")) as redis:
+        guards = Guards(redis, [guard.url])
+        held = await guards.leases()
+        cable.part()
+        assert held[DEVICE] is not None
+        assert await guards.leases() == held
+        guard.respond = lambda _: Reply(status=409)
+        with pytest.raises(NotGranted):
+            [_ async for _ in guards.run(DEVICE, 1, [])]
+        assert await guards.leases() == {DEVICE: None}
+        await guards.close()

@@ -52,6 +52,10 @@ class RedisServer:
             self.delete(key)
         return dict(self._hashes.get(key, {}))
 
+    def ttl_ms(self, key: str) -> int:
+        """How long it still lives; -2, as of Redis, if it is not there."""
+        return int(1000 * (self._until[key] - self._world.loop.time())) if self.get(key) else -2
+
     def put(self, key: str, fields: Mapping[str, str], ttl_s: float) -> None:
         """Write, for so long."""
         if not self.deaf:
@@ -105,11 +109,6 @@ class ActorRedis:
         await self.reach()
         return True
 
-    async def hgetall(self, key: str) -> dict[str, str]:
-        """All fields."""
-        await self.reach("lease read")
-        return self._server.get(key)
-
     async def set(self, key: str, value: str, *, nx: bool, ex: float) -> bool | None:
         """Write it, if it is not there."""
         await self.reach()
@@ -149,13 +148,23 @@ class Pipeline:
     def __init__(self, redis: ActorRedis, server: RedisServer) -> None:
         self._redis = redis
         self._server = server
-        self._commands: list[Callable[[], None]] = []
+        self._commands: list[Callable[[], object]] = []
+        self._moment: str | None = None
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """Nothing is open."""
+
+    def hgetall(self, key: str) -> None:
+        """All fields: only a lease is read so."""
+        self._moment = "lease read"
+        self._commands.append(lambda: self._server.get(key))
+
+    def pttl(self, key: str) -> None:
+        """How long it still lives."""
+        self._commands.append(lambda: self._server.ttl_ms(key))
 
     def delete(self, key: str) -> None:
         """Remove it."""
@@ -166,11 +175,10 @@ class Pipeline:
         lane = Lane(key.removeprefix(queue.KEYS))
         self._commands.append(lambda: self._server.trim(lane, last - first + 1))
 
-    async def execute(self) -> None:
-        """Do them all."""
-        await self._redis.reach()
-        for command in self._commands:
-            command()
+    async def execute(self) -> list[object]:
+        """Do them all; what each answers."""
+        await self._redis.reach(self._moment)
+        return [command() for command in self._commands]
 
 
 class ActorCelery:

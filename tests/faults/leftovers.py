@@ -1,0 +1,80 @@
+"""What a test has left behind is repaired before the next one begins, and named: a test that fails leaves nothing.
+
+A test that repairs what it broke leaves nothing to do here.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Protocol, runtime_checkable
+
+import psutil
+import pytest
+
+from services.orchestrator.stack import state
+from tests.faults.processes import Processes, resume, until
+from tests.running import RunningStack, ended
+
+
+@runtime_checkable
+class Repairable(Protocol):
+    """What a fault test may break, with the stack that belongs to it."""
+
+    def repair(self) -> list[str]:
+        """Make it whole, and return what was wrong with it."""
+        ...
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test everything that it used is repaired; what it left broken is its error."""
+    yield
+    used = request.node.funcargs.values()
+    found = [said for value in used if isinstance(value, Repairable) for said in value.repair()]
+    if not any(isinstance(value, Repairable) for value in used):
+        found = [said for value in used if isinstance(value, RunningStack) for said in stack_repaired(value)]
+    assert not found, f"{request.node.nodeid} left behind, repaired now: {'; '.join(found)}"
+
+
+def stack_repaired(stack: RunningStack) -> list[str]:
+    """Start it if it is down, let stopped processes go on, wait until it is ready, and cancel jobs that still run."""
+    found = [*_started(stack), *_resumed(stack)]
+    until("every service is ready", lambda: is_ready(stack))
+    return [*found, *_cancelled(stack)]
+
+
+def is_ready(stack: RunningStack) -> bool:
+    """Whether each service runs, and a job could."""
+    now = state.read(stack.data_dir)
+    if now is None or any(child.phase != "ready" for child in now.children):
+        return False
+    return bool(stack.get("/readyz")["ready"])
+
+
+def _started(stack: RunningStack) -> Iterator[str]:
+    if not psutil.pid_exists(Processes(stack).supervisor()):
+        Processes(stack).start()
+        yield "the stack was down"
+
+
+def _resumed(stack: RunningStack) -> list[str]:
+    """Servers that a test has put beside the stack are children of this process."""
+    roots = [psutil.Process(Processes(stack).supervisor()), psutil.Process()]
+    stopped = [process for root in roots for process in root.children(recursive=True) if _is_stopped(process)]
+    said = [f"process {process.pid} was stopped" for process in stopped]
+    resume(stopped)
+    return said
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _cancelled(stack: RunningStack) -> list[str]:
+    live = [job for job in stack.get("/v1/jobs?limit=100")["data"] if not ended(job)]
+    for job in live:
+        stack.api.post(f"/v1/jobs/{job['id']}/cancel")
+    for job in live:
+        stack.wait(job["id"], ended)
+    return [f"the job {job['name']!r} was {job['state']}" for job in live]
