@@ -98,7 +98,8 @@ class QueueCounts:
         if began >= self._next_at or not self._calls.keys() >= set(queued):
             rows = (await connection.execute(COUNT)).all()
             self._calls = {(row.model_id, row.lane): row.calls for row in rows}
-            self._next_at = began + min(10 * (time.monotonic() - began), COUNTED_S)
+            ended = time.monotonic()
+            self._next_at = ended + min(10 * (ended - began), COUNTED_S)
         return {pair: self._calls.get(pair, 1) for pair in queued}
 
 

@@ -27,7 +27,7 @@ CANCEL_SAMPLES = text("""
         ORDER BY s.id FOR NO KEY UPDATE)
     UPDATE samples s SET state = 4, ended_at = clock_timestamp() FROM live WHERE s.id = live.id RETURNING s.id""")
 CANCELLED = text("SELECT id FROM samples WHERE job_id = :job AND state = 4 LIMIT :n")
-BATCH = 1000
+BATCH = 2000
 """Samples that end in one transaction."""
 
 CANCELLABLE = RUNNABLE | {"paused"}
