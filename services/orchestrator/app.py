@@ -1,4 +1,4 @@
-"""The orchestrator: REST in front, the schedulers behind it, PostgreSQL as the only thing they share."""
+"""The orchestrator: REST in front; schedulers, sweeper and finaliser behind it; they share PostgreSQL alone."""
 
 import asyncio
 import logging
@@ -37,10 +37,13 @@ from services.orchestrator.api import (
     search,
 )
 from services.orchestrator.api.resources import Resources
+from services.orchestrator.finaliser import Finaliser
 from services.orchestrator.job_spans import JobSpans
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.requests import CountRequests
+from services.orchestrator.routine import Routine
 from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.sweeper import Sweeper
 from shared.access.bearer import authorization
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
@@ -58,30 +61,34 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application; connections open when it starts, and a scheduler for each device runs while it does."""
+    """The application; while it runs, so do a scheduler for each device, the sweeper and the finaliser."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         redis = Redis.from_url(settings.redis_url)
-        # The scheduler's statements want the planner settings of the hot path, reports do not.
+        # The runtime's statements want the planner settings of the hot path, reports do not.
         scheduling, reporting = (Database(settings.database_url, pinned=pinned) for pinned in (True, False))
         schedulers = [Scheduler(narrowed(settings, device.id), scheduling, redis) for device in settings.all_devices()]
-        loops = [asyncio.create_task(scheduler.run()) for scheduler in schedulers]
+        sweeper = Sweeper(settings, scheduling, redis)
+        routines: list[Routine] = [*schedulers, sweeper, Finaliser(scheduling, sweeper.wake)]
+        loops = [asyncio.create_task(routine.run()) for routine in routines]
         for running in loops:
-            running.add_done_callback(_stop_without_scheduler)
+            running.add_done_callback(_stop_without_routine)
         if traces.on():
             loops.append(asyncio.create_task(JobSpans(reporting, redis).follow(settings.sweep_s)))
 
         def wake() -> None:
-            for scheduler in schedulers:
-                scheduler.wake()
+            for routine in routines:
+                routine.wake()
 
         # Reaches the retriever and the guards, nobody else.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(
             timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks=traces.hooks()
         ) as http:
-            app.state.resources = Resources(settings=settings, database=reporting, redis=redis, http=http, wake=wake)
+            app.state.resources = Resources(
+                settings=settings, database=reporting, redis=redis, http=http, wake=wake, schedulers=schedulers
+            )
             yield
         for loop in loops:
             loop.cancel()
@@ -133,8 +140,8 @@ def _measure(app: FastAPI) -> None:
     app.add_middleware(CountRequests, requests=app.state.metrics.requests)
 
 
-def _stop_without_scheduler(task: "asyncio.Task[None]") -> None:
+def _stop_without_routine(task: "asyncio.Task[None]") -> None:
     """Without a scheduler no job would ever move: end the process in order, so that it is started again."""
     if not task.cancelled():
-        _log.critical("the scheduler ended", exc_info=task.exception())
+        _log.critical("a routine ended", exc_info=task.exception())
         signal.raise_signal(signal.SIGTERM)

@@ -16,6 +16,8 @@ from shared.settings import Device
 
 STARVED_S = 60.0
 """Longest pause between two looks for starving jobs: they read the whole queue."""
+COUNTED_S = 5.0
+"""Longest time that the counts of queued calls are used again, however long counting took."""
 
 LIVE = text("""
     SELECT count(*) AS jobs, count(*) FILTER (WHERE online) AS online
@@ -24,10 +26,14 @@ LULL = text("""
     SELECT extract(epoch FROM now() - created_at) AS seconds
     FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
     WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
+# Whether there are calls decides a flip: one index entry a model and lane, however long the queue.
 WORK = text("""
-    SELECT q.model_id, q.lane, m.needs_lease, m.backend, m.footprint_mib, q.calls
-    FROM (SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane) q
-    JOIN models m ON m.id = q.model_id AND m.served AND (m.device = :device OR NOT m.needs_lease)""")
+    SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib
+    FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
+    WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
+      AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
+# How many they are weighs models against each other, and is shown.
+COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
 # What live jobs will ask for later: where several models fit, they are loaded at once.
 PINNED = text("""
     SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
@@ -75,6 +81,28 @@ class Stopwatches:
         return time.monotonic() - min(since) if since else None
 
 
+Queued = tuple[int, str]
+"""Model and lane of queued calls."""
+
+
+class QueueCounts:
+    """How many calls are queued by model and lane, counted anew as often as a tenth of the time allows."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Queued, int] = {}
+        self._next_at = float("-inf")
+
+    async def read(self, connection: AsyncConnection, queued: Collection[Queued]) -> dict[Queued, int]:
+        """Calls of each of `queued`, at least one; what was not counted yet is counted now."""
+        began = time.monotonic()
+        if began >= self._next_at or not self._calls.keys() >= set(queued):
+            rows = (await connection.execute(COUNT)).all()
+            self._calls = {(row.model_id, row.lane): row.calls for row in rows}
+            ended = time.monotonic()
+            self._next_at = ended + min(10 * (ended - began), COUNTED_S)
+        return {pair: self._calls.get(pair, 1) for pair in queued}
+
+
 class Observer:
     """Looks at one device and its work."""
 
@@ -82,6 +110,7 @@ class Observer:
         self._device = device
         self._rules = rules
         self._measuring = measuring
+        self._counts = QueueCounts()
         self._cpu_calls = 0
         self._cpu_changed = time.monotonic()
         self._epoch: int | None = None
@@ -105,14 +134,20 @@ class Observer:
         return picture, self._with_idle_time(picture, held), live.jobs > 0
 
     async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
-        rows = (await connection.execute(WORK, {"device": self._device.id})).all()
-        calls = [(row.model_id, row.footprint_mib, Lane(row.lane), row.calls) for row in rows if row.needs_lease]
+        rows = (await connection.execute(WORK, {"device": self._device.id, "lanes": list(Lane)})).all()
+        counts = await self._counts.read(connection, [(row.model_id, row.lane) for row in rows])
+        calls = [
+            (row.model_id, row.footprint_mib, Lane(row.lane), counts[row.model_id, row.lane])
+            for row in rows
+            if row.needs_lease
+        ]
         later = await self._later(connection, {model for model, *_ in calls})
         # Where only one model can be asked for, nothing that comes can be for another one: it need not be waited for.
         ready, cpu_calls = False, 0
         if len({model for model, *_ in (*calls, *later)}) > 1:
             ready = bool((await connection.execute(READY)).scalar())
-            cpu_calls = sum(row.calls for row in rows if not row.needs_lease and row.backend != "grader")
+            open_ones = [row for row in rows if not row.needs_lease and row.backend != "grader"]
+            cpu_calls = sum(counts[row.model_id, row.lane] for row in open_ones)
         if cpu_calls != self._cpu_calls:
             self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()
         if self._device.residency != "staged":

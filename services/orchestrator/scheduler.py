@@ -1,9 +1,5 @@
-"""The scheduler: looks at the work, decides flips, and sweeps up what crashes left.
+"""The scheduler: looks at the work and decides flips. Several may run: a flip is a compare-and-set."""
 
-Several may run: a flip is a compare-and-set, every sweep is idempotent.
-"""
-
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -14,19 +10,21 @@ from redis.exceptions import RedisError
 from services.orchestrator.measures import Measuring
 from services.orchestrator.picture import Observer
 from services.orchestrator.planning.live import LivePlan
+from services.orchestrator.routine import Routine
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
 from shared.lease.policy import PRESSING, Group, Held, Picture, Rules, Target, decide, staged, together
 from shared.queue import Ticker, celery_app
 from shared.runtime.look import look_everywhere
-from shared.runtime.sweeper import sweep
 from shared.settings import Settings
 from shared.storage import devices
 from shared.storage.database import Database
 
 LOOK_S = 0.05
-"""Pause between two looks while a job is live; longer where a look takes long."""
+"""Pause between two looks while a job is live; where a look takes longer, as long as that."""
+LONGEST_PAUSE_S = 1.0
+"""Pause while no job is live, and the longest one: what a look took may have been an outage."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +40,12 @@ def rules(settings: Settings) -> Rules:
     )
 
 
-class Scheduler:
+class Scheduler(Routine):
     """The control loop of one device."""
 
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
+        super().__init__()
         self._device = settings.device
-        self._sweep_s = settings.sweep_s
         self._rules = rules(settings)
         measuring = Measuring(self._device.id)
         self._observer = Observer(self._device, self._rules, measuring)
@@ -55,41 +53,18 @@ class Scheduler:
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
         self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
-        self._woken = asyncio.Event()
 
-    def wake(self) -> None:
-        """Look now: a job came or went."""
-        self._woken.set()
+    @property
+    def device(self) -> str:
+        """Whose flips it decides."""
+        return self._device.id
 
-    async def run(self) -> None:
-        """Look and sweep until cancelled; an outage of a server is waited for."""
-        swept = -self._sweep_s
-        while True:
-            try:
-                woken = self._woken.is_set()
-                self._woken.clear()
-                began = time.monotonic()
-                live = await self._look()
-                # Counting a long queue costs: it may take a tenth of the time at most.
-                pause = max(LOOK_S, 10 * (time.monotonic() - began))
-                if woken or time.monotonic() - swept >= self._sweep_s:
-                    swept = time.monotonic()
-                    await self.sweep()
-            except Exception:  # noqa: BLE001 - the loop must outlive every outage
-                _log.exception("a look failed; trying again")
-                live, pause = True, 1.0
-            await self._pause(pause if live else self._sweep_s)
-
-    async def sweep(self) -> None:
-        """Repair and tick every lane that has work."""
-        for lane in await sweep(self._database, "sweeper"):
-            await self._ticker.tick(lane)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._woken.wait(), seconds)
-        except TimeoutError:
-            return
+    async def once(self) -> float:
+        """One look."""
+        began = time.monotonic()
+        live = await self._look()
+        took_s = time.monotonic() - began
+        return min(max(LOOK_S, took_s), LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
 
     async def _look(self) -> bool:
         """Flip if it is time; returns whether any job is live."""

@@ -1,15 +1,18 @@
-"""Cancel a job: its samples end at once, its calls are parked, what is in flight may still end.
+"""Cancel a job: its samples end, its calls are parked, what is in flight may still end.
 
-Calls belong to no job, so they are not cancelled: those that nobody else waits for leave the queue.
+Nothing of a cancelling job is advanced or claimed. Its samples end in batches: the first with the cancel itself, the
+others by whoever finalises the job (`ending.step`), in whatever process. Calls belong to no job, so they are not
+cancelled: those that nobody else waits for leave the queue.
 """
 
 import uuid
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.runtime.control import RUNNABLE, locked, refusal
-from shared.runtime.parking import park_idle
+from shared.runtime.parking import park
 from shared.storage.database import Database
 
 CANCEL = text("UPDATE jobs SET state = 'cancelling', version = version + 1 WHERE id = :job")
@@ -18,9 +21,14 @@ CANCEL_ALL = text("""
         SELECT id FROM jobs WHERE public_id = ANY(:jobs) AND state = ANY(:cancellable) ORDER BY id FOR NO KEY UPDATE)
     UPDATE jobs j SET state = 'cancelling', version = version + 1 FROM live WHERE j.id = live.id RETURNING j.id""")
 CANCEL_SAMPLES = text("""
-    WITH live AS MATERIALIZED (
-        SELECT id FROM samples WHERE job_id = ANY(:jobs) AND state IN (0, 1) ORDER BY id FOR NO KEY UPDATE)
-    UPDATE samples s SET state = 4, ended_at = clock_timestamp() FROM live WHERE s.id = live.id""")
+    WITH batch AS MATERIALIZED (SELECT id FROM samples WHERE job_id = ANY(:jobs) AND state IN (0, 1) LIMIT :n),
+    live AS MATERIALIZED (
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM batch)) AND s.state IN (0, 1)
+        ORDER BY s.id FOR NO KEY UPDATE)
+    UPDATE samples s SET state = 4, ended_at = clock_timestamp() FROM live WHERE s.id = live.id RETURNING s.id""")
+CANCELLED = text("SELECT id FROM samples WHERE job_id = :job AND state = 4 LIMIT :n")
+BATCH = 2000
+"""Samples that end in one transaction."""
 
 CANCELLABLE = RUNNABLE | {"paused"}
 
@@ -39,8 +47,10 @@ async def cancel(database: Database, public_id: uuid.UUID, versions: Collection[
             await connection.execute(CANCEL, {"job": job.id})
         elif job.state not in ("cancelling", "cancelled"):
             raise refusal(public_id, job.state, "cancelled")
-        await connection.execute(CANCEL_SAMPLES, {"jobs": [job.id]})
-    await park_idle(database)
+        await _end_batch(connection, [job.id])
+        # Those of an earlier cancel, too: its process may have died before it parked them.
+        ended = (await connection.execute(CANCELLED, {"job": job.id, "n": BATCH})).scalars().all()
+    await park(database, ended)
 
 
 async def cancel_all(database: Database, public_ids: Sequence[uuid.UUID]) -> None:
@@ -48,5 +58,17 @@ async def cancel_all(database: Database, public_ids: Sequence[uuid.UUID]) -> Non
     async with database.transaction() as connection:
         values = {"jobs": list(public_ids), "cancellable": sorted(CANCELLABLE)}
         cancelled = list((await connection.execute(CANCEL_ALL, values)).scalars())
-        await connection.execute(CANCEL_SAMPLES, {"jobs": cancelled})
-    await park_idle(database)
+        ended = await _end_batch(connection, cancelled)
+    await park(database, ended)
+
+
+async def cancel_samples(database: Database, job: int) -> int:
+    """End the next batch of a cancelling job's samples, and park what they waited for; returns how many ended."""
+    async with database.transaction() as connection:
+        ended = await _end_batch(connection, [job])
+    await park(database, ended)
+    return len(ended)
+
+
+async def _end_batch(connection: AsyncConnection, jobs: Sequence[int]) -> Sequence[int]:
+    return (await connection.execute(CANCEL_SAMPLES, {"jobs": jobs, "n": BATCH})).scalars().all()

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, NotFound, PreconditionFailed
 
-LOCK = text("SELECT id, state, version FROM jobs WHERE public_id = :job FOR NO KEY UPDATE")
+LOCK = text("SELECT id, state, version, total FROM jobs WHERE public_id = :job FOR NO KEY UPDATE")
 RUNNABLE = frozenset({"preparing", "running"})
 """States in which a job's samples are advanced and its calls run."""
 _STANDS = {
@@ -20,7 +20,7 @@ _STANDS = {
 
 
 async def locked(connection: AsyncConnection, public_id: uuid.UUID, versions: Collection[int] | None) -> Row[Any]:
-    """id, state and version of the job, locked; `versions` are those that the caller has seen, None: any.
+    """id, state, version and total of the job, locked; `versions` are those that the caller has seen, None: any.
 
     Raises:
         NotFound: no such job.

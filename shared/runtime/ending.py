@@ -1,5 +1,6 @@
 """How samples and jobs end. Every statement is guarded by the state it leaves, so running it twice is harmless."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -8,10 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import GateDecision, Outcome
-from shared.runtime.finalising import empty_chain, finalise
-from shared.runtime.parking import park_idle
+from shared.runtime.cancel import cancel_samples
+from shared.runtime.finalising import Step, empty_chain, finalise
+from shared.runtime.parking import park_job
 from shared.runtime.progress import Progress
 from shared.storage.database import Database
+from shared.storage.outages import passing
+from shared.telemetry.redaction import redacted
 
 INSERT_OUTCOMES = text("""
     INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
@@ -26,7 +30,7 @@ END_SAMPLES = text("""
     WHERE s.id = u.id AND s.state = 0""")
 # What brings each live job nearer to its end now; one look at the few that are live.
 DUE = text("""
-    SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND CASE j.state
+    SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= :most AND CASE j.state
         WHEN 'preparing' THEN EXISTS (
             SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3))
         WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
@@ -55,11 +59,28 @@ FINALIZE = text("""
 # committed yet may hold it, so a pending call counts, too, until it is parked.
 DRAINED = text("""
     SELECT j.id FROM jobs j
-    WHERE j.id = :job AND j.state = 'cancelling' AND NOT EXISTS (
+    WHERE j.id = :job AND j.state = 'cancelling'
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1)) AND NOT EXISTS (
         SELECT 1 FROM samples s JOIN steps t ON t.sample_id = s.id JOIN queue q ON q.call_id = t.call_id
         WHERE s.job_id = j.id AND NOT EXISTS (
             SELECT 1 FROM steps o JOIN samples w ON w.id = o.sample_id AND w.state = 1 AND w.position = o.position + 1
             WHERE o.call_id = q.call_id))""")
+BEGUN = text("SELECT EXISTS (SELECT 1 FROM records WHERE job_id = :job)")
+EXPLAIN = text("""
+    UPDATE jobs SET reason = :reason, version = version + 1
+    WHERE id = :job AND ended_at IS NULL AND reason IS DISTINCT FROM :reason""")
+SMALL = 1000
+"""Samples of a job that a worker brings to its end between two batches; a larger one is left to the orchestrator."""
+ANY_SIZE = 2**31 - 1
+
+_log = logging.getLogger(__name__)
+
+
+class Due(NamedTuple):
+    """A job that can be brought on."""
+
+    job: int
+    state: str
 
 
 async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
@@ -143,43 +164,75 @@ def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
     }
 
 
-async def finish(database: Database) -> list[int]:
-    """Bring every job on that can be: prepared ones run or fail, drained ones are finalised; returns the ended ones.
-
-    Called after every batch that ended a sample: one statement while no job is due.
-    """
+async def due(database: Database, most: int = ANY_SIZE) -> list[Due]:
+    """Jobs of at most so many samples that can be brought nearer to their end; one statement."""
     async with database.statement() as connection:
-        due = (await connection.execute(DUE)).all()
-    if any(row.state == "cancelling" for row in due):
-        await park_idle(database)
-    return [row.id for row in due if await _STEPS[row.state](database, row.id)]
+        return [Due(row.id, row.state) for row in await connection.execute(DUE, {"most": most})]
 
 
-async def _prepared(database: Database, job: int) -> bool:
-    """Run the job with the outcome of its preparation, or let it fail; whether it ended."""
+async def step(database: Database, job: Due) -> Step:
+    """Bring one job on: a prepared one runs or fails, a drained one is finalised, each by a batch at most."""
+    return await _STEPS[job.state](database, job.job)
+
+
+async def finish(database: Database, most: int = ANY_SIZE) -> list[int]:
+    """One step of every due job of at most so many samples; returns those that ended.
+
+    Called after every batch that ended a sample. A job that cannot be brought on holds up no other one: the
+    orchestrator tries it again, and says why on the job.
+    """
+    ended = []
+    for each in await due(database, most):
+        try:
+            if await step(database, each) is Step.ENDED:
+                ended.append(each.job)
+        except Exception as error:
+            if passing(error):
+                raise
+            _log.exception("job %d cannot be brought to its end", each.job)
+    return ended
+
+
+async def explain(database: Database, job: int, error: Exception) -> None:
+    """Let the job say why it cannot be brought to its end; its end clears that."""
+    said = redacted(str(error).partition("\n")[0])
+    values = {"job": job, "reason": f"cannot be brought to its end, tried again: {type(error).__name__}: {said}"[:500]}
+    async with database.transaction() as connection:
+        await connection.execute(EXPLAIN, values)
+
+
+async def _prepared(database: Database, job: int) -> Step:
+    """Run the job with the outcome of its preparation, or let it fail."""
     async with database.transaction() as connection:
         row = (await connection.execute(PREPARED, {"job": job})).one()
         if row.outcome is not None:
             await run(connection, [job], row.outcome)
-            return False
+            return Step.MOVED
         values = {"job": job, "reason": f"{row.failure}: {row.detail}", "chain": await empty_chain(connection, job)}
-        return (await connection.execute(FAIL, values)).rowcount > 0
+        return Step.ENDED if (await connection.execute(FAIL, values)).rowcount else Step.WAITS
 
 
-async def _finished(database: Database, job: int) -> bool:
-    return await _reached(database, FINALIZE, job) and await finalise(database, job)
+async def _finished(database: Database, job: int) -> Step:
+    return await finalise(database, job) if await _is(database, FINALIZE, job) else Step.WAITS
 
 
-async def _cancelled(database: Database, job: int) -> bool:
-    return await _reached(database, DRAINED, job) and await finalise(database, job)
+async def _cancelled(database: Database, job: int) -> Step:
+    """End its live samples, then wait for its calls in flight, then finalise it."""
+    if await cancel_samples(database, job):
+        return Step.MOVED
+    if not await _is(database, BEGUN, job):  # once drained it stays so, and asking walks all its steps
+        await park_job(database, job)
+        if not await _is(database, DRAINED, job):
+            return Step.WAITS
+    return await finalise(database, job)
 
 
-async def _reached(database: Database, statement: TextClause, job: int) -> bool:
+async def _is(database: Database, statement: TextClause, job: int) -> bool:
     async with database.transaction() as connection:
-        return (await connection.execute(statement, {"job": job})).first() is not None
+        return bool((await connection.execute(statement, {"job": job})).scalar())
 
 
-_STEPS: Mapping[str, Callable[[Database, int], Awaitable[bool]]] = {
+_STEPS: Mapping[str, Callable[[Database, int], Awaitable[Step]]] = {
     "preparing": _prepared,
     "running": _finished,
     "cancelling": _cancelled,

@@ -1,8 +1,10 @@
-"""Finalising: the records of a job's samples are chained, then it ends.
+"""Finalising: the records of a job's samples are chained a batch at a time, then it ends.
 
 Any process may do it, and another one goes on where it was killed: every transaction begins where the last committed
 link is, and the job ends in the transaction of its last links. An advisory lock keeps two from doing the same work.
 """
+
+from enum import StrEnum
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,19 +22,31 @@ SEAL_LOCK = 7332
 TRY = text("SELECT pg_try_advisory_xact_lock(:class, CAST(:job AS integer))")
 END = text("""
     UPDATE jobs SET state = CASE state WHEN 'finalizing' THEN 'completed' ELSE 'cancelled' END, chain = :chain,
+        reason = NULL,
         ended_at = clock_timestamp(), version = version + 1
     WHERE id = :job AND ended_at IS NULL AND state IN ('finalizing', 'cancelling') RETURNING id""")
 
 
-async def finalise(database: Database, job: int) -> bool:
-    """Chain the samples of a job that has nothing left to do, and end it; False: another process does."""
-    while True:
-        async with database.transaction() as connection:
-            if not (await connection.execute(TRY, {"class": SEAL_LOCK, "job": job})).scalar():
-                return False
-            chain = await _chain_next(connection, job)
-            if chain is not None:
-                return (await connection.execute(END, {"job": job, "chain": chain})).first() is not None
+class Step(StrEnum):
+    """What became of one step on a job's way to its end."""
+
+    WAITS = "waits"
+    """Nothing can be done now, or another process does it."""
+    MOVED = "moved"
+    """There is more to do at once."""
+    ENDED = "ended"
+
+
+async def finalise(database: Database, job: int) -> Step:
+    """Chain the next batch of a job that has no live sample; with the last one it ends."""
+    async with database.transaction() as connection:
+        if not (await connection.execute(TRY, {"class": SEAL_LOCK, "job": job})).scalar():
+            return Step.WAITS
+        chain = await _chain_next(connection, job)
+        if chain is None:
+            return Step.MOVED
+        ended = (await connection.execute(END, {"job": job, "chain": chain})).first()
+        return Step.WAITS if ended is None else Step.ENDED
 
 
 async def _chain_next(connection: AsyncConnection, job: int) -> bytes | None:

@@ -1,6 +1,9 @@
 """Parking: calls that no live sample waits for leave the queue; a new waiter revives them (`look.revive`)."""
 
-from sqlalchemy import text
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, text
 
 from shared.runtime.look import revive
 from shared.storage.database import Database
@@ -17,17 +20,49 @@ PARK = text(f"""
     WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
 # What samples of a cancelling job waited for, and what those of a paused one wait for.
 PENDING = text("""
-    SELECT q.call_id FROM jobs j
-    JOIN samples s ON s.job_id = j.id AND s.state = CASE j.state WHEN 'paused' THEN 1 ELSE 4 END
+    SELECT q.call_id FROM samples s
+    JOIN jobs j ON j.id = s.job_id AND j.ended_at IS NULL
+        AND s.state = CASE j.state WHEN 'paused' THEN 1 WHEN 'cancelling' THEN 4 END
     JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
     JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
-    WHERE j.ended_at IS NULL AND j.state IN ('cancelling', 'paused') ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
+    WHERE s.id = ANY(:samples) ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
+IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")
+# Along the index of the samples' key, so that a job of any size is walked once.
+WALK = text("""
+    SELECT id, kind, ordinal, repeat FROM samples
+    WHERE job_id = :job AND (kind, ordinal, repeat) > (:kind, :ordinal, :repeat)
+    ORDER BY kind, ordinal, repeat LIMIT :n""")
+BATCH = 2000
+"""Samples whose calls are parked in one transaction."""
 
 
 async def park_idle(database: Database) -> None:
     """Take the pending calls of paused and cancelling jobs out of the queue, but for those that a live sample wants."""
+    async with database.statement() as connection:
+        jobs = list((await connection.execute(IDLE)).scalars())
+    for job in jobs:
+        await park_job(database, job)
+
+
+async def park_job(database: Database, job: int) -> None:
+    """The same for one job, whatever its size: in batches, each with its own transaction."""
+    values = {"job": job, "kind": "", "ordinal": -1, "repeat": -1, "n": BATCH}
+    rows = await _walk(database, values)
+    while rows:
+        await park(database, [row.id for row in rows])
+        values |= {"kind": rows[-1].kind, "ordinal": rows[-1].ordinal, "repeat": rows[-1].repeat}
+        rows = await _walk(database, values) if len(rows) == BATCH else []
+
+
+async def park(database: Database, samples: Sequence[int]) -> None:
+    """The same for these samples."""
     async with database.transaction() as connection:
-        pending = list((await connection.execute(PENDING)).scalars())
+        pending = list((await connection.execute(PENDING, {"samples": sorted(samples)})).scalars())
         parked = list((await connection.execute(PARK, {"calls": pending})).scalars()) if pending else []
     # A waiter may have come while the calls were being parked: look after the commit.
     await revive(database, parked)
+
+
+async def _walk(database: Database, values: Mapping[str, object]) -> Sequence[Row[Any]]:
+    async with database.statement() as connection:
+        return (await connection.execute(WALK, values)).all()

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from shared.runtime.control import RUNNABLE, locked, refusal
 from shared.runtime.look import revive
-from shared.runtime.parking import park_idle
+from shared.runtime.parking import park_job
 from shared.storage.database import Database
 
 PAUSE = text("UPDATE jobs SET state = 'paused', version = version + 1 WHERE id = :job")
@@ -44,7 +44,7 @@ async def pause(database: Database, public_id: uuid.UUID, versions: Collection[i
             await connection.execute(AWAIT_ADVANCE, {"job": job.id})
         elif job.state != "paused":
             raise refusal(public_id, job.state, "paused")
-    await park_idle(database)
+    await park_job(database, job.id)
 
 
 async def resume(database: Database, public_id: uuid.UUID, versions: Collection[int] | None = None) -> None:

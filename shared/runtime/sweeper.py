@@ -3,7 +3,6 @@
 from sqlalchemy import text
 
 from shared.contracts.calls import Lane
-from shared.runtime import ending
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.look import look_everywhere, revive_everywhere
 from shared.runtime.parking import park_idle
@@ -11,15 +10,16 @@ from shared.storage.database import Database
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
 # A calibration that has ended is work, too: its job's samples are about to come.
+# From the live jobs: samples of a paused or cancelled one may be ready in their hundreds of thousands.
 READY = text("""
-    SELECT EXISTS (SELECT 1 FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
-                   WHERE s.state = 0)
+    SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN ('preparing', 'running')
+                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = 0 OFFSET 0))
         OR EXISTS (SELECT 1 FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3)
                    WHERE j.state = 'preparing')""")
 
 
 async def sweep(database: Database, worker: str) -> set[Lane]:
-    """Lapse dead claims, look at every waiting sample, park and revive calls as they are wanted, end finished jobs.
+    """Lapse dead claims, look at every waiting sample, park and revive calls as they are wanted.
 
     Returns the lanes that want a tick.
     """
@@ -27,7 +27,6 @@ async def sweep(database: Database, worker: str) -> set[Lane]:
     await look_everywhere(database)
     await park_idle(database)
     await revive_everywhere(database)
-    await ending.finish(database)
     return await lanes_with_work(database)
 
 

@@ -36,6 +36,8 @@ ADVANCE_S = 0.2
 than one. Where nothing can be claimed they are advanced at once."""
 UNSENT_S = 5.0
 """How long a drain whose time is up goes on before it tries again to send the next tick."""
+ADVANCE_FOR_S = 1.0
+"""Then calls are claimed again, however many samples are still ready: those of a large job take minutes."""
 OUTAGE_S = 0.5
 """Pause before the next look where the database is away."""
 TRUSTED_S = 0.05
@@ -151,15 +153,19 @@ class Worker:
         return not running or (self._ready > 0 and (waited or len(running) < self._limits.streams))
 
     async def _advance(self) -> bool:
-        """Advance everything that is ready; wake the lanes that got work, of our own whoever has nothing to do."""
+        """Advance what is ready, for a while; wake the lanes that got work, of our own whoever has nothing to do."""
         any_advanced = False
         self._ready, self._advanced_at = 0, time.monotonic()
+        until = self._advanced_at + ADVANCE_FOR_S
         while (advanced := await self._advancer.advance()).samples:
             any_advanced = True
             for lane in advanced.lanes:
                 await self._ticker.tick(lane)
             if advanced.jobs:
-                await ending.finish(self._database)
+                await ending.finish(self._database, ending.SMALL)
+            if time.monotonic() >= until:
+                self._ready = advanced.samples  # as many may still be ready
+                break
         return any_advanced
 
     async def _start(self) -> asyncio.Task[None] | None:

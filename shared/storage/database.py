@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import event, text
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.exc import InvalidatePoolError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 PINNED_PLANS = {
@@ -30,6 +30,14 @@ UNREACHABLE = "08001"
 """SQLSTATE of a connection that could not be made."""
 READ_ONLY = "25006"
 """SQLSTATE of a write to a database that takes none."""
+BROKEN = "08006"
+"""SQLSTATE of a connection that broke."""
+CONNECT_S = 5.0
+"""Longest wait for a new connection: a server that is frozen takes it, and says nothing."""
+STATEMENT_S = 60.0
+REPORT_S = 600.0
+"""Longest wait for the answer to a statement, on the hot path and for reports: then its connection is given up, as if
+it had been cut. The largest statement of the hot path inserts the samples of a job: 300,000 in 5 s."""
 TRUSTED_S = 1.0
 """A connection that was used so recently is not asked whether it still lives."""
 
@@ -44,12 +52,14 @@ class Database:
             "idle_in_transaction_session_timeout": "60000",
             **(PINNED_PLANS if pinned else REPORTING),
         }
+        limits = {"timeout": CONNECT_S, "command_timeout": STATEMENT_S if pinned else REPORT_S}
         self.engine: AsyncEngine = create_async_engine(
-            url, pool_size=size, max_overflow=size, connect_args={"server_settings": settings}
+            url, pool_size=size, max_overflow=size, connect_args={"server_settings": settings, **limits}
         )
         _ping_idle(self.engine)
         _say_unreachable(self.engine)
         _leave_read_only(self.engine)
+        _leave_silent(self.engine)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -91,7 +101,7 @@ def _ping_idle(engine: AsyncEngine) -> None:
     def _lives(connection: Any) -> bool:
         try:
             return bool(engine.dialect.do_ping(connection))
-        except engine.dialect.loaded_dbapi.Error:
+        except (engine.dialect.loaded_dbapi.Error, TimeoutError):
             return False
 
 
@@ -115,3 +125,16 @@ def _leave_read_only(engine: AsyncEngine) -> None:
     def leave(context: Any) -> None:
         if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
             context.is_disconnect = True
+
+
+def _leave_silent(engine: AsyncEngine) -> None:
+    """No answer in time: the driver leaves that as a `TimeoutError`; here it is a connection that broke."""
+
+    @event.listens_for(engine.sync_engine, "handle_error")
+    def leave(context: Any) -> OperationalError | None:
+        if not isinstance(context.original_exception, TimeoutError):
+            return None
+        driver: Any = engine.dialect.loaded_dbapi
+        silent = driver.OperationalError("the server did not answer in time")
+        silent.sqlstate = BROKEN
+        return OperationalError(context.statement, None, silent, connection_invalidated=True)

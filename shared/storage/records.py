@@ -24,6 +24,7 @@ LAST = text("""
     WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
 # `consumed`: replies to positions before this one are a part of the sample. A cancelled sample has consumed none of
 # those that it waited for at its end, and some may come later still, for others.
+# The samples' key alone, no state: with a state the planner would walk all that are left and sort them, each time.
 SAMPLES = text("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
         encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
@@ -31,7 +32,7 @@ SAMPLES = text("""
     FROM samples s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
     LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = :job AND s.kind = 'item' AND s.state >= 2 AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
+    WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
     ORDER BY s.ordinal, s.repeat LIMIT :n""")
 # Sample and call, then the fields of CallRecord in their order.
 CALLS = text("""
@@ -89,7 +90,7 @@ async def sealed(connection: AsyncConnection, job: int) -> Sealed | None:
 async def sample_records(
     connection: AsyncConnection, job: int, after: Key, limit: int
 ) -> list[tuple[int, SampleRecord]]:
-    """samples.id and record of the job's next `limit` ended samples, in the order of the chain."""
+    """samples.id and record of the job's next `limit` samples, all of which have ended, in the order of the chain."""
     values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
     rows = (await connection.execute(SAMPLES, values)).mappings().all()
     consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}

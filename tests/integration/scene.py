@@ -39,10 +39,12 @@ from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import LANES, Request
 from shared.runtime.claims import Claim, Claimed, Claims
+from shared.runtime.ending import finish
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.look import OVERLOOKED
 from shared.runtime.models import ModelIdentity
 from shared.runtime.submit import Submission, submit
+from shared.runtime.sweeper import sweep
 from shared.runtime.worker import Worker
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
@@ -334,6 +336,12 @@ async def answer(
     chosen = taken.calls if calls is None else calls
     answers = [answered(call, reply) for call in chosen]
     return (await Claims(database, "worker-1", 60.0).answer(taken.token, answers)).calls
+
+
+async def repair(database: Database) -> set[Lane]:
+    """What the orchestrator does beside its flips: end what is due, then sweep; the lanes that want a tick."""
+    await finish(database)
+    return await sweep(database, "sweeper")
 
 
 async def let_claims_expire(database: Database) -> None:

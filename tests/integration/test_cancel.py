@@ -11,7 +11,7 @@ from shared.runtime import ending
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
 from shared.runtime.claims import CLAIM, Claim
-from shared.runtime.sweeper import lanes_with_work, sweep
+from shared.runtime.sweeper import lanes_with_work
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -23,6 +23,7 @@ from tests.integration.scene import (
     furnish,
     job_states,
     processes,
+    repair,
     rows,
     sample_states,
     scalar,
@@ -95,10 +96,10 @@ async def test_cancelled_is_final(database: Database) -> None:
     """Neither the sweeper nor a drain brings anything of it back to life."""
     job = await running(database)
     await cancel(database, job)
-    await sweep(database, "sweeper")
+    await repair(database)
     executor = ScriptedExecutor()
     await drain(database, executor)
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["cancelled"]
     assert await sample_states(database) == [4, 4]
     assert not executor.ran
@@ -241,7 +242,7 @@ async def test_a_job_cancelled_during_its_calibration_never_gets_samples(databas
     await advance(database)
     await cancel(database, job)
     await drain(database, ScriptedExecutor())
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["cancelled"]
     assert await rows(database, "SELECT kind, state FROM samples") == [("prepare", 4)]
 

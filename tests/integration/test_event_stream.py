@@ -10,7 +10,6 @@ import fastapi.routing
 import pytest
 
 from services.orchestrator.api.watches import Watches
-from shared.runtime.sweeper import sweep
 from shared.storage import events as stored
 from shared.storage.database import Database
 from tests.integration import scene
@@ -107,7 +106,7 @@ async def test_a_pause_and_a_change_are_told(api: Api, database: Database) -> No
     job = await api.job()
     for verb in ("pause", "resume", "cancel"):
         await api.http.post(f"/v1/jobs/{job['id']}/{verb}")
-    await sweep(database, "sweeper")
+    await scene.repair(database)
     events = await watch(api, job)
     assert states(events) == ["preparing", "running", "paused", "running", "cancelling", "cancelled"]
     assert [event.data["version"] for event in events if event.name == "state"] == [1, 2, 3, 4, 5, 6]

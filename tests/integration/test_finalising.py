@@ -8,9 +8,8 @@ from shared.audit import check
 from shared.contracts.calls import Failure, FailureKind
 from shared.runtime import finalising
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish
-from shared.runtime.finalising import finalise
-from shared.runtime.sweeper import sweep
+from shared.runtime.ending import due, finish
+from shared.runtime.finalising import Step, finalise
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -48,6 +47,14 @@ async def drained(database: Database, items: int = 5, repeats: int = 1) -> int:
     return await scalar(database, "SELECT id FROM jobs")  # type: ignore[return-value]
 
 
+async def finish_whole(database: Database) -> list[int]:
+    """Step after step, as the orchestrator does it; the jobs that ended."""
+    ended = []
+    while await due(database):
+        ended += await finish(database)
+    return ended
+
+
 async def test_records_are_chained_in_sample_order(database: Database) -> None:
     """Item by item, repeat by repeat, whatever order they ended in."""
     await drained(database, items=3, repeats=2)
@@ -80,7 +87,7 @@ async def test_one_process_at_a_time_chains_a_job(database: Database) -> None:
         finishing = asyncio.create_task(finish(held))
         await held.reached.wait()
         assert await finish(database) == []
-        assert await finalise(database, job) is False
+        assert await finalise(database, job) is Step.WAITS
         held.go.set()
         assert await finishing == [job]
     assert await scalar(database, "SELECT count(*) FROM records") == 5
@@ -89,23 +96,25 @@ async def test_one_process_at_a_time_chains_a_job(database: Database) -> None:
 async def test_another_process_goes_on_where_one_was_killed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two batches are committed, the third dies with its process: the sweeper finds the job and writes the rest."""
+    """Two batches are committed, the third dies with its process: another finds the job and writes the rest."""
     job = await drained(database, items=7)
     monkeypatch.setattr(finalising, "BATCH", 2)
+    assert await finish(database) == []
+    assert await finish(database) == []
     async with processes(database, 1) as [other]:
-        held = HeldDatabase(other, first=4)
+        held = HeldDatabase(other, first=1)
         finishing = asyncio.create_task(finish(held))
         await held.reached.wait()
         finishing.cancel()
         await asyncio.gather(finishing, return_exceptions=True)
     assert await job_states(database) == ["finalizing"]
     assert await scalar(database, "SELECT count(*) FROM records") == 4
-    await sweep(database, "sweeper")
+    assert await finish_whole(database) == [job]
     assert await job_states(database) == ["completed"]
     assert [seq for seq, _, _ in await rows(database, CHAIN)] == list(range(7))
     public = await scalar(database, "SELECT public_id FROM jobs")
     assert {each.invariant for each in await check(database, public)} <= {"I5"}  # type: ignore[arg-type]  # no epochs here
-    assert await finalise(database, job) is False
+    assert await finalise(database, job) is Step.WAITS
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 5, 6])
@@ -114,8 +123,8 @@ async def test_the_chain_does_not_depend_on_the_batches(
 ) -> None:
     """Whether a batch ends with the job or not."""
     monkeypatch.setattr(finalising, "BATCH", batch)
-    await drained(database, items=4)
-    await finish(database)
+    job = await drained(database, items=4)
+    assert await finish_whole(database) == [job]
     assert await job_states(database) == ["completed"]
     hashes = [row[0] for row in await rows(database, "SELECT hash FROM records ORDER BY seq")]
     befores = [row[0] for row in await rows(database, "SELECT previous FROM records ORDER BY seq")]

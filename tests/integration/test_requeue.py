@@ -6,7 +6,6 @@ import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Reply
 from shared.runtime.binding import Request
-from shared.runtime.sweeper import sweep
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -108,7 +107,7 @@ async def test_a_cancelled_job_goes_on_where_it_was_when_it_is_requeued(api: Api
     assert taken is not None
     await scene.answer(database, taken)
     await api.http.post(f"/v1/jobs/{job['id']}/cancel")
-    await sweep(database, "sweeper")
+    await scene.repair(database)
     new = (await api.http.post(f"/v1/jobs/{job['id']}/requeue")).json()
     executor = scene.ScriptedExecutor()
     await scene.drain(database, executor)

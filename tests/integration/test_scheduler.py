@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from services.orchestrator import picture
 from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.sweeper import Sweeper
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase, RedisLease
@@ -250,11 +251,11 @@ async def test_without_jobs_nothing_is_live(scheduler: Scheduler, database: Data
 
 
 async def test_the_sweep_ticks_the_lanes_that_have_work(
-    scheduler: Scheduler, database: Database, ticks: list[Lane]
+    settings: Settings, database: Database, redis: Redis, ticks: list[Lane]
 ) -> None:
     """A lost tick costs a sweep's time."""
     await work_for_the_generator(database)
-    await scheduler.sweep()
+    assert await Sweeper(settings, database, redis).once() == settings.sweep_s
     assert ticks == [Lane.GENERATE]
 
 

@@ -7,7 +7,7 @@ from shared.runtime import claims as claiming
 from shared.runtime import ending
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claim
-from shared.runtime.sweeper import lanes_with_work, sweep
+from shared.runtime.sweeper import lanes_with_work
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -19,6 +19,7 @@ from tests.integration.scene import (
     furnish,
     job_states,
     let_claims_expire,
+    repair,
     rows,
     run_sql,
     sample_states,
@@ -55,7 +56,7 @@ async def test_a_reply_whose_process_died_before_it_looked_is_found(
     monkeypatch.setattr(claiming, "look", no_look)
     await answer(database, taken)
     assert len(await stuck(database)) == 1
-    assert await sweep(database, "sweeper") == {Lane.JUDGE}
+    assert await repair(database) == {Lane.JUDGE}
     assert await sample_states(database) == [0]
 
 
@@ -63,7 +64,7 @@ async def test_a_sample_that_still_lacks_a_reply_stays_waiting(database: Databas
     """The sweep looks at everybody and wakes nobody too early."""
     taken = await pending(database, items=2)
     await answer(database, taken, calls=taken.calls[:1])
-    assert await sweep(database, "sweeper") == {Lane.JUDGE}
+    assert await repair(database) == {Lane.JUDGE}
     assert sorted(await sample_states(database)) == [0, 1]
 
 
@@ -71,7 +72,7 @@ async def test_a_claim_whose_worker_died_lapses(database: Database) -> None:
     """The call is pending again, as a suspect, and its lane wants a tick."""
     await pending(database)
     await let_claims_expire(database)
-    assert await sweep(database, "sweeper") == {Lane.GENERATE}
+    assert await repair(database) == {Lane.GENERATE}
     assert await rows(database, "SELECT token, lapses FROM queue") == [(None, 1)]
 
 
@@ -80,7 +81,7 @@ async def test_the_third_lapse_wakes_the_sample_in_the_same_sweep(database: Data
     await pending(database)
     await run_sql(database, "UPDATE queue SET lapses = 2")
     await let_claims_expire(database)
-    assert await sweep(database, "sweeper") == {Lane.JUDGE}
+    assert await repair(database) == {Lane.JUDGE}
     assert await sample_states(database) == [0]
 
 
@@ -88,7 +89,7 @@ async def test_a_parked_call_that_is_wanted_is_queued_again(database: Database) 
     """Whoever should have revived it died after its commit."""
     await pending(database)
     await run_sql(database, "DELETE FROM queue")
-    assert await sweep(database, "sweeper") == {Lane.GENERATE}
+    assert await repair(database) == {Lane.GENERATE}
     assert await scalar(database, "SELECT count(*) FROM queue") == 1
     await drain(database, ScriptedExecutor())
     assert await sample_states(database) == [2]
@@ -100,7 +101,7 @@ async def test_a_parked_call_that_nobody_wants_stays_parked(database: Database) 
     await run_sql(database, "DELETE FROM queue")
     await run_sql(database, "UPDATE samples SET state = 4")
     await run_sql(database, "UPDATE jobs SET state = 'cancelled'")
-    assert await sweep(database, "sweeper") == set()
+    assert await repair(database) == set()
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
 
 
@@ -108,7 +109,7 @@ async def test_an_answered_call_is_not_queued_again(database: Database) -> None:
     """No queue row and a reply: done, not parked."""
     taken = await pending(database, items=2)
     await answer(database, taken)
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
 
 
@@ -117,7 +118,7 @@ async def prepared(database: Database, executor: ScriptedExecutor, monkeypatch: 
     await furnish(database, items=3)
     await submit_job(database)
 
-    async def died(_database: Database) -> list[int]:
+    async def died(_database: Database, _most: int) -> list[int]:
         return []
 
     with monkeypatch.context() as context:
@@ -129,8 +130,8 @@ async def test_a_prepared_job_is_expanded_once(database: Database, monkeypatch: 
     """Its samples are inserted by the sweep; another sweep inserts none."""
     await prepared(database, ScriptedExecutor(), monkeypatch)
     assert await job_states(database) == ["preparing"]
-    assert await sweep(database, "sweeper") == {Lane.JUDGE}
-    await sweep(database, "sweeper")
+    assert await repair(database) == {Lane.JUDGE}
+    await repair(database)
     assert await job_states(database) == ["running"]
     assert await rows(database, "SELECT ordinal, repeat, state FROM samples WHERE kind = 'item' ORDER BY 1") == [
         (0, 0, 0),
@@ -150,7 +151,7 @@ async def test_a_failed_calibration_fails_the_job_with_its_reason(
         return Failure(kind=FailureKind.UNPARSED, detail="no rating") if request.role == "judge" else by_rule(request)
 
     await prepared(database, ScriptedExecutor(mute), monkeypatch)  # type: ignore[arg-type]
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["failed"]
     reason = str(await scalar(database, "SELECT reason FROM jobs"))
     assert "judge unusable" in reason
@@ -192,10 +193,10 @@ async def test_a_drained_job_is_completed(database: Database, monkeypatch: pytes
     await answer(database, taken)
     await advance(database)
     assert await job_states(database) == ["running"]
-    assert await sweep(database, "sweeper") == set()
+    assert await repair(database) == set()
     assert await job_states(database) == ["completed"]
     ended = await rows(database, "SELECT ended_at, version FROM jobs")
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await rows(database, "SELECT ended_at, version FROM jobs") == ended
 
 
@@ -204,7 +205,7 @@ async def test_a_job_with_a_live_sample_is_not_completed(database: Database) -> 
     taken = await pending(database, items=2)
     await answer(database, taken, calls=taken.calls[:1])
     await advance(database)
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["running"]
 
 
@@ -213,7 +214,7 @@ async def test_a_job_all_of_whose_samples_failed_is_completed(database: Database
     taken = await pending(database, items=2)
     await answer(database, taken, Failure(kind=FailureKind.REFUSED))
     await advance(database)
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["completed"]
     assert await sample_states(database) == [3, 3]
 
@@ -239,5 +240,5 @@ async def test_a_queue_row_of_an_answered_call_does_not_stop_the_sweeper(databas
         "INSERT INTO queue (lane, model_id, rank, call_id, lapses, token, claim_until)"
         " SELECT lane, model_id, 100, id, 2, gen_random_uuid(), now() - interval '1 s' FROM calls",
     )
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await scalar(database, "SELECT count(*) FROM attempts WHERE accepted") == 1

@@ -8,7 +8,6 @@ from redis.asyncio import Redis
 from services.orchestrator.job_spans import JobSpans
 from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.runtime.cancel import cancel
-from shared.runtime.sweeper import sweep
 from shared.storage.database import Database
 from shared.telemetry import chunks, references, traces
 from tests.integration import scene
@@ -128,7 +127,7 @@ async def test_a_cancelled_job_is_a_span_that_says_so(database: Database, redis_
             follower = JobSpans(database, redis)
             await follower.look()
             await cancel(database, await scene.submit_job(database, "closed-book"))
-            await sweep(database, "sweeper")
+            await scene.repair(database)
             await follower.look()
     span = spans.one("job closed-book")
     assert (span.attributes["mathrag.job.state"], span.status.is_unset) == ("cancelled", True)

@@ -18,7 +18,6 @@ from shared.runtime.cancel import cancel
 from shared.runtime.claims import Claim, Claims
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.pausing import pause, resume
-from shared.runtime.sweeper import sweep
 from shared.storage.database import Database
 from tests.integration.conftest import _truncate
 from tests.integration.scene import (
@@ -27,6 +26,7 @@ from tests.integration.scene import (
     let_claims_expire,
     let_pauses_pass,
     model,
+    repair,
     rows,
     run_sql,
     submit_job,
@@ -156,7 +156,7 @@ class Runtime(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """Repairs, and ends nothing that lives."""
-        self.run(sweep(self.database, "sweeper"))
+        self.run(repair(self.database))
 
     def settle(self, calls: set[int]) -> None:
         """They have their replies."""
@@ -204,7 +204,7 @@ class Runtime(RuleBasedStateMachine):
             except Conflict:
                 continue
         for _ in range(50):
-            await sweep(self.database, "sweeper")
+            await repair(self.database)
             await Advancer(self.database).advance()
             for name in MODELS:
                 while taken := await self.claimed(name, 16):

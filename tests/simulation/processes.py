@@ -15,7 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from services.guard import app as guard_app
 from services.guard import memory, reconciler
 from services.guard.guard import StaleEpoch
-from services.orchestrator import scheduler
+from services.orchestrator import finaliser, scheduler, sweeper
+from services.orchestrator.routine import Routine
 from shared.contracts import canonical
 from shared.contracts.calls import Graded, Lane, Retrieved
 from shared.contracts.documents import Hit
@@ -110,6 +111,9 @@ def install() -> Callable[[], None]:
         (guards, "GuardClient", GuardLine),
         (scheduler, "celery_app", lambda url, tick_s: ActorCelery()),
         (scheduler, "LOOK_S", 2 * LOOK_S),
+        (scheduler, "LONGEST_PAUSE_S", 2 * LOOK_S),
+        (sweeper, "celery_app", lambda url, tick_s: ActorCelery()),
+        (finaliser, "LOOK_S", 4 * LOOK_S),
         (worker, "POLL_S", LOOK_S),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
@@ -130,17 +134,29 @@ class _Connects:
 
 
 class Orchestrator(Actor):
-    """Decides flips and sweeps."""
+    """Decides flips, sweeps, and brings jobs to their end."""
 
     def __init__(self, world: "World") -> None:
         super().__init__(world, Subject.ORCHESTRATOR)
-        self.scheduler: PacedScheduler | None = None
+        self._routines: list[Routine] = []
 
     async def main(self) -> None:
-        """The scheduler's loop."""
-        redis = cast("Any", ActorRedis())
-        self.scheduler = PacedScheduler(self.world.settings, ActorDatabase(self), redis)
-        await self.scheduler.run()
+        """Its routines."""
+        redis, database = cast("Any", ActorRedis()), ActorDatabase(self)
+        swept = sweeper.Sweeper(self.world.settings, database, redis)
+        self._routines = [
+            PacedScheduler(self.world.settings, database, redis),
+            swept,
+            finaliser.Finaliser(database, swept.wake),
+        ]
+        async with asyncio.TaskGroup() as group:
+            for routine in self._routines:
+                group.create_task(routine.run())
+
+    def wake(self) -> None:
+        """As the API does it."""
+        for routine in self._routines:
+            routine.wake()
 
 
 class GuardProcess(Actor):

@@ -56,8 +56,8 @@ class Users(Actor):
         await what
         self._due -= 1
         orchestrator = self.world.orchestrator
-        if orchestrator is not None and orchestrator.scheduler is not None:
-            orchestrator.scheduler.wake()
+        if orchestrator is not None:
+            orchestrator.wake()
 
     async def _submit(self, job: JobPlan) -> None:
         await asyncio.sleep(job.at_s)

@@ -1,8 +1,8 @@
 """What a request needs: settings, database, Redis, the scheduler to wake, a client for the other services."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import httpx2
 import msgspec
@@ -16,6 +16,18 @@ from shared.storage import pages
 from shared.storage.database import Database
 
 
+class Looking(Protocol):
+    """The scheduler of one device, as readiness asks for it."""
+
+    @property
+    def device(self) -> str:
+        """Whose flips it decides."""
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since its last complete look at the work."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resources:
     """Held by the application from start to stop."""
@@ -26,6 +38,8 @@ class Resources:
     http: httpx2.AsyncClient
     wake: Callable[[], None]
     """Tells the scheduler that a job came or went."""
+    schedulers: Sequence[Looking] = ()
+    """Those of this process; the doctor, which is another one, has none."""
     watches: Watches = field(default_factory=Watches)
     glances: Glances = field(default_factory=Glances)
 

@@ -66,6 +66,11 @@ DEVICE = (
         alone=True,
         each_device=True,
     ),
+    Probe(
+        name="scheduler",
+        run=services.schedulers,
+        fix="see the orchestrator's log and whether PostgreSQL and Redis answer; else restart the orchestrator",
+    ),
     Probe(name="judge worker", run=services.worker(Lane.JUDGE), fix="start `python -m services.judge`, or see its log"),
     Probe(
         name="generator worker",

@@ -16,6 +16,8 @@ from shared.settings import REPOSITORY
 
 MOST_SKEW_S = 2.0
 """Claims and heartbeats live for 15 s; times in reports should agree to the second."""
+SILENT_S = 10.0
+"""A scheduler looks every second at least; one that has not for longer hangs, or what it asks does."""
 REVISION = text("SELECT version_num FROM alembic_version")
 NOW = text("SELECT clock_timestamp()")
 
@@ -84,6 +86,15 @@ def service(url_of: str) -> Run:
         return ""
 
     return run
+
+
+async def schedulers(held: Resources) -> str:
+    """Each of this process has looked at the work lately: flips are decided nowhere else."""
+    silent = [each for each in held.schedulers if each.silent_s > SILENT_S]
+    if silent:
+        said = ", ".join(f"that of {each.device} {each.silent_s:.0f} s ago" for each in silent)
+        raise NotReady(f"last complete look at the work: {said}")
+    return "" if held.schedulers else "the orchestrator's /readyz knows"
 
 
 def worker(lane: Lane) -> Run:
