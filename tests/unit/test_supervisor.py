@@ -202,15 +202,3 @@ async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
         assert psutil.Process(pid).environ()["URL"] == "hidden"
         assert "hidden" not in (tmp_path / state.FILE).read_text()
     assert "hidden" not in repr(secret)
-
-
-async def test_waits_for_leftovers_of_a_killed_supervisor(tmp_path: Path) -> None:
-    """What an earlier supervisor left alive is gone before anything starts."""
-    left = await asyncio.create_subprocess_exec(sys.executable, "-c", LIVES)
-    one = state.ChildState(name="old", phase="ready", pid=left.pid, port=None, restarts=0, log="")
-    state.write(tmp_path, state.State(pid=1, url="", phase="running", children=(one,)))
-    clock = iter(range(0, 10_000, 5))
-    async with supervised(
-        [child("one")], tmp_path, Time(now=lambda: float(next(clock)), sleep=lambda _: asyncio.sleep(0.01))
-    ):
-        assert await left.wait() == -signal.SIGKILL

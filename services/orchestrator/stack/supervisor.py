@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.orchestrator.stack import leftovers, lock, state
+from services.orchestrator.stack.birth import birth
 from services.orchestrator.stack.keeper import Child, Keeper
 from services.orchestrator.stack.process import REAL, Time
 
@@ -105,4 +106,5 @@ def _child_state(keeper: Keeper) -> state.ChildState:
         port=keeper.child.port,
         restarts=keeper.restarts,
         log=str(keeper.log),
+        born=birth(keeper.pid) if keeper.pid else "",
     )
