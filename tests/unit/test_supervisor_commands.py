@@ -34,7 +34,8 @@ def test_status_of_nothing(tmp_path: Path) -> None:
     assert code == 1
     assert "Start it with `mathrag up`" in said
     code, said = run("status", "--json", "--data-dir", str(tmp_path))
-    assert (code, json.loads(said)) == (1, {"running": False, "data_dir": str(tmp_path), "stack": None})
+    nothing = {"running": False, "data_dir": str(tmp_path), "warning": None, "stack": None}
+    assert (code, json.loads(said)) == (1, nothing)
 
 
 def test_port_in_use_names_the_fix(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json
-from services.orchestrator.stack import lock, ports, state
+from services.orchestrator.stack import lock, ports, room, state
 from services.orchestrator.stack.children import Stack
 from services.orchestrator.stack.children import stack as build
 from services.orchestrator.stack.supervisor import LOGS, Supervisor
@@ -91,10 +91,12 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         directory = _directory(data_dir)
         running = lock.holder(directory) is not None
         last = state.read(directory) if running else None
+        warning = room.warning(directory) if running else None
         if as_json:
-            print_json({"running": running, "data_dir": str(directory), "stack": last})
+            print_json({"running": running, "data_dir": str(directory), "warning": warning, "stack": last})
         elif running:
             typer.echo(_table(last) if last else f"Starting on {directory}.")
+            typer.echo(f"\nwarning: {warning}; the table may be old" if warning else "", nl=bool(warning))
         else:
             typer.echo(f"Nothing runs on {directory}. Start it with `mathrag up`.")
         raise typer.Exit(Exit.DONE if running else Exit.FINDING)
@@ -179,6 +181,8 @@ def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -
     while not _runs(child.pid, data_dir):
         if child.poll() is not None:
             raise _last_words(log)
+        if warning := room.warning(data_dir):
+            raise Unavailable(warning, hint="free some: the stack waits and goes on by itself; mathrag status shows it")
         if time.monotonic() > deadline:
             raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
         time.sleep(POLL_S)

@@ -38,5 +38,6 @@ def remembered(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
         while port in ports.values() or not is_free(port):
             port = free_port()
         ports[name] = port
-    write_private(path, json.dumps(old | ports))
+    if ports.items() - old.items():
+        write_private(path, json.dumps(old | ports))
     return ports
