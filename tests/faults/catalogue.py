@@ -311,7 +311,7 @@ FAULTS: dict[str, Fault] = {
         Fault(
             "H6",
             "another user of the machine owns the device, or tries to hold the files of a stack",
-            "a lock that somebody else holds is refused with the user's name; no file of the data folder opens to others",
+            "a lock of somebody else is refused with the user's name; no file of the data folder opens to others",
         ),
     )
 }

@@ -125,7 +125,7 @@ async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
         assert await _fetch(postgres.owner_url(), "SELECT one FROM kept") == [(1,)]
 
 
-@pytest.mark.parametrize("content", ["", "not a number\n", "{foreign}\n/somewhere\n"], ids=["empty", "broken", "foreign"])
+@pytest.mark.parametrize("content", ["", "no number\n", "{foreign}\n/other\n"], ids=["empty", "broken", "foreign"])
 async def test_a_pid_file_without_a_server_does_not_block_the_start(postgres: pg.Postgres, content: str) -> None:
     """A crash on a full disk leaves it empty; after a reboot its id may belong to a PostgreSQL of another folder."""
     other = pg.Postgres(postgres.directory.with_name("other"), port=free_port(), passwords=postgres.passwords)

@@ -58,7 +58,7 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
 ) -> None:
     """Its start tells it from the child that had the id before, also where the clock was set back since then."""
     async with living() as foreign:
-        seen.produced("the file of a killed supervisor names the id of a process that began before the file was written")
+        seen.produced("the file of a killed supervisor names the id of a process that is older than the file")
         record(tmp_path, foreign.pid, birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
         os.utime(tmp_path / state.FILE, (tomorrow, tomorrow))

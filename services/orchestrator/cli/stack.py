@@ -1,6 +1,7 @@
 """`mathrag up`, `down`, `status`: the embedded stack on this machine."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -32,7 +33,9 @@ ERROR = "error: "
 FIX = "  fix: "
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [default: .mathrag]")]
-Port = Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one. [default: 8080]")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port of the API; 0 takes any free one. [default: 8080]")
+]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
 Scale = Annotated[list[str] | None, typer.Option(metavar="SERVICE=N", help="So many workers, such as judge=3.")]
 
@@ -116,9 +119,21 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
             hint=f"stop it with `mathrag down --data-dir {directory}`",
         )
     wanted = settings.port if port is None else port
-    if wanted and not ports.is_free(wanted, settings.host):
-        raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {wanted + 1}")
+    if wanted:
+        _refuse_unusable(wanted, settings.host)
     return build(settings, data_dir=directory, port=wanted)
+
+
+def _refuse_unusable(port: int, host: str) -> None:
+    reason = ports.refused(port, host)
+    if reason is None:
+        return
+    if reason == errno.EADDRINUSE:
+        other = port + 1 if port < ports.HIGHEST else port - 1
+        raise Conflict(f"port {port} is in use", hint=f"choose another one: mathrag up --port {other}")
+    if reason == errno.EACCES:
+        raise Failed("invalid", f"port {port} is for root alone", hint="choose one above 1023: mathrag up --port 8080")
+    raise Failed("invalid", f"`host`: {host!r} is no address of this machine", hint="127.0.0.1, or 0.0.0.0 for all")
 
 
 def scaled(settings: Settings, scale: list[str]) -> Settings:
