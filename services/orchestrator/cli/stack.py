@@ -15,7 +15,7 @@ import typer
 
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json
-from services.orchestrator.stack import lock, ports, room, state
+from services.orchestrator.stack import lock, ports, privacy, room, state
 from services.orchestrator.stack.children import Stack
 from services.orchestrator.stack.children import stack as build
 from services.orchestrator.stack.supervisor import LOGS, Supervisor
@@ -152,6 +152,7 @@ def scaled(settings: Settings, scale: list[str]) -> Settings:
 
 
 def _foreground(built: Stack, as_json: bool) -> None:
+    os.umask(privacy.UMASK)
     supervisor = Supervisor(
         built.table(),
         data_dir=built.data_dir,
@@ -186,8 +187,9 @@ def _detached(built: Stack, scale: list[str]) -> None:
     command += [word for text in scale for word in ("--scale", text)]
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            umask=privacy.UMASK,
+        )  # fmt: skip
     _wait_running(child, built.data_dir, log)
 
 
