@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_settings import (
     BaseSettings,
@@ -270,7 +271,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order: arguments, environment, secret files, YAML."""
         secrets = SecretsSettingsSource(settings_cls, secrets_dir=_secrets_dir())
-        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, config_file())
+        return init_settings, env_settings, secrets, YamlConfigSettingsSource(settings_cls, _readable_config())
 
 
 def _secrets_dir() -> Path | None:
@@ -278,6 +279,25 @@ def _secrets_dir() -> Path | None:
     if given and not Path(given).is_dir():
         raise Unavailable(f"MATHRAG_SECRETS_DIR: `{given}` is no folder", hint="mount it, or take the variable away")
     return Path(given) if given else None
+
+
+def _readable_config() -> Path:
+    """The file, once it is known that it holds keys and values, or is not there.
+
+    Raises:
+        yaml.YAMLError: it does not; the message names the file.
+        OSError: it cannot be read.
+    """
+    file = config_file()
+    if file.is_dir():
+        raise yaml.YAMLError(f"`{file}` is a folder; MATHRAG_CONFIG names a file")
+    try:
+        content = yaml.safe_load(file.read_text("utf-8")) if file.exists() else None
+    except UnicodeDecodeError as error:
+        raise yaml.YAMLError(f"`{file}` is no text in UTF-8") from error
+    if content is not None and not isinstance(content, dict):
+        raise yaml.YAMLError(f"`{file}` must hold keys and values")
+    return file
 
 
 def config_file() -> Path:

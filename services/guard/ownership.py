@@ -4,8 +4,11 @@ Both end with the process that holds them, however it ends.
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
+import os
+import pwd
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -39,16 +42,57 @@ def of_host(settings: Settings) -> Iterator[None]:
     """Own the device among the guards of this host; a CPU device, which is only a name, among those of the data folder.
 
     Raises:
-        DeviceTaken: another guard runs.
+        DeviceTaken: another guard runs, or the lock belongs to another user; the message says whose it is.
     """
     path = lock_of_host(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _taken(settings.device.id) from error
+    descriptor = _locked(path, settings.device.id)
+    try:
         yield
+    finally:
+        # Whoever comes next may be another user, who cannot open this one.
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked(path: Path, device: str) -> int:
+    """A descriptor that holds the lock of the file that is at `path`."""
+    while True:
+        try:
+            # Only its owner opens it, so nobody else can hold it; a link that somebody put there is not followed.
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.ELOOP):
+                raise
+            raise _foreign(path, device) from error
+        os.fchmod(descriptor, 0o600)  # earlier releases let everybody read it
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise _taken(device) from error
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # its last holder has just removed it
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _foreign(path: Path, device: str) -> DeviceTaken:
+    uid = path.lstat().st_uid
+    try:
+        owner = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        owner = str(uid)
+    return DeviceTaken(
+        f"device {device!r} belongs to a MathRAG-Gate of another user, {owner}: stop it (`mathrag down` as {owner}), "
+        f"or take another `device.id`; where none runs any more it was killed, and {owner} or root removes `{path}`"
+    )
 
 
 def lock_of_host(settings: Settings) -> Path:

@@ -102,7 +102,6 @@ def _check(folder: Path, manifest: Manifest, recipe: dict[str, Any]) -> None:
 
 def _publish(unfinished: Path, folder: Path) -> Path:
     """Move a finished folder to its place in one step; whoever has the old one open keeps it."""
-    unfinished.chmod(0o755)
     if folder.exists():
         folder.rename(unfinished.with_name(unfinished.name + "-replaced"))
         shutil.rmtree(unfinished.with_name(unfinished.name + "-replaced"))

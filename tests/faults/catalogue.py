@@ -71,6 +71,11 @@ FAULTS: dict[str, Fault] = {
             "restarts are spaced out, 10 s at most; jobs wait, and go on when it stays up",
         ),
         Fault(
+            "P14",
+            "a process of somebody else has the id that a killed supervisor recorded for its child",
+            "it is not waited for and not killed, wherever the wall clock was set meanwhile",
+        ),
+        Fault(
             "R1",
             "Redis restarts with its append-only file",
             "ticks and lease come back as they were a second ago at most; the job goes on",
@@ -348,6 +353,16 @@ FAULTS: dict[str, Fault] = {
             "X5",
             "identifiers and parameters no honest client sends",
             "422 with the field, or the line; no operation answers 500, and nothing is stored",
+        ),
+        Fault(
+            "H5",
+            "the disk under the data folder is full, and processes end meanwhile",
+            "the supervisor says so and starts them again until there is room; then the job goes on",
+        ),
+        Fault(
+            "H6",
+            "another user of the machine owns the device, or tries to hold the files of a stack",
+            "a lock of somebody else is refused with the user's name; no file of the data folder opens to others",
         ),
     )
 }

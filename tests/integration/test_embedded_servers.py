@@ -125,6 +125,17 @@ async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
         assert await _fetch(postgres.owner_url(), "SELECT one FROM kept") == [(1,)]
 
 
+@pytest.mark.parametrize("content", ["", "no number\n", "{foreign}\n/other\n"], ids=["empty", "broken", "foreign"])
+async def test_a_pid_file_without_a_server_does_not_block_the_start(postgres: pg.Postgres, content: str) -> None:
+    """A crash on a full disk leaves it empty; after a reboot its id may belong to a PostgreSQL of another folder."""
+    other = pg.Postgres(postgres.directory.with_name("other"), port=free_port(), passwords=postgres.passwords)
+    postgres.prepare()
+    async with started(other) as foreign:
+        (postgres.directory / "postmaster.pid").write_text(content.format(foreign=foreign.pid))
+        async with started(postgres):
+            assert await _fetch(postgres._url(pg.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1")
+
+
 async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
     """Someone else's password is an error at once, not a minute of waiting."""
     async with started(postgres):

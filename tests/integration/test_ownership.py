@@ -1,6 +1,8 @@
 """One guard per device, whatever dies and wherever the other one runs."""
 
 import asyncio
+import os
+import uuid
 from pathlib import Path
 
 import asyncpg
@@ -10,6 +12,7 @@ from services.guard import ownership
 from services.guard.ownership import DatabaseLock, DeviceTaken
 from shared.settings import Device, Settings
 from shared.storage.database import Database
+from tests.faults.recording import Seen
 from tests.integration.scene import run_sql, scalar
 
 pytestmark = pytest.mark.anyio
@@ -111,3 +114,58 @@ def test_a_gpu_has_one_guard_on_its_host_whatever_the_databases(settings: Settin
         pass
     with ownership.of_host(elsewhere(one, tmp_path)):
         pass
+
+
+def test_nobody_else_can_open_the_lock(settings: Settings) -> None:
+    """Whoever can open a lock can hold it."""
+    path = ownership.lock_of_host(settings)
+    path.touch(0o644)  # of an earlier release
+    with ownership.of_host(settings):
+        assert path.stat().st_mode & 0o077 == 0
+    assert not path.exists()
+
+
+@pytest.mark.fault("H6")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file of another user can be made by root alone")
+def test_a_device_of_another_user_is_refused_with_the_users_name(
+    settings: Settings, tmp_path: Path, seen: Seen
+) -> None:
+    """The second user is told whom to ask, and which file is left where nobody has the device any more."""
+    seen.produced("a process of another user starts a guard for a GPU whose lock belongs to root")
+    device = f"GPU-{uuid.uuid4()}"
+    path = ownership.lock_of_host(settings.model_copy(update={"device": Device(id=device)}))
+    read, write = os.pipe()
+    with ownership.of_host(settings.model_copy(update={"device": Device(id=device)})):
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            os.write(write, said(path, device).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+    os.close(write)
+    with open(read) as answer:
+        refusal = answer.read()
+    assert "belongs to a MathRAG-Gate of another user, root" in refusal
+    assert str(path) in refusal
+    seen.note("the refusal names the user and the file")
+
+
+def said(path: Path, device: str) -> str:
+    """What a guard of this process is told."""
+    try:
+        ownership._locked(path, device)
+    except DeviceTaken as error:
+        return str(error)
+    except BaseException as error:
+        return repr(error)
+    return "taken"
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(settings: Settings, tmp_path: Path) -> None:
+    """In a folder that everybody may write to, it could lead to any file of ours."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    ownership.lock_of_host(settings).symlink_to(precious)
+    with pytest.raises(DeviceTaken, match="another user"), ownership.of_host(settings):
+        pass
+    assert precious.read_text() == "kept"

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from services.orchestrator.stack.keeper import Child
 from services.orchestrator.stack.process import REAL, Time
 from services.orchestrator.stack.supervisor import Step, Supervisor
 from shared.errors import Conflict, Unavailable
+from tests.faults.limits import Disk, small_disk
 
 pytestmark = pytest.mark.anyio
 
@@ -204,13 +205,54 @@ async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
     assert "hidden" not in repr(secret)
 
 
-async def test_waits_for_leftovers_of_a_killed_supervisor(tmp_path: Path) -> None:
-    """What an earlier supervisor left alive is gone before anything starts."""
-    left = await asyncio.create_subprocess_exec(sys.executable, "-c", LIVES)
-    one = state.ChildState(name="old", phase="ready", pid=left.pid, port=None, restarts=0, log="")
-    state.write(tmp_path, state.State(pid=1, url="", phase="running", children=(one,)))
-    clock = iter(range(0, 10_000, 5))
-    async with supervised(
-        [child("one")], tmp_path, Time(now=lambda: float(next(clock)), sleep=lambda _: asyncio.sleep(0.01))
-    ):
-        assert await left.wait() == -signal.SIGKILL
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small disk under the data folder."""
+    try:
+        with small_disk(tmp_path / "data", 48) as mounted:
+            yield mounted
+    except PermissionError as error:
+        pytest.skip(f"mounting a small file system needs root: {error}")
+
+
+async def test_a_full_disk_ends_nobody_and_the_killed_child_comes_back(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The state finds no room for as long as the disk is full; afterwards it is as it should be, without a restart."""
+    async with supervised([child("one"), child("two")], disk.folder) as ran:
+        before = ran.pids()
+        await until(lambda: all("born" in log.read_text() for log in (disk.folder / "logs").iterdir()))
+        disk.fill()
+        os.kill(before["one"] or 0, signal.SIGKILL)
+        await until(lambda: "cannot be written" in caplog.text and "is full" in caplog.text)
+        disk.relieve()
+        await until(lambda: written(disk.folder) == ran.pids() and ran.pids()["one"] not in (None, before["one"]))
+        await until(lambda: "has room again" in caplog.text)
+        assert ran.pids()["two"] == before["two"]
+
+
+async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
+    """What fails while the disk is full is not the end of the start."""
+    tries: list[int] = []
+
+    async def step() -> None:
+        tries.append(1)
+        (disk.folder / "large").write_bytes(bytes(1 << 20))
+
+    with lock.hold(disk.folder):
+        pass  # a supervisor that ran here before
+    disk.fill()
+    ran = Ran([Step(name="step", run=step)], disk.folder, Time(sleep=lambda _: asyncio.sleep(0.01)))
+    running = asyncio.create_task(ran.supervisor.run())
+    await until(lambda: bool(tries))
+    disk.relieve()
+    await until(ran.running.is_set)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert ran.told == ["step"]
+
+
+def written(data_dir: Path) -> dict[str, int | None]:
+    """Process ids as the state tells them."""
+    told = state.read(data_dir)
+    return {one.name: one.pid for one in told.children} if told else {}

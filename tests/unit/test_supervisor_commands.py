@@ -2,6 +2,7 @@
 
 import json
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from services.orchestrator.cli.failures import Failed
 from services.orchestrator.cli.main import app
 from services.orchestrator.cli.stack import scaled
-from services.orchestrator.stack import lock, passwords, ports
+from services.orchestrator.stack import lock, passwords, ports, privacy
 from services.orchestrator.stack.children import stack
 from services.orchestrator.stack.keeper import Child
 from shared.settings import Device, Settings
@@ -34,7 +35,8 @@ def test_status_of_nothing(tmp_path: Path) -> None:
     assert code == 1
     assert "Start it with `mathrag up`" in said
     code, said = run("status", "--json", "--data-dir", str(tmp_path))
-    assert (code, json.loads(said)) == (1, {"running": False, "data_dir": str(tmp_path), "stack": None})
+    nothing = {"running": False, "data_dir": str(tmp_path), "warning": None, "stack": None}
+    assert (code, json.loads(said)) == (1, nothing)
 
 
 def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
@@ -109,3 +111,13 @@ def test_one_device_is_started_as_ever(tmp_path: Path) -> None:
     built = stack(Settings(), data_dir=tmp_path, port=0)
     assert [row.name for row in built.table() if "guard" in row.name] == ["guard"]
     assert "MATHRAG_DEVICES" not in built.environment()
+
+
+def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
+    """A new one from the start, and what an earlier release left open in an old one; that one keeps its own mode."""
+    (old := tmp_path / "old").mkdir(mode=0o755)
+    (old / "logs").mkdir(mode=0o755)
+    for data_dir, mode in ((old, 0o755), (tmp_path / "new", privacy._mode())):
+        stack(Settings(), data_dir=data_dir, port=0)
+        assert stat.S_IMODE(data_dir.stat().st_mode) == mode
+        assert {stat.S_IMODE((data_dir / name).stat().st_mode) for name in privacy.FOLDERS} == {0o700}

@@ -23,6 +23,7 @@ import msgspec
 import typer
 
 from services.orchestrator.cli.configuration import REFUSALS, findings
+from services.orchestrator.cli.system_errors import NO_ROOM, described
 from services.orchestrator.cli.unsent import Shown
 from shared.errors import MathragError
 
@@ -109,6 +110,8 @@ def failure(error: Exception) -> Failed:
         return Failed(error.kind, error.message, error.hint)
     if isinstance(error, REFUSALS):
         return Failed("invalid", str(findings(error)[0]), hint="mathrag config validate")
+    if isinstance(error, OSError) and (words := described(error)):
+        return Failed("unavailable" if error.errno in NO_ROOM else "invalid", *words)
     return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
 
 

@@ -1,6 +1,7 @@
 """`mathrag up`, `down`, `status`: the embedded stack on this machine."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import typer
 
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json
-from services.orchestrator.stack import lock, ports, state
+from services.orchestrator.stack import lock, ports, privacy, room, state
 from services.orchestrator.stack.children import Stack
 from services.orchestrator.stack.children import stack as build
 from services.orchestrator.stack.supervisor import LOGS, Supervisor
@@ -32,7 +33,9 @@ ERROR = "error: "
 FIX = "  fix: "
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [default: .mathrag]")]
-Port = Annotated[int | None, typer.Option(help="Port of the API; 0 takes any free one. [default: 8080]")]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port of the API; 0 takes any free one. [default: 8080]")
+]
 Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
 Scale = Annotated[list[str] | None, typer.Option(metavar="SERVICE=N", help="So many workers, such as judge=3.")]
 
@@ -91,10 +94,12 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         directory = _directory(data_dir)
         running = lock.holder(directory) is not None
         last = state.read(directory) if running else None
+        warning = room.warning(directory) if running else None
         if as_json:
-            print_json({"running": running, "data_dir": str(directory), "stack": last})
+            print_json({"running": running, "data_dir": str(directory), "warning": warning, "stack": last})
         elif running:
             typer.echo(_table(last) if last else f"Starting on {directory}.")
+            typer.echo(f"\nwarning: {warning}; the table may be old" if warning else "", nl=bool(warning))
         else:
             typer.echo(f"Nothing runs on {directory}. Start it with `mathrag up`.")
         raise typer.Exit(Exit.DONE if running else Exit.FINDING)
@@ -114,9 +119,21 @@ def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
             hint=f"stop it with `mathrag down --data-dir {directory}`",
         )
     wanted = settings.port if port is None else port
-    if wanted and not ports.is_free(wanted, settings.host):
-        raise Conflict(f"port {wanted} is in use", hint=f"choose another one: mathrag up --port {wanted + 1}")
+    if wanted:
+        _refuse_unusable(wanted, settings.host)
     return build(settings, data_dir=directory, port=wanted)
+
+
+def _refuse_unusable(port: int, host: str) -> None:
+    reason = ports.refused(port, host)
+    if reason is None:
+        return
+    if reason == errno.EADDRINUSE:
+        other = port + 1 if port < ports.HIGHEST else port - 1
+        raise Conflict(f"port {port} is in use", hint=f"choose another one: mathrag up --port {other}")
+    if reason == errno.EACCES:
+        raise Failed("invalid", f"port {port} is for root alone", hint="choose one above 1023: mathrag up --port 8080")
+    raise Failed("invalid", f"`host`: {host!r} is no address of this machine", hint="127.0.0.1, or 0.0.0.0 for all")
 
 
 def scaled(settings: Settings, scale: list[str]) -> Settings:
@@ -135,6 +152,7 @@ def scaled(settings: Settings, scale: list[str]) -> Settings:
 
 
 def _foreground(built: Stack, as_json: bool) -> None:
+    os.umask(privacy.UMASK)
     supervisor = Supervisor(
         built.table(),
         data_dir=built.data_dir,
@@ -169,8 +187,9 @@ def _detached(built: Stack, scale: list[str]) -> None:
     command += [word for text in scale for word in ("--scale", text)]
     with log.open("ab") as output:
         child = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            umask=privacy.UMASK,
+        )  # fmt: skip
     _wait_running(child, built.data_dir, log)
 
 
@@ -179,6 +198,8 @@ def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -
     while not _runs(child.pid, data_dir):
         if child.poll() is not None:
             raise _last_words(log)
+        if warning := room.warning(data_dir):
+            raise Unavailable(warning, hint="free some: the stack waits and goes on by itself; mathrag status shows it")
         if time.monotonic() > deadline:
             raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
         time.sleep(POLL_S)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import shutil
+import stat
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,16 @@ async def disk(held: Resources) -> str:
     if free < LEAST_FREE:
         raise NotReady(f"{free / GIB:.1f} GiB free at {folder}")
     return f"{free / GIB:.1f} GiB free at {folder}"
+
+
+async def privacy(held: Resources) -> str:
+    """Other users of the machine can neither list nor write the data folder."""
+    folder = _existing(held.settings.data_dir.absolute())
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    # That others may pass through is what a PostgreSQL that runs as `nobody` needs.
+    if folder == held.settings.data_dir.absolute() and mode & (stat.S_IRWXG | stat.S_IROTH | stat.S_IWOTH):
+        raise NotReady(f"other users may read {folder} (mode {mode:o})", fix=f"chmod 700 {folder}")
+    return ""
 
 
 def _existing(folder: Path) -> Path:

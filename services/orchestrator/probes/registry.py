@@ -77,6 +77,7 @@ DEVICE = (
         run=services.worker(Lane.GENERATE),
         fix="start `python -m services.generator`, or see its log",
     ),
+    Probe(name="privacy", run=machine.privacy, fix="chmod 700 the data folder", deep=True, alone=True),
     Probe(name="disk", run=machine.disk, fix="free some: mathrag purge --help", deep=True, alone=True),
 )
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from signal import Signals
 
-from services.orchestrator.stack import passwords, ports
+from services.orchestrator.stack import passwords, ports, privacy
 from services.orchestrator.stack import postgres as pg
 from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.keeper import Child
@@ -136,7 +136,7 @@ def _server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> C
 
 def stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
     """The stack of one data directory; port 0 asks for any free one."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    privacy.close_to_others(data_dir)
     elsewhere = [device.id for device in settings.devices if device.guard_url]
     guards = (name for name, device in settings.guards().items() if device.id not in elsewhere)
     chosen = ports.remembered(

@@ -79,6 +79,7 @@ class Keeper:
 
     async def start(self) -> None:
         """Start it and wait until it is ready; raise when it does not become so."""
+        await self._clear_away()
         self._enter("starting")
         self.child.prepare()
         started = process.spawn(
@@ -105,7 +106,7 @@ class Keeper:
 
     async def _restart(self, healthy_s: float) -> None:
         while True:
-            await self._clear_away()
+            await self._clear_away()  # what a dead child left must not live through the pause
             self._enter("backing-off")
             await self._time.sleep(self._back_off.after(healthy_s))
             self.restarts += 1
@@ -118,6 +119,7 @@ class Keeper:
     async def _clear_away(self) -> None:
         if self._process is not None:
             await process.stop(self._process, by=signal.SIGKILL, time=self._time)
+            self._process = None  # its id, and that of its group, may belong to somebody else from now on
 
     async def stop(self) -> None:
         """End it: ask, wait, kill."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 
 from services.orchestrator.stack import state
+from services.orchestrator.stack.birth import birth
 from services.orchestrator.stack.process import POLL_S, Time
 
 PATIENCE_S = 10.0
@@ -23,18 +24,18 @@ async def clear(data_dir: Path, *, time: Time) -> None:
 
 def _alive(data_dir: Path) -> list[psutil.Process]:
     last = state.read(data_dir)
-    pids = [child.pid for child in last.children if child.pid] if last else []
-    # A process id is used again sooner or later: only one that was there when the file was written is ours.
-    written = (data_dir / state.FILE).stat().st_mtime if last else 0.0
-    return [process for pid in pids if (process := _process(pid, before=written)) is not None]
+    recorded = last.children if last else ()
+    return [process for child in recorded if (process := _process(child)) is not None]
 
 
-def _process(pid: int, *, before: float) -> psutil.Process | None:
+def _process(child: state.ChildState) -> psutil.Process | None:
+    # A process id is used again sooner or later, so the id alone does not say that the process is ours.
+    if child.pid is None or not child.born or birth(child.pid) != child.born:
+        return None
     with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pid)
+        process = psutil.Process(child.pid)
         # A zombie only waits for its new parent to take note.
-        if process.create_time() <= before + 1.0 and process.status() != psutil.STATUS_ZOMBIE:
-            return process
+        return process if process.status() != psutil.STATUS_ZOMBIE else None
     return None
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from shared.errors import Conflict
 
 FILE = "lock"
+WIDTH = 20
+"""Characters of a process id, spaces in front."""
 
 
 @contextmanager
@@ -19,8 +21,8 @@ def hold(data_dir: Path) -> Iterator[None]:
     descriptor = os.open(data_dir / FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _take(descriptor, data_dir)
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
+        # Always of one length: it fits into the block that the file has, also where the disk is full.
+        os.pwrite(descriptor, f"{os.getpid():{WIDTH}}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -43,7 +45,7 @@ def holder(data_dir: Path) -> int | None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return int(os.read(descriptor, 20) or b"0") or None
+            return int(os.read(descriptor, WIDTH) or b"0") or None
         finally:
             os.close(descriptor)
     return None

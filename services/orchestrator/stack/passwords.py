@@ -7,6 +7,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import msgspec
+
+from shared.errors import Unavailable
+
 
 def _random() -> str:
     # Hexadecimal, so that it needs no quoting in SQL, in a URL or in redis.conf.
@@ -35,7 +39,13 @@ def remembered(data_dir: Path) -> Passwords:
         with suppress(FileExistsError):
             path.hardlink_to(draft)
         draft.unlink()
-    return Passwords(**json.loads(path.read_text()))
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Passwords)
+    except msgspec.DecodeError as error:
+        raise Unavailable(
+            f"`{path}` does not hold the passwords of this data folder: {error}",
+            hint=f"restore the file from a backup; without it the database in `{data_dir}` cannot be opened",
+        ) from error
 
 
 def write_private(path: Path, content: str) -> None:
@@ -43,8 +53,11 @@ def write_private(path: Path, content: str) -> None:
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a failed write does not name its file
     partial.rename(path)

@@ -4,8 +4,14 @@ import json
 import socket
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from services.orchestrator.stack.passwords import write_private
+
+HIGHEST = 65535
+Port = Annotated[int, msgspec.Meta(ge=1, le=HIGHEST)]
 
 
 def free_port() -> int:
@@ -18,25 +24,39 @@ def free_port() -> int:
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """Whether we could listen there."""
+    return refused(port, host) is None
+
+
+def refused(port: int, host: str) -> int | None:
+    """The error number with which the system refuses to listen there; None where we could."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return error.errno
+        return None
 
 
 def remembered(data_dir: Path, names: Iterable[str]) -> dict[str, int]:
     """A port for each name: that of the last run where it is still free, else a new one."""
     path = data_dir / "ports.json"
-    old: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    old = _read(path)
     ports: dict[str, int] = {}
     for name in names:
         port = old.get(name) or free_port()
         while port in ports.values() or not is_free(port):
             port = free_port()
         ports[name] = port
-    write_private(path, json.dumps(old | ports))
+    if ports.items() - old.items():
+        write_private(path, json.dumps(old | ports))
     return ports
+
+
+def _read(path: Path) -> dict[str, int]:
+    # A file that cannot be read costs the ports, which are free to change.
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Port])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}

@@ -69,7 +69,7 @@ class Postgres:
         # After a restart of the machine or container, its old process id may belong to somebody else by now, and
         # PostgreSQL would take that for a running server.
         pid_file = self.directory / "postmaster.pid"
-        if pid_file.exists() and not _is_postgres(int(pid_file.read_text().split()[0])):
+        if pid_file.exists() and not _serves(pid_file.read_text(errors="replace").partition("\n")[0], self.directory):
             pid_file.unlink()
 
     def _initdb(self, directory: Path) -> None:
@@ -142,10 +142,13 @@ class Postgres:
             await engine.dispose()
 
 
-def _is_postgres(pid: int) -> bool:
+def _serves(pid: str, directory: Path) -> bool:
+    """Whether `pid` is a PostgreSQL of this folder. A file that a full disk or a crash left empty names none."""
     try:
-        return psutil.Process(pid).name() == "postgres"
-    except psutil.NoSuchProcess:
+        process = psutil.Process(int(pid))
+        # A server works in its folder; that of another user, which we may not look at, is not ours.
+        return process.name() == "postgres" and directory.samefile(process.cwd())
+    except (ValueError, OverflowError, psutil.Error, OSError):
         return False
 
 

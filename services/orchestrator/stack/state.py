@@ -19,6 +19,8 @@ class ChildState(msgspec.Struct, frozen=True, kw_only=True):
     port: int | None
     restarts: int
     log: str
+    born: str = ""
+    """When the process began, as `birth` says it; empty in files of releases that did not write it."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):

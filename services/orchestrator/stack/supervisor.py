@@ -4,16 +4,23 @@ It decides nothing about the work: the services find their truth in PostgreSQL, 
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.orchestrator.stack import leftovers, lock, state
+from services.orchestrator.stack import leftovers, lock, room, state
+from services.orchestrator.stack.birth import birth
 from services.orchestrator.stack.keeper import Child, Keeper
 from services.orchestrator.stack.process import REAL, Time
+from shared.errors import MathragError
 
 LOGS = "logs"
+LOOK_S = 2.0
+"""Between two looks at the disk."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +53,14 @@ class Supervisor:
         self._running = running
         self._time = time
         self._phase: state.Phase = "starting"
+        self._state_is_written = True
 
     async def run(self) -> None:
         """Start everything and keep it running until cancelled; then stop everything."""
         with lock.hold(self.data_dir):
             await leftovers.clear(self.data_dir, time=self._time)
             self._enter("starting")
-            kept: list[asyncio.Task[None]] = []
+            kept = [asyncio.create_task(self._watch_disk())]
             try:
                 await self._start(kept)
                 await asyncio.gather(*kept)
@@ -63,14 +71,37 @@ class Supervisor:
         for row in self.table:
             started = self._time.now()
             if isinstance(row, Step):
-                await row.run()
+                await self._with_room(row.run)
             else:
                 keeper = self._keeper(row)
-                await keeper.start()
+                await self._with_room(keeper.start)
                 kept.append(asyncio.create_task(keeper.keep(), name=row.name))
             self._ready(row.name, self._time.now() - started)
         self._enter("running")
         self._running()
+
+    async def _with_room(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Run `start`; where it fails while the disk is full, run it again when there is room."""
+        while True:
+            try:
+                return await start()
+            except (OSError, MathragError):
+                if room.warning(self.data_dir) is None:
+                    raise
+            while room.warning(self.data_dir):
+                await self._time.sleep(LOOK_S)
+
+    async def _watch_disk(self) -> None:
+        """Say when the disk becomes full and when it has room again, and write the state that found no room."""
+        full = False
+        while True:
+            warning = room.warning(self.data_dir)
+            if full != (warning is not None):
+                full = not full
+                _log.warning(warning or f"the disk of `{self.data_dir}` has room again")
+            if not self._state_is_written:
+                self._write_state()
+            await self._time.sleep(LOOK_S)
 
     def _keeper(self, child: Child) -> Keeper:
         log = self.data_dir / LOGS / f"{child.name}.log"
@@ -94,7 +125,14 @@ class Supervisor:
     def _write_state(self) -> None:
         children = tuple(_child_state(keeper) for keeper in self.keepers)
         now = state.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children)
-        state.write(self.data_dir, now)
+        try:
+            state.write(self.data_dir, now)
+            self._state_is_written = True
+        except OSError as error:
+            # Nothing may end for want of a file that only tells: it is written at a later look at the disk.
+            if self._state_is_written:
+                _log.warning("the state cannot be written, `mathrag status` shows an older one: %s", error)
+            self._state_is_written = False
 
 
 def _child_state(keeper: Keeper) -> state.ChildState:
@@ -105,4 +143,5 @@ def _child_state(keeper: Keeper) -> state.ChildState:
         port=keeper.child.port,
         restarts=keeper.restarts,
         log=str(keeper.log),
+        born=birth(keeper.pid) if keeper.pid else "",
     )

@@ -1,0 +1,71 @@
+"""The data folder's own disk is full, and processes end meanwhile: when there is room again the job goes on."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from services.orchestrator.stack import room
+from tests.faults import limits
+from tests.faults.limits import Disk, small_disk
+from tests.faults.processes import Processes, until
+from tests.faults.real import done
+from tests.faults.recording import Seen
+from tests.faults.trial import JOB
+from tests.running import Document, RunningStack, running_stack
+
+DISK_MIB = 400
+"""A cluster takes 64, its log of committed changes up to 80 more."""
+KILLED = ("orchestrator", "judge", "guard", "redis", "postgres")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    """A small disk for a data folder of its own."""
+    try:
+        with small_disk(tmp_path / "data", DISK_MIB) as mounted:
+            yield mounted
+    except PermissionError as error:
+        pytest.skip(f"mounting a small file system needs root: {error}")
+
+
+@pytest.fixture
+def stack(disk: Disk, tmp_path: Path) -> Iterator[RunningStack]:
+    """A stack whose every file lies on that disk."""
+    with running_stack(disk.folder, MATHRAG_WORKERS__CLAIM_TTL_S="5") as running:
+        running.furnish(tmp_path / "world", items=150)
+        yield running
+
+
+@pytest.mark.fault("H5")
+def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, disk: Disk, seen: Seen) -> None:
+    """Neither the supervisor nor the job ends; what was killed meanwhile comes back by itself."""
+    seen.produced(f"the data folder's tmpfs is filled in the middle of a job, and {', '.join(KILLED)} are killed")
+    supervisor = psutil.Process(Processes(stack).supervisor())
+    job = stack.submit("H5", **JOB)
+    stack.wait(job, partial(judged, 30))
+    disk.fill()
+    before = {process.pid for process in supervisor.children()}
+    for name in KILLED:
+        stack.kill(name)
+    until("something was started again", lambda: started(supervisor) - before)
+    assert limits.room(disk.folder) < room.NEEDED
+    assert "is full" in stack.status()["warning"]
+    assert supervisor.is_running()
+    disk.relieve()
+    stack.assert_whole(job)
+    assert stack.status()["warning"] is None
+    assert {child["name"] for child in stack.status()["stack"]["children"] if child["restarts"]} >= set(KILLED)
+    seen.note("the supervisor says that the disk is full, and starts again what ended until it succeeds")
+
+
+def judged(goal: int, document: Document) -> bool:
+    """Whether so many calls of the judge are answered."""
+    return done(document, "judge") >= goal
+
+
+def started(supervisor: psutil.Process) -> set[int]:
+    """Its children now."""
+    return {process.pid for process in supervisor.children()}
