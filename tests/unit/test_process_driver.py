@@ -93,8 +93,9 @@ async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_promp
     """Rows of models without the setting stay what they were."""
     made = driver(gguf, context=64, threads=3, deterministic=True)
     identity = await made.identify()
-    assert identity.options == {"context": 64, "parallel": 1, "deterministic": True}
-    assert identity.hash != (await driver(gguf, context=64, parallel=1).identify()).hash
+    assert identity.options == {"context": 64, "parallel": 1, "deterministic": True, "threads": 3}
+    for other in ({"parallel": 1}, {"threads": 2, "deterministic": True}):
+        assert (await driver(gguf, context=64, **other).identify()).hash != identity.hash
     child(f"{READY}\n{WAIT}")
     server = await up(made)
     arguments, _ = json.loads((gguf.parent / "seen.json").read_text())
