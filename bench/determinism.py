@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with train.jsonl and test-dev.jsonl of MATH")
     parser.add_argument("--items", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompts", type=int, default=300, help="of each role, that are timed")
     options = parser.parse_args()
     plain = Settings().models
     settings = {"default": plain, "deterministic": {name: deterministic(model) for name, model in plain.items()}}
@@ -57,7 +58,8 @@ def main() -> None:
         with stack(MATHRAG_MODELS=as_json(models), MATHRAG_WORKERS__CLAIM_TTL_S="5") as running:
             upload(running, options.data, options.items)
             prompts = compare(running, name)
-    print(asyncio.run(price(settings, prompts, options.rounds)))
+    timed = {role: each[: options.prompts] for role, each in prompts.items()}
+    print(asyncio.run(price(settings, timed, options.rounds)))
 
 
 COLUMNS = (
