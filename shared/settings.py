@@ -46,7 +46,7 @@ class Model(BaseModel):
     context: int = Field(default=1024, gt=0)
     """Tokens per slot."""
     parallel: int = Field(default=8, gt=0)
-    """Calls that the server answers at once."""
+    """Calls that the server answers at once; 1 with `deterministic` on llama.cpp."""
     threads: int = Field(default=1, gt=0)
     """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
@@ -55,6 +55,9 @@ class Model(BaseModel):
     """`vllm-sleep`: memory of the host that its weights take while it sleeps; where that is not free it is stopped."""
     call_timeout_s: float = Field(default=120.0, gt=0)
     """Longest answer to one prompt; what takes longer is broken off and tried again."""
+    deterministic: bool = False
+    """Whether a prompt gets the same reply whatever runs beside it, also after a kill. llama.cpp then has one slot and
+    no prompt cache, vLLM batch-invariant kernels; other servers cannot promise it and are refused."""
     device: str | None = None
     """Id of the device that it runs on; by default the stages are kept apart where there are several."""
 
@@ -70,6 +73,20 @@ class Model(BaseModel):
             raise ValueError("`hub` and `path` name two models; take one away")
         if self.revision is not None and self.hub is None:
             raise ValueError("`revision` is a commit of `hub`; files in `path` are known by their bytes")
+        return self
+
+    @model_validator(mode="after")
+    def _repeatable(self) -> Self:
+        if not self.deterministic:
+            return self
+        kind = self.server if self.driver == "process" else self.driver
+        if kind in ("tgi", "ollama", "remote"):
+            said = f"`deterministic` cannot be promised for {kind}: its replies depend on what else it computes"
+            raise ValueError(f"{said}; take it away, or serve the model by llama.cpp or vLLM")
+        if kind in ("embedded", "llama.cpp"):
+            if "parallel" in self.model_fields_set and self.parallel > 1:
+                raise ValueError(f"`deterministic` needs one slot on llama.cpp; take `parallel: {self.parallel}` away")
+            self.parallel = 1
         return self
 
 

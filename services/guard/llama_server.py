@@ -13,8 +13,8 @@ from pathlib import Path
 import xllamacpp
 
 
-def serve(path: Path, *, context: int, parallel: int, threads: int) -> xllamacpp.Server:
-    """A server on a free loopback port; `context` is tokens per slot."""
+def serve(path: Path, *, context: int, parallel: int, threads: int, cache_prompt: bool) -> xllamacpp.Server:
+    """A server on a free loopback port; `context` is tokens per slot, whose last prompt is kept with `cache_prompt`."""
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = context * parallel  # the slots share it
@@ -25,6 +25,7 @@ def serve(path: Path, *, context: int, parallel: int, threads: int) -> xllamacpp
     params.warmup = False
     params.verbosity = -1
     params.cache_ram_mib = 0
+    params.cache_prompt = cache_prompt
     params.ctx_shift = False  # a text that does not fit must end as truncated, not silently lose its beginning
     params.api_keys = [os.environ["MATHRAG_SERVER_KEY"]]
     return xllamacpp.Server(params)
@@ -37,8 +38,8 @@ def main() -> int:
     parser.add_argument("--context", type=int, required=True)
     parser.add_argument("--parallel", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
-    options = parser.parse_args()
-    server = serve(options.path, context=options.context, parallel=options.parallel, threads=options.threads)
+    parser.add_argument("--no-cache-prompt", dest="cache_prompt", action="store_false")
+    server = serve(**vars(parser.parse_args()))
     sys.stdout.write(json.dumps({"url": server.listening_address}) + "\n")
     sys.stdout.flush()
     signal.sigwait({signal.SIGTERM, signal.SIGINT})

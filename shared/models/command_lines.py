@@ -6,7 +6,7 @@ Spoken to are llama.cpp's `llama-server` (b6710 and later), text-generation-infe
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from re import Pattern
 from typing import Any, NamedTuple
@@ -15,6 +15,9 @@ from shared.settings import Model
 
 KEYS = frozenset({"--api-key", "--api-key-file"})
 """Arguments that hold a secret: a process list shows them, and so does a model's row."""
+
+BATCH_INVARIANT = (0, 11, 1)
+"""First vLLM whose VLLM_BATCH_INVARIANT makes replies independent of the batch (docs.vllm.ai, "Batch Invariance")."""
 
 Page = Mapping[str, Any]
 """What a server says of itself."""
@@ -61,6 +64,17 @@ class Program:
     """What the pages name as its version: part of the one that is printed."""
     misfit: Callable[[Page, Asked], str | None]
     """What is wrong with the pages."""
+    deterministic_arguments: tuple[str, ...] = ()
+    """Added for a model that is `deterministic`."""
+    deterministic_environment: Mapping[str, str] = field(default_factory=dict)
+
+    def made_deterministic(self) -> "Program":
+        """The same program, started so that a reply does not depend on what is computed beside it."""
+        return replace(
+            self,
+            arguments=(*self.arguments, *self.deterministic_arguments),
+            environment={**self.environment, **self.deterministic_environment},
+        )
 
 
 def program(model: Model) -> Program:
@@ -70,12 +84,21 @@ def program(model: Model) -> Program:
         ValueError: the settings name no weights that it could load, or `command` sets what the guard sets.
     """
     kind = VLLM_SLEEP if model.driver == "vllm-sleep" else PROGRAMS[model.server]
+    kind = kind.made_deterministic() if model.deterministic else kind
     if model.path is None and model.hub is None:
-        raise ValueError("needs a `path`" if kind is LLAMA else "needs a `path` or a `hub`")
+        raise ValueError("needs a `path`" if model.server == "llama.cpp" else "needs a `path` or a `hub`")
     ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | KEYS
     if taken := [each for each in model.command if each.partition("=")[0] in ours]:
         raise ValueError(f"`command` must not hold {taken[0].partition('=')[0]}: the guard sets it")
     return kind
+
+
+def deterministic(model: Model) -> dict[str, int]:
+    """What a model's row says of `deterministic`: nothing where it is off, so that rows without it stay the same.
+
+    With it the threads count as well: another number of them rounds otherwise (2 of 80 texts, by measurement).
+    """
+    return {"deterministic": True, "threads": model.threads} if model.deterministic else {}
 
 
 def command(model: Model) -> tuple[str, ...]:
@@ -117,7 +140,15 @@ def _vllm(page: Page, asked: Asked) -> str | None:
     (card,) = page["data"]
     if (card["id"], card["root"]) != (asked.name, asked.weights):
         return f"serves {card['root']} as {card['id']}, not {asked.weights} as {asked.name}"
+    if asked.model.deterministic and _release(page["version"]) < BATCH_INVARIANT:
+        least = ".".join(map(str, BATCH_INVARIANT))
+        return f"is vLLM {page['version']}, which cannot be `deterministic`; install {least} or later"
     return _shorter(card["max_model_len"], asked)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _shorter(found: int, asked: Asked) -> str | None:
@@ -139,6 +170,8 @@ LLAMA = Program(
     printed=re.compile(r"version: (.+)"),
     version=lambda page: str(page["build_info"]).rpartition("-")[2],
     misfit=_llama,
+    # The one slot that `Model` gives it computes one prompt at a time; a prefix that it kept would change the numbers.
+    deterministic_arguments=("--no-cache-prompt",),
 )
 TGI = Program(
     backend="tgi",
@@ -179,16 +212,11 @@ VLLM = Program(
     printed=re.compile(r"^(\d+\.\d\S*)$", re.MULTILINE),
     version=lambda page: str(page["version"]),
     misfit=_vllm,
+    deterministic_environment={"VLLM_BATCH_INVARIANT": "1"},
 )
-VLLM_SLEEP = Program(
-    backend="vllm",
-    command=VLLM.command,
+VLLM_SLEEP = replace(
+    VLLM,
     arguments=(*VLLM.arguments, "--enable-sleep-mode"),
-    key=VLLM.key,
     environment={**VLLM.environment, "VLLM_SERVER_DEV_MODE": "1"},
-    pages=VLLM.pages,
-    printed=VLLM.printed,
-    version=VLLM.version,
-    misfit=VLLM.misfit,
 )
 PROGRAMS: Mapping[str, Program] = {"llama.cpp": LLAMA, "tgi": TGI, "vllm": VLLM}

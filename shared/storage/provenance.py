@@ -66,6 +66,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: datetime | None
     ended_at: datetime | None
     concurrency: int | None
+    """Calls that the model was computing when this one began, itself included: its numbers may depend on them
+    (docs/operations.md, "The same answer"). None: no model was asked."""
     prompt_hash: str | None
     prompt_tokens: int | None
     completion_tokens: int | None

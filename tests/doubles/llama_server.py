@@ -21,7 +21,7 @@ def main() -> int:
         read.add_argument(name, required=True)
     for name in ("--port", "--ctx-size", "--parallel", "--threads", "--cache-ram"):
         read.add_argument(name, type=int, required=True)
-    for name in ("--no-context-shift", "--no-webui"):
+    for name in ("--no-context-shift", "--no-webui", "--no-cache-prompt"):
         read.add_argument(name, action="store_true")
     options = read.parse_args()
     params = xllamacpp.CommonParams()
@@ -30,7 +30,7 @@ def main() -> int:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
     params.hostnames, params.port = [options.host], options.port
     params.warmup, params.verbosity, params.cache_ram_mib = False, -1, options.cache_ram
-    params.ctx_shift = not options.no_context_shift
+    params.ctx_shift, params.cache_prompt = not options.no_context_shift, not options.no_cache_prompt
     params.api_keys = [os.environ["LLAMA_API_KEY"]]
     server = xllamacpp.Server(params)
     signal.sigwait({signal.SIGTERM, signal.SIGINT})

@@ -253,6 +253,11 @@ FAULTS: dict[str, Fault] = {
             "every sample that needs it fails in words that name the index; the same upload builds it again",
         ),
         Fault(
+            "B21",
+            "a kill beside other calls of a batch",
+            "what lapsed runs again alone; with `deterministic: true` every reply is that of an undisturbed run",
+        ),
+        Fault(
             "S1",
             "a sample that crashes what reads it",
             "its grader is killed at its deadline; that sample has no verdict, and says so; the others complete",

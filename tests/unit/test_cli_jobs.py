@@ -1,5 +1,6 @@
 """What the command line does with jobs besides watching: change, ask again, list, take away as files."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,22 @@ def test_samples_are_listed_with_their_verdicts(server: Server) -> None:
     assert "differing" not in requests[0].url.params
     assert mathrag("sample", "list", "first", "--differing").stdout.splitlines()[1].split() == shown
     assert requests[1].url.params["differing"] == "true"
+
+
+def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(server: Server) -> None:
+    """Both tell why a model that is not deterministic may have answered otherwise."""
+    times = {"started_at": "2026-11-20T10:00:00Z", "ended_at": "2026-11-20T10:00:01.5Z"}
+    step = {
+        "position": 1, "slot": 0, "created": True, "role": "generate", "key": "ab" * 32, "model": "m",
+        "attempt": {"outcome": "value", "epoch": 12, "concurrency": 1, **times},
+        "other_attempts": [{"outcome": "lapsed"}, {"outcome": "timeout"}],
+    }  # fmt: skip
+    names = ("question", "gold", "outcome", "ending", "failure")
+    found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": [step]}
+    server(says(found))
+    head, row = mathrag("sample", "show", "first", "0").stdout.splitlines()[-2:]
+    cells = dict(zip(re.split(r"  +", head.strip()), re.split(r"  +", row.strip()), strict=True))
+    assert (cells["AT ONCE"], cells["LAPSES"], cells["SECONDS"]) == ("1", "1", "1.500")
 
 
 def exporting(request: httpx2.Request) -> httpx2.Response:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from services.orchestrator.cli.output import accuracy, counted, last_line
 from services.orchestrator.cli.progress import Bars, summary
-from services.orchestrator.cli.reports import lines, retrieved, staged
+from services.orchestrator.cli.reports import lapsed, lines, retrieved, staged
 from world.demo import merged
 
 
@@ -84,6 +84,12 @@ def test_a_report_in_words_names_every_figure() -> None:
     assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")
     assert (said["model loads"], said["seconds"]) == (2, "judge 1.2")
     assert not {"retrieval", "reranking"} & said.keys()
+
+
+def test_a_report_says_of_lapsed_calls_that_they_ran_again_alone() -> None:
+    """A model may answer otherwise with nothing beside it; where nothing lapsed there is no such line."""
+    assert lapsed(3) == "3, which may have run twice; each ran again alone, with no call beside it"
+    assert lapsed(0) is None
 
 
 def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_were() -> None:

@@ -63,6 +63,34 @@ def test_vllm_serves_under_our_name_and_takes_no_sampling_from_the_models_folder
     assert "--enable-sleep-mode" not in arguments
 
 
+def test_a_deterministic_llama_server_keeps_no_prompt() -> None:
+    """A prefix that is computed with another prompt differs in its last digits."""
+    assert "--no-cache-prompt" in launch(model("llama.cpp", deterministic=True)).arguments
+    assert "--no-cache-prompt" not in launch(model("llama.cpp")).arguments
+
+
+@pytest.mark.parametrize(
+    "of",
+    [model("vllm", deterministic=True), Model(driver="vllm-sleep", path=FOLDER, deterministic=True)],
+    ids=["vllm", "vllm-sleep"],
+)
+def test_a_deterministic_vllm_has_batch_invariant_kernels(of: Model) -> None:
+    """By a variable of its environment, with as many slots as without; the row says it, as arguments do not."""
+    assert launch(of).environment["VLLM_BATCH_INVARIANT"] == "1"
+    assert "VLLM_BATCH_INVARIANT" not in launch(of.model_copy(update={"deterministic": False})).environment
+    assert command_lines.deterministic(of)["deterministic"] is True
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.11.0", True), ("0.11.1", False), ("0.20.0rc1", False)])
+def test_a_vllm_without_batch_invariant_kernels_is_not_taken_for_deterministic(version: str, *, refused: bool) -> None:
+    """It would ignore the variable and say nothing."""
+    page = {"data": [CARD], "version": version}
+    asked = Asked("judge", model("vllm", path=Path("/models/qwen"), context=2048, deterministic=True), 4)
+    found = VLLM.misfit(page, asked)
+    assert (found == f"is vLLM {version}, which cannot be `deterministic`; install 0.11.1 or later") is refused
+    assert (found is None) is not refused
+
+
 def test_sleep_mode_is_switched_on_twice() -> None:
     """By a flag, and by the variable without which its routes are not there."""
     arguments, environment = launch(Model(driver="vllm-sleep", path=FOLDER))

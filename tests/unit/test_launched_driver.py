@@ -50,10 +50,10 @@ def left(tmp_path: Path) -> list[int]:
     return [process.pid for process in trees.marked(trees.OWNER, str(tmp_path))]
 
 
-async def up(driver: LaunchedDriver) -> LaunchedServer:
+async def up(driver: LaunchedDriver, slots: int = 2) -> LaunchedServer:
     """A server that came up."""
     with anyio.fail_after(120):
-        return await driver.launched(2)
+        return await driver.launched(slots)
 
 
 @pytest.mark.parametrize("server", DOUBLES)
@@ -73,10 +73,13 @@ async def test_a_server_is_up_once_it_answers_and_gone_with_all_that_it_started(
     await found.stop()  # a second time is harmless
 
 
-async def test_llama_cpps_own_server_is_spoken_to(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("slots", "deterministic"), [(2, False), (1, True)])
+async def test_llama_cpps_own_server_is_spoken_to(
+    make: Make, tmp_path: Path, slots: int, *, deterministic: bool
+) -> None:
     """Its pages, slots and refusals are real here; only its command line is doubled."""
-    driver = make("llama.cpp", hub=None, revision=None, path=GGUF)
-    found = await up(driver)
+    driver = make("llama.cpp", hub=None, revision=None, path=GGUF, parallel=slots, deterministic=deterministic)
+    found = await up(driver, slots)
     assert (await found.complete("3 + 4 =", Decoding(max_tokens=4), 1)).prompt_tokens
     with pytest.raises(ChatFailed) as caught:
         await found.complete("1 " * 400, Decoding(max_tokens=4), 1)
@@ -94,6 +97,13 @@ async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make
     assert (await make(server, footprint_mib=9, threads=3).identify()).hash == identity.hash
     for other in (make(server, "--dtype", "half"), make(server, context=128), make(server, hub="Qwen/R")):
         assert (await other.identify()).hash != identity.hash
+
+
+async def test_a_deterministic_model_is_another_model(make: Make) -> None:
+    """Its replies may differ from those that were computed beside others."""
+    plain, deterministic = await make("vllm").identify(), await make("vllm", deterministic=True).identify()
+    assert deterministic.options == plain.options | {"deterministic": True, "threads": 1}
+    assert deterministic.hash != plain.hash
 
 
 async def test_a_name_on_the_hub_without_a_commit_pins_nothing(make: Make) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import psutil
@@ -35,9 +36,9 @@ def gguf(tmp_path: Path) -> Path:
     return path
 
 
-def driver(path: Path, load_timeout_s: float = 60.0, **options: int) -> ProcessDriver:
+def driver(path: Path, load_timeout_s: float = 60.0, **options: Any) -> ProcessDriver:
     """A driver of `path`."""
-    model = Model(driver="process", path=path, **options)  # type: ignore[arg-type]
+    model = Model(driver="process", path=path, **options)
     return ProcessDriver("a-model", model, Device(load_timeout_s=load_timeout_s))
 
 
@@ -84,6 +85,22 @@ async def test_a_model_is_its_file_and_its_options(gguf: Path) -> None:
     assert identity.hash == (await driver(gguf, context=64, parallel=2, threads=4).identify()).hash
     assert identity.hash != (await driver(gguf, context=128, parallel=2).identify()).hash
     assert identity.hash != (await driver(gguf, context=64, parallel=4).identify()).hash
+
+
+async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_prompt_cache(
+    child: Child, gguf: Path
+) -> None:
+    """Rows of models without the setting stay what they were."""
+    made = driver(gguf, context=64, threads=3, deterministic=True)
+    identity = await made.identify()
+    assert identity.options == {"context": 64, "parallel": 1, "deterministic": True, "threads": 3}
+    for other in ({"parallel": 1}, {"threads": 2, "deterministic": True}):
+        assert (await driver(gguf, context=64, **other).identify()).hash != identity.hash
+    child(f"{READY}\n{WAIT}")
+    server = await up(made)
+    arguments, _ = json.loads((gguf.parent / "seen.json").read_text())
+    await server.stop()
+    assert " ".join(arguments[3:]) == f"{gguf} --context 64 --parallel 1 --threads 3 --no-cache-prompt"
 
 
 async def test_a_file_that_was_replaced_is_another_model(gguf: Path) -> None:

@@ -210,6 +210,10 @@ def test_a_model_on_an_unknown_device_is_refused() -> None:
         ({"driver": "vllm-sleep", "hub": "Qwen/Q", "revision": "main"}, "revision"),
         ({"driver": "vllm-sleep", "path": "/models/q", "revision": "0" * 40}, "`revision` is a commit of `hub`"),
         ({"driver": "scripted", "call_timeout_s": 0}, "call_timeout_s"),
+        ({"driver": "process", "deterministic": True, "parallel": 8}, "needs one slot on llama.cpp; take"),
+        ({"driver": "process", "server": "tgi", "deterministic": True}, "`deterministic` cannot be promised for tgi"),
+        ({"driver": "ollama", "deterministic": True}, "`deterministic` cannot be promised for ollama"),
+        ({"driver": "remote", "deterministic": True}, "serve the model by llama.cpp or vLLM"),
     ],
 )
 def test_a_model_that_cannot_be_meant_is_refused_with_field_and_fix(fields: dict[str, Any], said: str) -> None:
@@ -222,3 +226,19 @@ def test_sleep_mode_takes_a_command_and_a_name_on_the_hub() -> None:
     """It is vLLM, without saying so."""
     model = Model(driver="vllm-sleep", command=("vllm", "serve"), hub="Qwen/Q", revision="0" * 40)
     assert (model.server, model.asleep_mib, model.call_timeout_s) == ("embedded", 0, 120)
+
+
+@pytest.mark.parametrize(
+    ("fields", "slots"),
+    [
+        ({"driver": "process"}, 1),
+        ({"driver": "process", "server": "llama.cpp"}, 1),
+        ({"driver": "process", "server": "vllm"}, 8),
+        ({"driver": "vllm-sleep", "parallel": 4}, 4),
+        ({"driver": "scripted"}, 8),
+    ],
+)
+def test_a_deterministic_model_has_one_slot_where_slots_change_replies(fields: dict[str, Any], slots: int) -> None:
+    """vLLM has kernels that compute the same whatever the batch; llama.cpp has none."""
+    assert Model(**fields, deterministic=True).parallel == slots
+    assert Model(**(fields | {"parallel": 1}), deterministic=True).parallel == 1

@@ -63,7 +63,11 @@ class LaunchedDriver:
             backend=self._program.backend,
             digest=await files.digest(path) if (path := self._model.path) else self._model.revision,
             version=await self._version(),
-            options={**options, "arguments": [*command[1:], *self._program.arguments]},
+            options={
+                **options,
+                **command_lines.deterministic(self._model),
+                "arguments": [*command[1:], *self._program.arguments],
+            },
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,

@@ -18,6 +18,7 @@ from services.guard.page_cache import read_ahead
 from shared.contracts.calls import Decoding
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
+from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
@@ -44,7 +45,7 @@ class ProcessDriver:
             backend="llama.cpp",
             digest=await files.digest(self._path),
             version=version("xllamacpp"),
-            options={"context": self._model.context, "parallel": self._model.parallel},
+            options={"context": self._model.context, "parallel": self._model.parallel, **deterministic(self._model)},
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,
@@ -68,6 +69,7 @@ class ProcessDriver:
             *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
             *("--context", str(self._model.context), "--parallel", str(parallel or self._model.parallel)),
             *("--threads", str(self._model.threads)),
+            *(("--no-cache-prompt",) if self._model.deterministic else ()),
         ]
         process = await asyncio.create_subprocess_exec(
             *arguments,

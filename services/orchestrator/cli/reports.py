@@ -59,8 +59,13 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "model calls", found["model_calls"]
     yield "calls made", counted(found["calls_made"]) or "none"
     yield "calls reused", counted(found["calls_reused"]) or "none"
-    yield "calls lapsed", found["calls_lapsed"] and f"{found['calls_lapsed']}, which may have run twice"
+    yield "calls lapsed", lapsed(found["calls_lapsed"])
     yield "seconds", timing(found["stages"])
+
+
+def lapsed(calls: int) -> str | None:
+    """How many calls a kill cut off, where there are any: their numbers may differ from those of calls in a batch."""
+    return f"{calls}, which may have run twice; each ran again alone, with no call beside it" if calls else None
 
 
 def between(repeats: Any) -> str | None:

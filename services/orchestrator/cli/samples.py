@@ -88,7 +88,7 @@ def print_sample(found: Any) -> None:
     for hash_, document in found["documents"].items():
         typer.echo(f"\ncontext {hash_[:12]}\n{document['problem']}\n{document['text']}".rstrip())
     typer.echo()
-    head = ("STEP", "ROLE", "KEY", "MODEL", "OUTCOME", "EPOCH", "SECONDS", "FROM")
+    head = ("STEP", "ROLE", "KEY", "MODEL", "OUTCOME", "EPOCH", "AT ONCE", "LAPSES", "SECONDS", "FROM")
     table(head, [_step(step) for step in found["steps"]])
 
 
@@ -96,7 +96,9 @@ def _step(step: Any) -> tuple[object, ...]:
     attempt = step["attempt"] or {}
     place = f"{step['position']}.{step['slot']}"
     source = "this sample" if step["created"] else "shared"
-    answered = (attempt.get("outcome", "open"), attempt.get("epoch"), _seconds(attempt))
+    lapses = sum(each["outcome"] == "lapsed" for each in step["other_attempts"])
+    beside = (attempt.get("concurrency"), lapses or None)
+    answered = (attempt.get("outcome", "open"), attempt.get("epoch"), *beside, _seconds(attempt))
     return place, step["role"], step["key"][:12], step["model"], *answered, source
 
 

@@ -60,7 +60,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     calls_made: dict[str, int]
     calls_reused: dict[str, int]
     calls_lapsed: int
-    """Calls made by this job whose worker, guard or model server went away at least once: they may have run twice."""
+    """Calls made by this job whose worker, guard or model server went away at least once: they may have run twice, and
+    what lapsed runs again alone (docs/operations.md, "The same answer")."""
     parse_failures: int
     """Judge replies without a rating, among all that the job refers to."""
     stages: dict[str, Stage]

@@ -1,0 +1,62 @@
+"""A deterministic model on the real llama.cpp child: every number is the same, whatever else is asked."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pytest
+
+from services.guard.drivers.process import LlamaServer, ProcessDriver
+from shared.contracts.calls import Decoding
+from shared.models.chat import ChatReply
+from shared.rag.prompts import render, template
+from shared.settings import REPOSITORY, Device, Model
+
+pytestmark = pytest.mark.anyio
+
+GENERATOR = REPOSITORY / "models" / "world-generator-f16.gguf"
+GREEDY = Decoding(temperature=0.0, max_tokens=32)
+NAMES = ("zorlo", "bimak", "taflen", "quorv", "dostim", "welpa")
+
+
+def prompt_about(name: str, n: int) -> str:
+    """A question with its rule, and so many steps of another one: prompts of different lengths with one beginning."""
+    context = f"By definition a {name} b = ({n}+a)*b. " + "Therefore 8 zorlo 7 = 5. " * n
+    return render(template("cot"), {"question": f"What is {n} {name} 7?", "context": context})
+
+
+PROMPTS = [prompt_about(name, n) for n, name in enumerate(NAMES * 2)]
+
+
+async def started() -> LlamaServer:
+    """A fresh server, as the guard would start it."""
+    return await ProcessDriver("world", Model(driver="process", path=GENERATOR, deterministic=True), Device()).start()
+
+
+async def alone(server: LlamaServer, prompts: Sequence[str]) -> dict[str, ChatReply]:
+    """Replies with log-probabilities, one prompt after the other."""
+    return {prompt: await ask(server, prompt) for prompt in prompts}
+
+
+async def ask(server: LlamaServer, prompt: str) -> ChatReply:
+    """The reply without the times that it took."""
+    reply = await server.complete(prompt, GREEDY, seed=1, logprobs=3)
+    return ChatReply(text=reply.text, finish_reason=reply.finish_reason, tokens=reply.tokens)
+
+
+async def test_every_number_is_the_same_whatever_else_is_asked() -> None:
+    """Alone, in another order, all at once, after calls that were broken off, and on a server that was started anew."""
+    first = await started()
+    expected = await alone(first, PROMPTS)
+    assert all(reply.tokens for reply in expected.values())
+    assert await alone(first, PROMPTS[::-1]) == expected
+    at_once = await asyncio.gather(*(ask(first, prompt) for prompt in PROMPTS))
+    assert dict(zip(PROMPTS, at_once, strict=True)) == expected
+    for prompt in PROMPTS:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ask(first, prompt), 0.01)
+    assert await alone(first, PROMPTS[::-1]) == expected
+    await first.stop()
+    second = await started()
+    assert await alone(second, PROMPTS[::-1]) == expected
+    await second.stop()
