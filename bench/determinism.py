@@ -11,7 +11,8 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,10 +20,12 @@ from typing import Any
 import psutil
 from sqlalchemy import text
 
-from bench.floor import floor, furnish, prompts_of
+from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
+from services.guard.drivers.process import ProcessDriver
 from services.orchestrator.stack import state
+from shared.models.chat import ChatFailed
 from shared.settings import Model, Settings
 from shared.storage.database import Database
 
@@ -158,12 +161,31 @@ def differing(expected: Replies, found: Replies) -> list[str]:
     return [f"{sum(expected.get(key) != found.get(key) for key in of)} of {len(of)}" for of in keys.values()]
 
 
+async def answered(role: str, models: Mapping[str, Model], prompts: Sequence[Prompt]) -> float:
+    """Seconds of all prompts of a role on a server that is up, with as many at once as it has slots."""
+    settings = Settings()
+    name = {str(each): model for each, model in settings.roles.items()}[role]
+    server = await ProcessDriver(name, models[name], settings.device).start()
+    slots = asyncio.Semaphore(models[name].parallel)
+
+    async def ask(prompt: Prompt) -> None:
+        async with slots:
+            with suppress(ChatFailed):  # a prompt that does not fit is refused here as in the job
+                await server.complete(prompt.text, prompt.decoding, prompt.seed)
+
+    began = time.monotonic()
+    await asyncio.gather(*map(ask, prompts))
+    spent = time.monotonic() - began
+    await server.stop()
+    return spent
+
+
 async def price(settings: Mapping[str, Mapping[str, Model]], prompts: dict[str, list[Prompt]], rounds: int) -> str:
     """Seconds of the same prompts by turns, and their ratio."""
     seconds: dict[str, list[float]] = {name: [] for name in settings}
     for _ in range(rounds):
         for name, models in settings.items():
-            seconds[name].append(await floor(prompts, models))
+            seconds[name].append(sum([await answered(role, models, each) for role, each in prompts.items()]))
     plain, other = (median(each) for each in seconds.values())
     count = sum(map(len, prompts.values()))
     head = "\n| prompts | default, s | deterministic, s | throughput, of the default's |\n|---|---|---|---|\n"

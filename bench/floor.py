@@ -11,15 +11,12 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
 from statistics import median
 
 from bench.orders import Prompt, samples_of
 from bench.running import Stack, seconds_of, stack
 from services.guard.drivers.process import ProcessDriver
-from shared.models.chat import ChatFailed
-from shared.settings import REPOSITORY, Model, Settings
+from shared.settings import REPOSITORY, Settings
 
 PARAMS = {"gate": {"tau": 1.0}}
 """The judge scores every candidate."""
@@ -68,18 +65,17 @@ async def prompts_of(database_url: str, job: str) -> dict[str, list[Prompt]]:
     return {role: [prompt for sample in samples for prompt in sample.get(role, ())] for role in ("judge", "generate")}
 
 
-async def floor(prompts: dict[str, list[Prompt]], models: Mapping[str, Model] | None = None) -> float:
-    """Seconds of two loads and all prompts, one model after the other; by default of the configured models."""
+async def floor(prompts: dict[str, list[Prompt]]) -> float:
+    """Seconds of two loads and all prompts, one model after the other."""
     settings, began = Settings(), time.monotonic()
     for role, name in settings.roles.items():
-        model = (models or settings.models)[name]
+        model = settings.models[name]
         server = await ProcessDriver(name, model, settings.device).start()
         slots = asyncio.Semaphore(model.parallel)
 
         async def ask(prompt: Prompt, server: object = server, slots: asyncio.Semaphore = slots) -> None:
             async with slots:
-                with suppress(ChatFailed):  # a prompt that does not fit is refused here as in the job
-                    await server.complete(prompt.text, prompt.decoding, prompt.seed)  # type: ignore[attr-defined]
+                await server.complete(prompt.text, prompt.decoding, prompt.seed)  # type: ignore[attr-defined]
 
         await asyncio.gather(*(ask(prompt) for prompt in prompts[role]))
         await server.stop()

@@ -14,7 +14,7 @@ from tests.faults.trial import JOB, Trial
 from tests.faults.vocabulary import Scenario, Subject, at, generating, judging, kill
 from tests.running import REPOSITORY, Document, RunningStack, running_stack
 
-ITEMS = 100
+ITEMS = 60
 KILLS = (
     at(judging(0.2), kill(Subject.JUDGE)),
     at(judging(0.6), kill(Subject.GUARD)),
