@@ -64,7 +64,7 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]
     """A stack whose models answer at once and by rule: two judges and a generator, of which the device holds one."""
     folder = tmp_path_factory.mktemp("scripted")
     (folder / "mathrag.yaml").write_text(SCRIPTED)
-    with running_stack(folder / "data", MATHRAG_CONFIG=str(folder / "mathrag.yaml"), **SOONER) as running:
+    with running_stack(folder / "data", MATHRAG_CONFIG=str(folder / "mathrag.yaml")) as running:
         running.furnish(folder / "world", items=40)
         yield running
 

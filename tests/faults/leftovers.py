@@ -36,18 +36,21 @@ def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def stack_repaired(stack: RunningStack) -> list[str]:
-    """Start it if it is down, let stopped processes go on, wait until it is ready, and cancel jobs that still run."""
+    """Start what is down, let stopped processes go on, free the devices, and cancel jobs that still run.
+
+    Returns what was wrong, once every service runs and a job could. A service that has died is no leftover: it is
+    waited for until the supervisor has started it again.
+    """
     found = [*_started(stack), *_resumed(stack)]
-    until("every service is ready", lambda: is_ready(stack))
+    until("every service runs", lambda: _all_run(stack))
+    found += _freed(stack)
+    until("a job can run", lambda: stack.get("/readyz")["ready"])
     return [*found, *_cancelled(stack)]
 
 
-def is_ready(stack: RunningStack) -> bool:
-    """Whether each service runs, and a job could."""
+def _all_run(stack: RunningStack) -> bool:
     now = state.read(stack.data_dir)
-    if now is None or any(child.phase != "ready" for child in now.children):
-        return False
-    return bool(stack.get("/readyz")["ready"])
+    return now is not None and all(child.phase == "ready" for child in now.children)
 
 
 def _started(stack: RunningStack) -> Iterator[str]:
@@ -69,6 +72,17 @@ def _is_stopped(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() == psutil.STATUS_STOPPED)
     return False
+
+
+def _freed(stack: RunningStack) -> Iterator[str]:
+    """A device that was quarantined too often is tried again only when its guard is restarted."""
+    for device in stack.get("/v1/gpus"):
+        if device["drain"] is not None:
+            stack.api.post(f"/v1/gpus/{device['device']}/release")
+            yield f"{device['device']} was drained"
+        if device["state"] == "quarantined":
+            stack.restart("guard")
+            yield f"{device['device']} was quarantined"
 
 
 def _cancelled(stack: RunningStack) -> list[str]:

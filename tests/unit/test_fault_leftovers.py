@@ -32,6 +32,7 @@ class StandIn(RunningStack):
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
         self.posted: list[str] = []
+        self.gpu = {"device": "cpu:0", "state": "open", "drain": None}
         self.api = SimpleNamespace(post=self.posted.append)  # type: ignore[assignment]
 
     def wait(self, job: str, until: Callable[[Document], bool]) -> Document:
@@ -39,9 +40,14 @@ class StandIn(RunningStack):
         assert job
         return RUNNING if until(RUNNING) else ENDED
 
-    def get(self, path: str) -> Document:
-        """It is ready, and its job runs."""
-        return {"/readyz": {"ready": True}, "/v1/jobs?limit=100": {"data": [RUNNING, ENDED]}}[path]
+    def get(self, path: str) -> object:
+        """It is ready, its job runs, and its device is what it is set to."""
+        known = {"/readyz": {"ready": True}, "/v1/jobs?limit=100": {"data": [RUNNING, ENDED]}, "/v1/gpus": [self.gpu]}
+        return known[path]
+
+    def restart(self, name: str) -> None:
+        """Remembered."""
+        self.posted.append(f"restart {name}")
 
 
 @pytest.fixture
@@ -130,6 +136,14 @@ def test_a_stack_is_repaired_and_what_was_wrong_is_named(stack: StandIn, judge: 
     assert found == [f"process {judge.pid} was stopped", "the job 'a-job' was running"]
     assert judge.status() != psutil.STATUS_STOPPED
     assert stack.posted == ["/v1/jobs/1/cancel"]
+
+
+def test_a_device_that_takes_no_model_is_freed(stack: StandIn) -> None:
+    """Whoever was to release it has failed; and a guard that has given it up is restarted."""
+    stack.gpu |= {"drain": {"reason": None}, "state": "quarantined"}
+    found = stack_repaired(stack)
+    assert found[:2] == ["cpu:0 was drained", "cpu:0 was quarantined"]
+    assert stack.posted[:2] == ["/v1/gpus/cpu:0/release", "restart guard"]
 
 
 TESTS = """
