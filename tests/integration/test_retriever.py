@@ -25,6 +25,7 @@ from shared.errors import Conflict
 from shared.retrieval import Embeddings, Retrieval
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
+from tests.integration.scene import run_sql
 
 pytestmark = pytest.mark.anyio
 
