@@ -1,4 +1,4 @@
-"""With what a job was accepted: commit, version, image, schema, configuration, and the indexes as they were then."""
+"""With what a job was accepted: commit, version, image, schema, configuration; ids and indexes of its corpus then."""
 
 import asyncio
 import shutil
@@ -18,6 +18,7 @@ INDEXES = text("""
     SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
         i.params
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
+IDS = text("SELECT encode(ids, 'hex') FROM corpora WHERE id = :corpus")
 DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
 """Settings that decide what is computed and how. Named one by one: a secret of tomorrow is not among them."""
 
@@ -39,6 +40,7 @@ async def accepting(
         "schema": (await connection.execute(SCHEMA)).scalar(),
         "configuration": configuration_hash(settings),
         "defaults": defaults,
+        "corpus_ids": (await connection.execute(IDS, {"corpus": corpus})).scalar(),
         "indexes": {row["kind"]: {name: row[name] for name in row if name != "kind"} for row in indexes},
     }
 

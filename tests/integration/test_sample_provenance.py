@@ -125,4 +125,18 @@ async def test_an_audit_over_the_api_says_what_it_found(served: Api, database: D
     await run_sql(database, "UPDATE jobs SET chain = sha256('')")
     found = await served.get("/v1/jobs/a-job/audit")
     assert found["clean"] is False
-    assert {each["invariant"] for each in found["violations"]} == {"I22"}
+    assert {each["invariant"] for each in found["violations"]} == {"I21", "I22"}
+
+
+@pytest.mark.parametrize("change", ["pipeline = 'closed-book'", "params = '{'", "pins = '[]'", "prepared = 'x'"])
+async def test_an_audit_of_a_job_that_cannot_be_read_answers_all_the_same(
+    served: Api, database: Database, change: str
+) -> None:
+    """200 with what is wrong in words; never a defect of the service."""
+    await served.job("hybrid")
+    await finished(database)
+    await run_sql(database, "UPDATE jobs SET _".replace("_", change))
+    found = await served.get("/v1/jobs/a-job/audit")
+    assert found["clean"] is False
+    assert any("could not be checked" in each["message"] or "read" in each["message"] or "replayed" in each["message"]
+               for each in found["violations"])  # fmt: skip

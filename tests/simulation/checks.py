@@ -28,11 +28,21 @@ IN_VAIN = text("""
 TWICE = text("SELECT call_id FROM attempts WHERE accepted AND call_id = ANY(:calls) GROUP BY 1 HAVING count(*) > 1")
 
 
+# What the simulation itself adds to the schema: `store.VIRTUAL_TIME` and `store.BETWEEN_ROWS`.
+BETWEEN_ROWS = "CREATE TRIGGER between_rows BEFORE INSERT ON public.calls FOR EACH ROW EXECUTE FUNCTION between_rows()"
+OURS = {
+    f"trigger on calls (O): {BETWEEN_ROWS}",
+    *(f"setting of {role}: search_path=public, sim, pg_catalog" for role in ("mathrag_app", "mathrag_owner")),
+}
+
+
 async def after(world: "World") -> None:
     """Note every violation with the world."""
     database = ActorDatabase(Actor(world, Subject.EVERYTHING))
     for job in world.users.jobs:
         for violation in await audit.check(database, job):
+            if OURS.issuperset(violation.rows):
+                continue
             world.violated(f"audit {violation.invariant}: {violation.message} {violation.rows}")
     async with database.transaction() as connection:
         jobs = {"jobs": world.users.jobs}

@@ -1,0 +1,84 @@
+"""A migration there and back, with rows: jobs of before are audited, and what is written after is protected."""
+
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from shared.audit import check
+from shared.settings import REPOSITORY
+from shared.storage.database import Database
+from tests.integration.conftest import Plant
+from tests.integration.scene import attempt, rows, scalar
+from tests.integration.tampering import uploaded
+
+pytestmark = pytest.mark.anyio
+
+
+class Schema:
+    """The schema of the database that all tests share."""
+
+    def __init__(self, owner_url: str) -> None:
+        self._environment = {"MATHRAG_OWNER_URL": owner_url}
+
+    def to(self, how: str, revision: str) -> None:
+        """Upgrade or downgrade it."""
+        command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "alembic.ini"), how, revision]
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=self._environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+async def schema(owner_url: str, database: Database) -> AsyncIterator[Schema]:
+    """At its head again afterwards; other tests' connections would keep plans of the older one."""
+    schema = Schema(owner_url)
+    yield schema
+    schema.to("upgrade", "head")
+
+
+@pytest.fixture
+async def before(schema: Schema, database: Database, plant: Plant) -> uuid.UUID:
+    """A completed job whose rows have come by the schema of before, and are there now under this one."""
+    job = await uploaded(database)
+    await database.engine.dispose()
+    schema.to("downgrade", "0005")
+    schema.to("upgrade", "head")
+    return job
+
+
+async def test_a_job_of_before_is_audited(database: Database, before: uuid.UUID) -> None:
+    """Its record is as it was, its last event keeps the row from now on, and the others say less."""
+    assert await check(database, before) == []
+    kept = "SELECT version, job IS NOT NULL FROM job_events WHERE job_id = 1 ORDER BY version"
+    assert await rows(database, kept) == [(1, False), (2, False), (3, False), (4, True)]
+
+
+@pytest.mark.parametrize(
+    "change", ["reason = 'changed'", "ended_at = ended_at - interval '1 h'", "ended_at = ended_at + interval '1 h'"]
+)
+async def test_a_job_of_before_is_protected_from_now_on(
+    database: Database, before: uuid.UUID, plant: Plant, change: str
+) -> None:
+    """The application is refused, and who is the owner is found, by the events of before alone as well."""
+    statement = "UPDATE jobs SET # WHERE id = 1".replace("#", change)
+    with pytest.raises(DBAPIError, match="final"):
+        await attempt(database, statement)
+    await plant(statement)
+    assert await check(database, before) != []
+    await plant("UPDATE job_events SET job = NULL")
+    assert await check(database, before) != []
+
+
+async def test_a_dataset_of_before_counts_its_alternatives_no_more(
+    database: Database, before: uuid.UUID, plant: Plant
+) -> None:
+    """Its hash cannot be computed again, which is no violation; that an item is missing is one."""
+    assert await scalar(database, "SELECT count(*) FROM items WHERE alternatives IS NOT NULL") == 0
+    assert await check(database, before) == []
+    await plant("DELETE FROM items WHERE dataset_id = 2 AND ordinal = 4")
+    assert "I23" in {each.invariant for each in await check(database, before)}
