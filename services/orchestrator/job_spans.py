@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import uuid
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.metrics.window import Window, horizon
 from shared.storage.database import Database
@@ -16,6 +18,15 @@ MOST = 100
 REMEMBERED_S = 3600
 
 _log = logging.getLogger(__name__)
+
+
+async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -> None:
+    try:
+        await endings.job_ended(connection, row.id)
+    except SQLAlchemyError:
+        raise
+    except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it
+        _log.exception("job has no span", extra={"job_id": str(row.public_id)})
 
 
 class JobSpans:
@@ -43,4 +54,4 @@ class JobSpans:
             rows = (await connection.execute(self._ended, window)).all() if window else []
             for row in rows:
                 if await self._redis.set(f"mathrag:span:{row.public_id}", "1", nx=True, ex=REMEMBERED_S):
-                    await endings.job_ended(connection, row.id)
+                    await _trace(connection, row)

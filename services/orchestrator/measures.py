@@ -69,11 +69,13 @@ def load_seconds(flips: Iterable[tuple[list[dict[str, Any]], float | None]]) -> 
     Args:
         flips: servers that were started (`model`, `seconds`), and the seconds from the last model's close to the
             opening, where there was one; newest first. What they took beyond the starts is shared by the models.
+            Servers without both figures, as another release may write them, are left out.
     """
     taken: dict[int, list[float]] = defaultdict(list)
     for servers, apart_s in flips:
-        starts = sum(server["seconds"] for server in servers)
-        rest = max(0.0, float(apart_s or 0.0) - starts) / max(1, len(servers))
-        for server in servers:
+        known = [server for server in servers if {"model", "seconds"} <= server.keys()]
+        starts = sum(server["seconds"] for server in known)
+        rest = max(0.0, float(apart_s or 0.0) - starts) / max(1, len(known))
+        for server in known:
             taken[server["model"]].append(server["seconds"] + rest)
     return {model: median(seconds[:RECENT]) for model, seconds in taken.items()}

@@ -34,12 +34,13 @@ WORK = text("""
       AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
 # How many they are weighs models against each other, and is shown.
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
-# What live jobs will ask for later: where several models fit, they are loaded at once.
+# What live jobs will ask for later: where several models fit, they are loaded at once. A job whose pins are not those
+# of this release asks for nothing, and its samples fail; the look must not.
 PINNED = text("""
     SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
-    FROM jobs j CROSS JOIN LATERAL jsonb_each(j.pins) p
-    JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer) AND m.needs_lease AND m.served
-        AND m.device = :device
+    FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{}' END) p
+    JOIN models m ON m.needs_lease AND m.served AND m.device = :device AND m.id = CAST(
+        CASE jsonb_typeof(p.value -> 'model_id') WHEN 'number' THEN p.value ->> 'model_id' END AS integer)
     WHERE j.state IN ('preparing', 'running')""")
 ONLINE = text("""
     SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1

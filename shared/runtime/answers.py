@@ -6,7 +6,8 @@ from datetime import datetime
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import INFRASTRUCTURE, Failure, Reply
+from shared.contracts.calls import INFRASTRUCTURE, Failure, FailureKind, Reply
+from shared.telemetry.redaction import redacted
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,14 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 def outcome_of(reply: Reply) -> str:
     """The word that stands for a reply in `attempts.outcome`: "value" or the failure's kind."""
     return reply.kind.value if isinstance(reply, Failure) else "value"
+
+
+def unstorable(answer: Answered, error: Exception) -> Answered:
+    """The same call, not answered: its reply or receipt holds what no column takes."""
+    said = redacted(f"{type(error).__name__}: {error}".partition("\n")[0])
+    failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=f"the reply cannot be stored: {said}"[:500])
+    receipt = Receipt(started_at=answer.receipt.started_at, ended_at=answer.receipt.ended_at)
+    return Answered(call_id=answer.call_id, reply=failure, receipt=receipt)
 
 
 def columns(answers: Sequence[Answered]) -> dict[str, object]:

@@ -4,6 +4,7 @@ A claim is a token on a queue row. Whatever changes the row asks for the token, 
 claim lapsed changes nothing when it wakes. Queue rows are always locked in call order.
 """
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,12 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts import canonical
 from shared.contracts.calls import Lane
-from shared.runtime.answers import Answered, columns, outcome_of
+from shared.runtime.answers import Answered, columns, outcome_of, unstorable
 from shared.runtime.look import look, revive
 from shared.runtime.parking import WANTED
 from shared.runtime.together import Together
 from shared.storage.database import Database
-from shared.storage.outages import again, passing
+from shared.storage.outages import again, concerns_rows, passing
 
 RETRIES = 3
 """Infrastructure failures of one call before it fails for good."""
@@ -104,6 +105,9 @@ RELEASE = text("""
 RENEW = text("""
     UPDATE queue SET claim_until = now() + make_interval(secs => :ttl)
     WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
+
+
+_log = logging.getLogger(__name__)
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,10 +204,12 @@ class Claims:
 
     async def _store(self, together: Sequence[Handed]) -> list[Committed]:
         whole = [(each.token, reply) for each in together for reply in each.answers if not reply.is_infrastructure]
-        done = await self._accept(whole) if whole else []
+        done, refused = await self._accept_each(whole) if whole else ([], [])
         charged: list[int] = []
         for token, answers in together:
-            if broken := [answer for answer in answers if answer.is_infrastructure]:
+            broken = [answer for answer in answers if answer.is_infrastructure]
+            broken += [answer for claimed, answer in refused if claimed == token]
+            if broken:
                 charged += await again(partial(self._retry, token, broken), self._ttl)
         ready = await again(lambda: look(self._database, done + charged), self._ttl) if done or charged else []
         kept = {*done, *charged}
@@ -211,6 +217,23 @@ class Claims:
             Committed([answer.call_id for answer in answers if answer.call_id in kept], len(ready))
             for _, answers in together
         ]
+
+    async def _accept_each(
+        self, answers: Sequence[tuple[uuid.UUID, Answered]]
+    ) -> tuple[list[int], list[tuple[uuid.UUID, Answered]]]:
+        """Store these; returns the calls that were ours, and a failure for each reply that cannot be stored."""
+        try:
+            return await self._accept(answers), []
+        except Exception as error:
+            if not concerns_rows(error):
+                raise
+            if len(answers) == 1:
+                _log.exception("the reply to call %d cannot be stored", answers[0][1].call_id)
+                return [], [(answers[0][0], unstorable(answers[0][1], error))]
+        middle = len(answers) // 2
+        first, refused = await self._accept_each(answers[:middle])
+        second, others = await self._accept_each(answers[middle:])
+        return first + second, refused + others
 
     async def _accept(self, answers: Sequence[tuple[uuid.UUID, Answered]]) -> list[int]:
         answers = sorted(answers, key=lambda pair: pair[1].call_id)

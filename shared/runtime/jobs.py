@@ -45,7 +45,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             Unreadable: the pipeline is not installed.
         """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
-        return Replay(graded(self._pipeline().run(sample, self.params, library), item))
+        return Replay(graded(self.installed().run(sample, self.params, library), item))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
         """A fresh replay of the job's calibration over `items`.
@@ -53,12 +53,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             Unreadable: the pipeline is not installed, or has no calibration.
         """
-        prepare = self._pipeline().prepare
+        prepare = self.installed().prepare
         if prepare is None:
             raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
         return Replay(prepare(items, self.params, library))
 
-    def _pipeline(self) -> registry.Registered:
+    def installed(self) -> registry.Registered:
+        """Its pipeline.
+
+        Raises:
+            Unreadable: it is not installed.
+        """
         try:
             return registry.get(self.pipeline)
         except registry.UnknownPipeline as error:

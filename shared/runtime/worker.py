@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from shared.queue import Ticker
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.claims import Claim, Claims
+from shared.runtime.claims import Claim, Claimed, Claims
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.lapses import lapse
 from shared.runtime.windows import windows
@@ -205,14 +205,8 @@ class Worker:
         logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
         open_calls = {call.id for call in claim.calls}
         renewing = asyncio.create_task(self._renew(claim, open_calls))
-        executor = self._executors[claim.calls[0].role]
         try:
-            async with aclosing(windows(executor.run(claim.calls, epoch), self._limits.window_ms / 1000)) as batches:
-                async for batch in batches:
-                    await self._commit(claim, [each for each in batch if isinstance(each, Answered)])
-                    await self._give_back(claim, batch)
-                    open_calls -= {each.call_id for each in batch}
-                    self._progress.set()
+            await self._execute(claim, claim.calls, epoch, open_calls)
         except NotGranted as refused:
             _log.info("chunk of %d not granted: %s", len(open_calls), refused)
             self._sources = Sources((), 0.0)
@@ -220,18 +214,53 @@ class Worker:
         except Broken as broken:
             _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
             await self._lapse(claim, sorted(open_calls))
-        except Exception as error:  # noqa: BLE001 - a defect of an executor must not look like a dead worker
+        except Exception as error:  # noqa: BLE001 - one chunk's defect must not end the others
             _log.exception("chunk of %d failed", len(open_calls))
-            if passing(error):  # nor must an outage of the database look like a defect of theirs
+            if passing(error):
                 await self._claims.release(claim.token, sorted(open_calls))
-            else:
-                await self._fail(claim, open_calls, repr(error))
+            else:  # not even their failures could be stored
+                await self._lapse(claim, sorted(open_calls))
         except asyncio.CancelledError:
             # Told to stop: the executor has aborted what it ran, nobody is to blame.
             await self._claims.release(claim.token, sorted(open_calls))
             raise
         finally:
             renewing.cancel()
+
+    async def _execute(self, claim: Claim, calls: Sequence[Claimed], epoch: int | None, open_calls: set[int]) -> None:
+        """Run calls of a chunk and take them out of `open_calls` as they end.
+
+        Where their executor fails, the two halves of what is left run by themselves, so that one call that cannot be
+        run fails alone.
+        """
+        try:
+            await self._stream(claim, calls, epoch, open_calls)
+        except (NotGranted, Broken):
+            raise
+        except Exception as error:
+            if passing(error):  # an outage of the database is no defect of the calls
+                raise
+            _log.exception("%d calls failed together", len(calls))
+            said = repr(error)
+        else:
+            return
+        if len(calls) == 1:
+            await self._fail(claim, {calls[0].id}, said)
+            open_calls.discard(calls[0].id)
+            return
+        left = [call for call in calls if call.id in open_calls]
+        for half in (left[: len(left) // 2], left[len(left) // 2 :]):
+            if half:
+                await self._execute(claim, half, epoch, open_calls)
+
+    async def _stream(self, claim: Claim, calls: Sequence[Claimed], epoch: int | None, open_calls: set[int]) -> None:
+        executor = self._executors[calls[0].role]
+        async with aclosing(windows(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
+            async for batch in batches:
+                await self._commit(claim, [each for each in batch if isinstance(each, Answered)])
+                await self._give_back(claim, batch)
+                open_calls -= {each.call_id for each in batch}
+                self._progress.set()
 
     async def _commit(self, claim: Claim, answers: list[Answered]) -> None:
         if not answers:

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 
+import msgspec
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Generated
@@ -17,6 +18,7 @@ from tests.integration.scene import (
     ScriptedExecutor,
     advance,
     answer,
+    answered,
     claim,
     drain,
     furnish,
@@ -440,3 +442,21 @@ async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
     monkeypatch.undo()
     await advance(database)
     assert await rows(database, "SELECT state, failure FROM samples") == [(3, "connection")] * 2
+
+
+@pytest.mark.parametrize("broken", [{"finish_reason": "st\0p"}, {"concurrency": 40_000}])
+async def test_a_reply_that_cannot_be_stored_fails_its_own_call(database: Database, broken: dict[str, object]) -> None:
+    """A text or a number that no column takes: the other replies of the commit count, and the call is tried again."""
+    await pending(database, items=5)
+    taken = await claimed(database)
+    answers = [answered(call) for call in taken.calls]
+    answers[3] = msgspec.structs.replace(answers[3], receipt=msgspec.structs.replace(answers[3].receipt, **broken))
+    committed = await Claims(database, "worker-1", 60.0).answer(taken.token, answers)
+    assert sorted(committed.calls) == sorted(call.id for call in taken.calls)
+    [(call, outcome, reply)] = await rows(
+        database, "SELECT call_id, outcome, convert_from(reply, 'UTF8') FROM attempts WHERE NOT accepted"
+    )
+    assert (call, outcome) == (taken.calls[3].id, "backend_error")
+    assert "the reply cannot be stored: " in str(reply)
+    assert await scalar(database, "SELECT count(*) FROM attempts WHERE accepted") == 4
+    assert await rows(database, "SELECT call_id, tries FROM queue") == [(call, 1)]

@@ -104,3 +104,15 @@ async def test_a_plan_is_used_again_until_a_job_comes_or_its_time_is_over(
     monkeypatch.setattr(live, "TRUSTED_S", 3600)
     await scene.submit_job(database, "closed-book", name="another")
     assert await groups(made, database) is not again
+
+
+async def test_a_job_that_cannot_be_read_is_left_out_of_the_plan(database: Database) -> None:
+    """The models of the other jobs are planned as if it were not there."""
+    await scene.furnish(database)
+    first, second = await on(database, "cpu:0", "judge-1", "generator-1")
+    await scene.submit_job(database, models={"judge": "judge-1", "generate": "generator-1"})
+    alone = await together(planner(), database)
+    await scene.submit_job(database, "closed-book", name="broken")
+    await scene.run_sql(database, "UPDATE jobs SET params = '{\"renamed\": 1}' WHERE name = 'broken'")
+    assert alone == [(first, second)]
+    assert await together(planner(), database) == alone

@@ -20,7 +20,8 @@ from shared.lease.policy import Target
 from shared.queue import Ticker
 from shared.settings import Settings
 from shared.storage.database import Database
-from tests.integration.scene import Leases, ScriptedExecutor, furnish, model, rows, scalar, submit_job, worker
+from tests.faults.recording import Seen
+from tests.integration.scene import Leases, ScriptedExecutor, furnish, model, rows, run_sql, scalar, submit_job, worker
 from tests.integration.scheduling import DEVICE, Hands, advance, hold, wishes, work_for_the_generator
 
 pytestmark = pytest.mark.anyio
@@ -304,3 +305,25 @@ async def test_a_gated_job_needs_two_loads(scheduler: Scheduler, database: Datab
     assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
     loads = await rows(database, "SELECT models FROM residencies ORDER BY epoch")
     assert [names[models[0]] for (models,) in loads] == [Lane.JUDGE, Lane.GENERATE]  # type: ignore[index]
+
+
+@pytest.mark.fault("V1")
+@pytest.mark.parametrize("pins", ["[]", '{"judge": 5}', '{"judge": {"model_id": "a-judge"}}', '{"judge": {"id": 1}}'])
+async def test_a_job_whose_pins_cannot_be_read_does_not_stop_the_device(
+    scheduler: Scheduler, database: Database, seen: Seen, pins: str
+) -> None:
+    """The models of the other jobs are loaded as if it were not there; its own samples fail in words."""
+    seen.produced("the stored pins of a live job are changed to what this release cannot read")
+    generator = await work_for_the_generator(database)
+    await submit_job(database, "closed-book", name="broken")
+    await run_sql(database, "UPDATE jobs SET pins = CAST(:pins AS jsonb) WHERE name = 'broken'", pins=pins)
+    await scheduler._look()
+    await advance(database)
+    await scheduler._look()
+    assert await wishes(database) == [([generator], "first")]
+    failed = await rows(
+        database,
+        "SELECT DISTINCT j.name, s.failure FROM samples s JOIN jobs j ON j.id = s.job_id WHERE s.state = 3",
+    )
+    assert failed == [("broken", "unreadable")]
+    seen.note("its samples failed as unreadable; the device was flipped for the other job")

@@ -1,7 +1,9 @@
 """What one sample raises in a batch fails that sample in words, and every other sample goes on."""
 
+from collections import Counter
+
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -247,3 +249,24 @@ async def test_a_step_of_too_many_calls_fails_its_own_sample(
         (1, "pipeline_error", "the pipeline asks for 32768 calls at once; a step holds 32767"),
     ]
     seen.note("its sample failed with the number and the limit; a sample of 32,767 calls completed")
+
+
+async def test_a_batch_costs_as_many_statements_whatever_its_size(database: Database) -> None:
+    """Nothing is asked of the database for a single sample, and a batch is one transaction."""
+    await furnish(database, items=30)
+    await without_gold(database)
+    await submit_job(database, "closed-book")
+    counted: Counter[str] = Counter()
+    engine = database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", lambda *_: counted.update(["statements"]))
+    event.listen(engine, "commit", lambda *_: counted.update(["commits"]))
+    advancer = Advancer(database)
+    await advancer.advance(limit=10)  # the job is read once
+    counted.clear()
+    costs = []
+    for limit in (1, 15):
+        assert (await advancer.advance(limit)).samples == limit
+        costs.append(dict(counted))
+        counted.clear()
+    assert costs[0] == costs[1]
+    assert costs[0]["commits"] == 1

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -18,6 +17,7 @@ from shared.runtime.execution import Lapse, Release
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.worker import Worker
 from shared.storage.database import Database
+from tests.faults.recording import Seen
 from tests.integration.scene import (
     Leases,
     ScriptedExecutor,
@@ -328,17 +328,12 @@ async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
     assert idle._ticker.ticks == []  # type: ignore[attr-defined]
 
 
-async def test_an_executor_that_crashes_loses_no_call(database: Database) -> None:
-    """Whatever becomes of the chunk at once, its calls are run again."""
+async def test_an_executor_that_crashes_once_charges_no_call(database: Database) -> None:
+    """Its calls are run again at once, in smaller chunks."""
     await pending(database, items=2)
-    with suppress(ZeroDivisionError):
-        await generator(database, Refusing(ZeroDivisionError("defect"), 0)).drain()
-    assert await sample_states(database) == [1, 1]
-    await let_claims_expire(database)
-    await lapse_expired(database, "sweeper")
-    await let_pauses_pass(database)
-    await generator(database, ScriptedExecutor()).drain()
+    await generator(database, Refusing(ZeroDivisionError("defect"), 0)).drain()
     assert await sample_states(database) == [2, 2]
+    assert await scalar(database, "SELECT count(*) FROM attempts WHERE NOT accepted") == 0
 
 
 async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -> None:
@@ -348,3 +343,42 @@ async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -
     working_alone = worker(database, Lane.GENERATE, ScriptedExecutor())
     await working_alone.drain()
     assert working_alone._ticker.ticks == [Lane.GENERATE, Lane.GENERATE, Lane.JUDGE]  # type: ignore[attr-defined]
+
+
+class Brittle(ScriptedExecutor):
+    """Raises for a whole chunk, before any reply, when one call of it asks this question."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question.encode()
+        self.chunks: list[int] = []
+
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        """As scripted, unless the call is among them."""
+        self.chunks.append(len(calls))
+        if any(self._question in call.request for call in calls):
+            raise ValueError("cannot be rendered")
+        async for each in super().run(calls, epoch):
+            yield each
+
+
+@pytest.mark.fault("V1")
+async def test_a_call_that_cannot_be_run_fails_alone(database: Database, seen: Seen) -> None:
+    """The other calls of its chunk are answered at once, and it is charged as a failure of the backend."""
+    seen.produced("an executor raises for a chunk of eight calls because of one of them")
+    await furnish(database, items=8)
+    await submit_job(database, "closed-book")
+    await advance(database)
+    executor = Brittle("What is 3 plus 3?")
+    await generator(database, executor).drain()
+    assert sorted(executor.chunks) == [1, 1, 2, 2, 4, 4, 8]
+    assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
+        ("backend_error", 1),
+        ("value", 7),
+    ]
+    for _ in range(2):
+        await let_pauses_pass(database)
+        await generator(database, executor).drain()
+    await advance(database)
+    assert await rows(database, "SELECT ordinal, failure FROM samples WHERE state = 3") == [(3, "backend_error")]
+    seen.note("that call failed after three tries, and its sample with it; the other seven were answered at once")

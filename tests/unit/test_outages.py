@@ -5,7 +5,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from shared.storage.database import Database
-from shared.storage.outages import PAUSES_S, again, passing
+from shared.storage.outages import PAUSES_S, again, concerns_rows, passing
 from tests.faults.proxy import HOST
 
 pytestmark = pytest.mark.anyio
@@ -105,3 +105,18 @@ async def test_a_server_that_is_not_there_is_an_outage() -> None:
             pass
     assert passing(raised.value)
     await database.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [error("57P01"), error("42P01"), error("42501"), OSError("no descriptor"), ImportError("of another release")],
+)
+def test_what_would_fail_for_every_row_blames_none(fault: Exception) -> None:
+    """An outage, a table or right that is missing, the operating system, a program that is half installed."""
+    assert not concerns_rows(fault)
+
+
+@pytest.mark.parametrize("fault", [error("22003"), error("22021"), error(None), ValueError("cannot be decoded")])
+def test_what_other_rows_might_not_raise_concerns_rows(fault: Exception) -> None:
+    """A value out of range, a text that is none, too many parameters, a defect of our own."""
+    assert concerns_rows(fault)

@@ -1,5 +1,6 @@
 """What methods decided for samples that have ended, and which of their parts had to be done the plain way."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 
@@ -8,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.metrics.reading import Reading
+from shared.storage.stored import decoded
 
 SOME = b'"decisions":[{'
 """In an outcome's bytes: canonical JSON, in which a text cannot look like a field, as its quotes are escaped."""
@@ -31,15 +33,19 @@ class _Outcome(msgspec.Struct):
     trace: _Trace
 
 
-_DECODER = msgspec.json.Decoder(_Outcome)
+_log = logging.getLogger(__name__)
 
 
 async def count(connection: AsyncConnection, reading: Reading, condition: str, window: Mapping[str, object]) -> None:
     """Add the decisions of the samples in `window`; samples of methods that decide nothing are not even sent."""
     outcomes = await connection.execute(text(OUTCOMES.replace("$window", condition)), {**window, "some": SOME})
     decided: Counter[tuple[str, str, str | None]] = Counter()
-    for (outcome,) in outcomes:
-        decided.update((each.stage, each.action, each.fallback) for each in _DECODER.decode(outcome).trace.decisions)
+    for (stored,) in outcomes:
+        outcome, problem = decoded(stored, _Outcome, "an outcome")
+        if outcome is None:
+            _log.warning("not counted: %s", problem)
+            continue
+        decided.update((each.stage, each.action, each.fallback) for each in outcome.trace.decisions)
     for (stage, action, fallback), n in decided.items():
         reading.count("mathrag_decisions_total", [stage, action], n)
         if fallback is not None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.measures import Measuring
@@ -12,11 +13,13 @@ from services.orchestrator.planning import needs
 from services.orchestrator.planning.demands import Wanted, demands
 from services.orchestrator.planning.needs import Needs
 from shared.contracts.calls import Lane
+from shared.errors import Unreadable
 from shared.lease.demand import Room
 from shared.lease.plan import Plan, plan
 from shared.lease.policy import Group
-from shared.runtime.jobs import Jobs
+from shared.runtime.jobs import Jobs, JobSpec, readable
 from shared.settings import Settings
+from shared.telemetry.redaction import redacted
 
 TRUSTED_S = 5.0
 """So long a plan of the same jobs is used again: what they still have to do is counted from all their samples."""
@@ -51,14 +54,26 @@ class LivePlan:
         return self._groups
 
     async def _plan(self, connection: AsyncConnection, jobs: dict[int, int]) -> Plan:
-        specs = await Jobs().load(connection, set(jobs), set())
-        wanted = merged([await needs.of_live(connection, job, specs[job], total) for job, total in jobs.items()])
+        specs = await Jobs().load_each(connection, set(jobs), set())
+        found = [await _needs(connection, job, specs[job], total) for job, total in jobs.items()]
+        wanted = merged([each for each in found if each is not None])
         measures = {self._device.id: await self._measuring.read(connection)}
-        found = await demands(connection, self._models, wanted.wanted, measures)
-        here = [demand for demand in found if demand.device == self._device.id]
+        demanded = await demands(connection, self._models, wanted.wanted, measures)
+        here = [demand for demand in demanded if demand.device == self._device.id]
         # As if the device were empty: a plan that counts on what happens to be there stages what fits together.
         room = Room(device=self._device.id, budget_mib=self._device.models_mib)
         return plan(here, [room], order=wanted.order)
+
+
+async def _needs(connection: AsyncConnection, row: int, spec: JobSpec | Unreadable, samples: int) -> Needs | None:
+    """What one job wants; None where that cannot be told: the others are planned without it."""
+    try:
+        return await needs.of_live(connection, row, readable(spec), samples)
+    except Exception as error:
+        if isinstance(error, SQLAlchemyError):  # the snapshot is lost for every job
+            raise
+        _log.warning("job %d is left out of the plan: %s", row, redacted(repr(error)))
+        return None
 
 
 def merged(jobs: Sequence[Needs]) -> Needs:

@@ -16,7 +16,6 @@ from services.orchestrator.planning.demands import Wanted
 from shared.contracts.calls import Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
-from shared.pipelines import registry
 from shared.runtime.binding import Bound
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import MadeUp, dry_rounds
@@ -63,7 +62,7 @@ def rounds(job: JobSpec) -> Rounds:
     """The job's pipeline on made-up replies; a gate that was decided stays as it is."""
     library = MadeUp()
     calibration: list[list[Bound]] = []
-    if registry.get(job.pipeline).prepare is not None and job.prepared is None:
+    if job.installed().prepare is not None and job.prepared is None:
         prepare = job.prepare([ITEM], library)
         calibration = list(dry_rounds(job, prepare))
         job = msgspec.structs.replace(job, prepared=prepare.result)

@@ -1,0 +1,117 @@
+"""Rows that earlier releases wrote: migrated to the present schema, they are listed, continued and audited."""
+
+import asyncio
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy.engine import make_url
+
+from services.orchestrator.stack.migration import migrate
+from services.orchestrator.stack.postgres import Postgres
+from shared.contracts.calls import Lane
+from shared.lease import residencies
+from shared.lease.lease import Lease, Phase
+from shared.runtime.sweeper import sweep
+from shared.settings import REPOSITORY
+from shared.storage.database import Database
+from tests import servers
+from tests.faults.recording import Seen
+from tests.integration.api import Api, serving
+from tests.integration.releases.make import PLACE
+from tests.integration.scene import ScriptedExecutor, let_claims_expire
+from tests.integration.test_audit import DEVICE, Device
+
+pytestmark = pytest.mark.anyio
+
+RELEASES = sorted(PLACE.glob("*.sql.gz"))
+TRIGGERED = "SELECT DISTINCT event_object_table FROM information_schema.triggers WHERE trigger_schema = 'public'"
+
+
+@pytest.fixture(params=RELEASES, ids=lambda path: path.name.removesuffix(".sql.gz"))
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres]:
+    """A server with the rows that a release has written, after the migration to the present schema."""
+    rows = gzip.decompress(request.param.read_bytes()).decode()
+    with servers.postgres(tmp_path / "postgres") as server:
+        upgrade(server.owner_url(), rows.partition("\n")[0].removeprefix("-- revision "))
+        asyncio.run(load(server.owner_url(), rows))
+        asyncio.run(migrate(server.owner_url()))
+        yield server
+
+
+@pytest.fixture
+async def written(server: Postgres, anyio_backend: str) -> AsyncIterator[Database]:
+    """The same as the application's role."""
+    database = Database(server.url(), pinned=True)
+    yield database
+    await database.close()
+
+
+def upgrade(owner_url: str, revision: str) -> None:
+    """The schema as the release had it."""
+    command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "alembic.ini"), "upgrade", revision]
+    subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "MATHRAG_OWNER_URL": owner_url}, check=True)
+
+
+async def load(owner_url: str, rows: str) -> None:
+    """The rows, as they were: no trigger writes events of them."""
+    url = make_url(owner_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    connection = await asyncpg.connect(url)
+    tables = [row[0] for row in await connection.fetch(TRIGGERED)]
+    for table in tables:
+        await connection.execute(f"ALTER TABLE public.{table} DISABLE TRIGGER USER")
+    await connection.execute(rows)
+    for table in tables:
+        await connection.execute(f"ALTER TABLE public.{table} ENABLE TRIGGER USER")
+    await connection.close()
+
+
+async def continued(database: Database) -> None:
+    """Everything to its end, as after a restart of all services: claims lapse, the guard begins a residency anew."""
+    await let_claims_expire(database)
+    await sweep(database, "sweeper")
+    device = Device(database)
+    async with database.transaction() as connection:
+        newest = await residencies.newest(connection, DEVICE)
+    assert newest is not None
+    device.lease = Lease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models)
+    await device.close("guard_restart")
+    for model, lane in (("a-generator", Lane.GENERATE), ("a-judge", Lane.JUDGE), ("a-generator", Lane.GENERATE)):
+        await device.drain(Lane.JUDGE, ScriptedExecutor())
+        await device.flip(model, "drained" if device.lease else "guard_restart")
+        await device.drain(lane, ScriptedExecutor())
+    await device.drain(Lane.JUDGE, ScriptedExecutor())
+    await device.close("guard_stopped")
+
+
+async def listed(api: Api) -> dict[str, tuple[str, int, int]]:
+    """State, completed and failed samples of every job by name; each can be read."""
+    found = (await api.get("/v1/jobs"))["data"]
+    assert [job["name"] for job in found if "unreadable" in job] == []
+    counts = {job["name"]: job["request_counts"] for job in found}
+    return {job["name"]: (job["state"], *(counts[job["name"]][of] for of in ("completed", "failed"))) for job in found}
+
+
+@pytest.mark.fault("V2")
+async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
+    written: Database, redis_url: str, seen: Seen
+) -> None:
+    """One completed, one with failures, one cancelled, one stopped in the middle and one in its calibration."""
+    seen.produced("rows of the release 0.1.0, from a dump in the repository, are migrated to the present schema")
+    before = {
+        "completed": ("completed", 4, 0), "with-failures": ("completed", 2, 2), "cancelled": ("cancelled", 0, 0),
+        "stopped": ("running", 0, 0), "preparing": ("preparing", 0, 0),
+    }  # fmt: skip
+    after = before | {"stopped": ("completed", 8, 0), "preparing": ("completed", 4, 0)}
+    async with serving(written, redis_url) as api:
+        assert await listed(api) == before
+        await continued(written)
+        assert await listed(api) == after
+        for name in after:
+            assert (await api.get(f"/v1/jobs/{name}/audit"))["violations"] == []
+    seen.note("five jobs were listed; the two that had not ended completed; all five audits were clean")
