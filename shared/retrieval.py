@@ -1,5 +1,6 @@
 """Settings of retrieval: which back end holds which index, what makes vectors, what reranks. Part of `Settings`."""
 
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -151,6 +152,12 @@ class Reranker(BaseModel):
     """`gguf`: threads of llama.cpp; one is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Longest wait for one request, with its repetitions."""
+
+    def patience_s(self, documents: int) -> float:
+        """Seconds that whoever asks the retriever to score so many documents waits: for each of its requests, and one
+        more for what the retriever does itself.
+        """
+        return self.timeout_s * (1 + ceil(documents / self.batch))
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

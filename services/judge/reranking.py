@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import ceil
 
 import msgspec
 
@@ -57,7 +56,7 @@ class Reranking:
         return await self._scores(request, texts)
 
     async def _scores(self, request: Request, texts: list[str]) -> Reply:
-        timeout_s = self._settings.timeout_s * (1 + ceil(len(texts) / self._settings.batch))
+        timeout_s = self._settings.patience_s(len(texts))
         body = {"model": request.model, "question": request.values["question"], "documents": texts}
         answer = await retriever.post(self._client, "/rerank", body, timeout_s)
         return answer if isinstance(answer, Failure) else _REPLY.decode(answer)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -142,7 +143,8 @@ class Drafting:
         corpus = await self._once(_corpus, submission.corpus)
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
-        spec = _probe(submission, pins)
+        # An experiment has a thousand of these, and the schedulers share this event loop.
+        spec = await to_thread.run_sync(_probe, submission, pins)
         if _pipeline(submission.pipeline).prepare is not None and corpus is not None:
             admission.check_calibration(submission.params, items, await self._once(_corpus_size, corpus))
         code = await self._once(accepting, self._settings, corpus, submission.configuration)
@@ -162,12 +164,17 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
         TooLarge, TooMany: more than the operator allows.
     """
     await admission.admit(connection, settings.limits, [draft.samples for draft in drafts])
-    rows = [_row(draft) for draft in drafts]
+    rows = await to_thread.run_sync(_rows, drafts)
     inserted = (await connection.execute(INSERT, {name: [row[name] for row in rows] for name in rows[0]})).all()
     calibrated = {row.id for row in inserted if _pipeline(row.pipeline).prepare is not None}
     await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
     await ending.run(connection, sorted({row.id for row in inserted} - calibrated), None)
     return [row["public_id"] for row in rows]
+
+
+def _rows(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
+    """In a thread: hashing a pipeline takes milliseconds."""
+    return [_row(draft) for draft in drafts]
 
 
 def _row(draft: Draft) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Experiments: submitted whole or not at all, shared where cells ask the same, cancelled, resumed, reported."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from services.orchestrator.planning import needs
 from shared.contracts.calls import Failure, FailureKind, Reply
 from shared.limits import Limits
-from shared.runtime import purge
+from shared.runtime import purge, submit
 from shared.runtime.binding import Request
 from shared.runtime.ending import finish
 from shared.storage.database import Database
@@ -102,6 +104,27 @@ async def test_the_weight_grid_makes_no_judge_call_beyond_the_first_job_and_gene
     prompts = Counter(str(request.values) for request in await requests(database, "generate"))
     assert set(prompts.values()) == {1}
     assert 5 <= len(prompts) <= 25
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/plan"])
+async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """An experiment has up to a thousand dry runs and rows, and every one of them is made in a thread."""
+    threads: list[int] = []
+
+    def noting(work: Any) -> Any:
+        def noted(*given: Any) -> Any:
+            threads.append(threading.get_ident())
+            return work(*given)
+
+        return noted
+
+    for module, name in ((submit, "dry_run"), (submit, "_row"), (needs, "dry_rounds")):
+        monkeypatch.setattr(module, name, noting(getattr(module, name)))
+    assert (await api.http.post(path, json=WEIGHTS)).status_code in (200, 202)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_cells_of_one_ratio_show_one_result(api: Api, database: Database) -> None:

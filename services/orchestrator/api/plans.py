@@ -1,8 +1,10 @@
 """Plans: which models a job's work would have resident where, what that costs, and why nothing else is better."""
 
+from functools import partial
 from typing import Annotated, Any, Self
 
 import msgspec
+from anyio import to_thread
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -130,7 +132,7 @@ async def what_if(request: PlanRequest, held: Held) -> Response:
             return json(await _planned(connection, wanting, there, None, retrieval))
         submission = request.job.submission(await configurations.newest(connection))
         draft = await Drafting(connection, held.settings).draft(submission)
-        wanted = needs.of_new(draft.spec, draft.samples)
+        wanted = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
         wanting = await _demands(connection, held, wanted, assumptions)
         if request.devices:
             wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
@@ -161,7 +163,7 @@ async def _planned(
     retrieval: Retrieval | None = None,
 ) -> PlanView:
     try:
-        found = plan(wanting, there, order=order, retrieval=retrieval)
+        found = await to_thread.run_sync(partial(plan, wanting, there, order=order, retrieval=retrieval))
     except ValueError as error:
         raise Invalid(f"`models`: {error}", hint="fewer models or devices; see GET /v1/gpus") from error
     return PlanView(

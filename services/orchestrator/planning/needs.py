@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
+from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -95,7 +96,7 @@ def of_new(job: JobSpec, samples: int) -> Needs:
 
 async def of_live(connection: AsyncConnection, row: int, job: JobSpec, samples: int) -> Needs:
     """Of the job with this row id: what is left of it."""
-    found = dry(job)
+    found = await to_thread.run_sync(dry, job)
     left: Calls = Counter()
     for opened in await connection.execute(OPEN, {"job": row}):
         left[opened.model_id, _lane(opened.role)] += opened.calls

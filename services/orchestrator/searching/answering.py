@@ -69,7 +69,7 @@ class Answering:
         texts = [self.library[document].whole for document in call.documents]
         try:
             body = {"model": self._reranker, "question": call.question, "documents": texts}
-            reply = await self._post("/rerank", body, self._retrieval.reranker.timeout_s)
+            reply = await self._post("/rerank", body, self._retrieval.reranker.patience_s(len(texts)))
             reply.raise_for_status()
             return _SCORED.decode(reply.content)
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
