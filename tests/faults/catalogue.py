@@ -71,6 +71,11 @@ FAULTS: dict[str, Fault] = {
             "restarts are spaced out, 10 s at most; jobs wait, and go on when it stays up",
         ),
         Fault(
+            "P13",
+            "several processes are stopped for 30 s",
+            "the job goes on when they go on: no pause is longer because of the outage",
+        ),
+        Fault(
             "R1",
             "Redis restarts with its append-only file",
             "ticks and lease come back as they were a second ago at most; the job goes on",
@@ -120,6 +125,11 @@ FAULTS: dict[str, Fault] = {
             "D7",
             "the schema is upgraded and downgraded with a job in flight",
             "the job goes on under the schema as it is then",
+        ),
+        Fault(
+            "D8",
+            "PostgreSQL is frozen for seconds",
+            "waited for, and no longer than that; readiness says since when no scheduler has looked at the work",
         ),
         Fault(
             "Q1",
@@ -285,6 +295,11 @@ FAULTS: dict[str, Fault] = {
             "C5",
             "two jobs with different judges",
             "one load for each model: what both want of the generator is drained at once",
+        ),
+        Fault(
+            "C6",
+            "a job of 300,000 samples is cancelled",
+            "answered at once; its samples end and are chained in batches, and others' ends and flips wait for none",
         ),
         Fault(
             "H1",
