@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
+from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -18,6 +21,8 @@ COALESCE_S = 10
 """So long a tick hides those that come after it: the time that a lost one costs."""
 PATIENCE_S = 5.0
 """For an answer of the broker."""
+RECONNECT_S = 2.0
+"""Longest pause between two tries to connect to the broker again."""
 KEYS = "mathrag:celery:"
 """Prefix of all that the transport keeps in Redis."""
 MOST_QUEUED = 16
@@ -27,9 +32,23 @@ _log = logging.getLogger(__name__)
 _MESSAGE = {names.MESSAGING_SYSTEM: "redis", names.MESSAGING_OPERATION: "send", names.MESSAGING_DESTINATION: DRAIN}
 
 
+class SteadyConnection(Connection):
+    """Connects again at a steady pace: kombu's pause grows to 30 s, and goes on when the broker is back."""
+
+    def ensure_connection(self, *args: Any, **options: Any) -> Any:
+        """As kombu does it, but for the pauses."""
+        return super().ensure_connection(*args, **{**options, "interval_max": RECONNECT_S})  # type: ignore[no-untyped-call]
+
+
+class SteadyBroker(AMQP):  # type: ignore[misc]
+    """Celery's connections to the broker."""
+
+    Connection = SteadyConnection
+
+
 def celery_app(redis_url: str, tick_s: float) -> Celery:
     """The application of every worker and of every sender; `tick_s` is the longest that a tick works."""
-    app = Celery("mathrag", broker=redis_url)
+    app = Celery("mathrag", broker=redis_url, amqp=SteadyBroker)
     app.conf.update(
         # Redelivered after a crash; a drain is idempotent.
         task_acks_late=True,

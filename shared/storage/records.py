@@ -24,16 +24,18 @@ LAST = text("""
     WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
 # `consumed`: replies to positions before this one are a part of the sample. A cancelled sample has consumed none of
 # those that it waited for at its end, and some may come later still, for others.
-# The samples' key alone, no state: with a state the planner would walk all that are left and sort them, each time.
+# The next samples first, along the index of their key: a planner that is free to would read all that are left, by
+# state or by item, and sort them for every batch.
 SAMPLES = text("""
+    WITH batch AS MATERIALIZED (
+        SELECT * FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat)
+        ORDER BY ordinal, repeat LIMIT :n)
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
         encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
         CASE s.state WHEN 4 THEN s.position - 1 ELSE s.position END AS consumed
-    FROM samples s JOIN jobs j ON j.id = s.job_id
+    FROM batch s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
-    LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
-    ORDER BY s.ordinal, s.repeat LIMIT :n""")
+    LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
 # Sample and call, then the fields of CallRecord in their order.
 CALLS = text("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,

@@ -76,6 +76,11 @@ FAULTS: dict[str, Fault] = {
             "it is not waited for and not killed, wherever the wall clock was set meanwhile",
         ),
         Fault(
+            "P13",
+            "several processes are stopped for 30 s",
+            "the job goes on when they go on: no pause is longer because of the outage",
+        ),
+        Fault(
             "R1",
             "Redis restarts with its append-only file",
             "ticks and lease come back as they were a second ago at most; the job goes on",
@@ -125,6 +130,11 @@ FAULTS: dict[str, Fault] = {
             "D7",
             "the schema is upgraded and downgraded with a job in flight",
             "the job goes on under the schema as it is then",
+        ),
+        Fault(
+            "D8",
+            "PostgreSQL is frozen for seconds",
+            "waited for, and no longer than that; readiness says since when no scheduler has looked at the work",
         ),
         Fault(
             "Q1",
@@ -295,6 +305,11 @@ FAULTS: dict[str, Fault] = {
             "C5",
             "two jobs with different judges",
             "one load for each model: what both want of the generator is drained at once",
+        ),
+        Fault(
+            "C6",
+            "a job of 300,000 samples is cancelled",
+            "answered at once; its samples end and are chained in batches, and others' ends and flips wait for none",
         ),
         Fault(
             "H1",

@@ -4,6 +4,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from shared.storage import database as databases
 from shared.storage.database import Database
 from shared.storage.outages import again, passing
 
@@ -42,3 +43,18 @@ async def test_what_is_tried_again_outlasts_it(database: Database) -> None:
     await again(write, 10)
     async with database.transaction() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM operations"))).scalar() == 1
+
+
+async def test_a_statement_that_is_not_answered_in_time_is_an_outage(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen server holds no connection for ever: it is given up, and the next statement has a new one."""
+    monkeypatch.setattr(databases, "STATEMENT_S", 0.2)
+    impatient = Database(database_url, pinned=True)
+    with pytest.raises(DBAPIError, match="did not answer in time") as raised:
+        async with impatient.transaction() as connection:
+            await connection.execute(text("SELECT pg_sleep(600)"))
+    assert passing(raised.value)
+    async with impatient.transaction() as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar() == 1
+    await impatient.close()
