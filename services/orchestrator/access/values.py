@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import Request
 
-from shared.errors import Invalid
+from shared.errors import Invalid, NotFound
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1
 """Of the whole numbers that msgspec writes."""
@@ -25,10 +25,14 @@ async def storable(request: Request) -> None:
     """Check path, query and, where the route takes one, the JSON body.
 
     Raises:
+        NotFound: the path names what can have no such name.
         Invalid: a text, number or nesting that cannot be kept.
     """
-    for name, text in (*request.path_params.items(), *request.query_params.multi_items()):
-        _check((name,), str(text))
+    for name, text in request.path_params.items():
+        if "\x00" in str(text):
+            raise NotFound(f"there is no {name} {text!r}", hint="the list has all that there are")
+    for name, text in request.query_params.multi_items():
+        _check((name,), text)
     if request.scope["route"].body_field is not None:
         for place, value in _values(await _body(request)):
             _check(place, value)
