@@ -159,8 +159,9 @@ async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: A
                 answer = await send(api, method, url, body(method, path))
                 defects.append((method, path, parameter["name"], value[:20], undeclared(method, path, answer)))
                 if "%00" in value and isinstance(answer, httpx2.Response):
-                    expected = (404, None) if parameter["in"] == "path" else (422, parameter["name"])
-                    assert (answer.status_code, answer.json().get("field")) == expected
+                    expected = 404 if parameter["in"] == "path" else 400 if parameter["name"] == "cursor" else 422
+                    named = parameter["name"] if expected == 422 else None
+                    assert (answer.status_code, answer.json().get("field")) == (expected, named)
         for parameter in parameters(method, path, "header"):
             for header in IN_HEADERS:
                 answer = await send(api, method, address(method, path), body(method, path), {parameter["name"]: header})
