@@ -15,6 +15,7 @@ from services.orchestrator.access.identity import Identity
 from services.orchestrator.access.keyring import Keyring
 from services.orchestrator.access.limits import UPLOADS, AtOnce
 from services.orchestrator.access.scopes import authorised
+from services.orchestrator.access.values import storable
 from services.orchestrator.api import (
     calibration,
     catalog,
@@ -106,7 +107,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         summary="Batches of questions answered with retrieval-augmented generation, measured honestly.",
         lifespan=lifespan,
         openapi_url=None,
-        dependencies=[Depends(authorised)],
+        dependencies=[Depends(authorised), Depends(storable)],
         telemetry=traces.server(),
     )
     for part in (

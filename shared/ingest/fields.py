@@ -45,6 +45,8 @@ NESTED = frozenset((*MESSAGES, *REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS)
 
 MOST_COLUMNS = 1000
 """Of a table; most of them mean nothing here, but every one of them is looked at for every row."""
+MAX_ID_BYTES = 1024
+"""Of UTF-8. Ids of documents are indexed, and PostgreSQL's B-tree keeps no entry of more than 2704 bytes."""
 SHAPES = 64
 """Sets of fields that are remembered."""
 
@@ -134,9 +136,18 @@ def scalar(value: Any, field: str) -> str:
 
 
 def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """The line's id from the first of `names` that it has, or None."""
+    """The line's id from the first of `names` that it has, or None.
+
+    Raises:
+        Defect: it is neither text nor a number, empty, or longer than `MAX_ID_BYTES`.
+    """
     field = first(fields, names)
-    return None if field is None else scalar(fields[field], field)
+    if field is None:
+        return None
+    found = scalar(fields[field], field)
+    if len(found) > MAX_ID_BYTES // 4 and (size := len(found.encode())) > MAX_ID_BYTES:
+        raise Defect(f"`{field}` has {size} bytes, an id may have {MAX_ID_BYTES}; shorten it")
+    return found
 
 
 def label(fields: Fields, names: tuple[str, ...]) -> str | None:

@@ -23,6 +23,7 @@ EXAMPLES: dict[str, Any] = {
 BEARER: dict[str, Any] = {
     "type": "http", "scheme": "bearer", "description": "An API key, where the operator asks for keys.",
 }  # fmt: skip
+NO_NUL = r"^[^\x00]*$"
 _components: dict[str, Any] = {}
 
 
@@ -91,9 +92,20 @@ def _ask(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             parameter["example"] = EXAMPLES[parameter["name"]]
+        elif parameter["in"] == "query":
+            _refuse_nul(parameter["schema"])
     for media in operation.get("requestBody", {}).get("content", {}).values():
         if "example" not in media:
             media |= _example(media["schema"], schemas)
+
+
+def _refuse_nul(schema: dict[str, Any]) -> None:
+    """Say of every text what `access.values` holds it to."""
+    for part in (schema, *schema.get("anyOf", ())):
+        if "items" in part:
+            _refuse_nul(part["items"])
+        elif part.get("type") == "string" and part.keys().isdisjoint(("pattern", "enum", "const")):
+            part["pattern"] = NO_NUL
 
 
 def _precondition(operation: dict[str, Any]) -> None:
