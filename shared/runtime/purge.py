@@ -89,7 +89,7 @@ async def chosen(owner: Database, references: Sequence[str]) -> list[Content]:
 
 
 async def outdated(owner: Database, before: datetime | None, keep: int, *, online: bool = False) -> list[Content]:
-    """The ended jobs but for the newest `keep`; with `before` only those that ended earlier, with `online` only chats."""
+    """The ended jobs but for the newest `keep`; with `before` those that ended earlier, with `online` chats only."""
     async with owner.snapshot() as connection:
         values = {"before": before, "keep": keep, "online": online}
         ids = list((await connection.execute(CHOOSE, values)).scalars())
