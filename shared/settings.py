@@ -184,6 +184,17 @@ class Telemetry(BaseModel):
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: JSON in a container, text elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_mib: int = Field(default=16, gt=0)
+    """A log file of `mathrag up` that is larger is rotated; one older file of the same size is kept."""
+
+
+class Retention(BaseModel):
+    """What is deleted by itself."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    chat_hours: float = Field(default=24.0, ge=0)
+    """Questions to `/v1/chat`, with their jobs and answers, are deleted so long after their end; 0: never."""
 
 
 class Access(BaseModel):
@@ -231,6 +242,7 @@ class Settings(BaseSettings):
     """Further devices, each with a guard of its own."""
     workers: Workers = Workers()
     access: Access = Access()
+    retention: Retention = Retention()
     limits: Limits = Limits()
     telemetry: Telemetry = Telemetry()
     commit: str = ""

@@ -8,10 +8,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.running import DEADLINE_S, REPOSITORY, Document, Service
+from tests.servers import POSTGRES, REDIS
 
 DOCKER = shutil.which("docker") or "docker"
 PROFILES = ("gpu", "search", "observability", "debug")
-DEFAULTS = {"MATHRAG_PORT": "0", "MATHRAG_TAG": "test", "COMPOSE_PROGRESS": "quiet"}
+DEFAULTS = {
+    "MATHRAG_PORT": "0",
+    "MATHRAG_TAG": "test",
+    "COMPOSE_PROGRESS": "quiet",
+    # Compose pins a minor version; a test takes what the engine has of the same major one.
+    "POSTGRES_IMAGE": POSTGRES,
+    "REDIS_IMAGE": REDIS,
+}
 
 
 def compose(project: str, *arguments: str, **environment: str) -> str:

@@ -20,8 +20,9 @@ BATCH = 1000
 
 # Newest first, so that the first ones are kept. Questions that somebody waited for are kept as long as other jobs.
 CHOOSE = text("""
-    SELECT id FROM (SELECT id, ended_at, row_number() OVER (ORDER BY id DESC) AS newest FROM jobs
-                    WHERE ended_at IS NOT NULL) j
+    SELECT id FROM (SELECT j.id, j.ended_at, row_number() OVER (ORDER BY j.id DESC) AS newest
+                    FROM jobs j JOIN datasets d ON d.id = j.dataset_id
+                    WHERE j.ended_at IS NOT NULL AND (d.online OR NOT :online)) j
     WHERE j.newest > :keep AND j.ended_at < COALESCE(CAST(:before AS timestamptz), 'infinity') ORDER BY id""")
 CONTENT = text("""
     SELECT j.id, j.public_id::text AS job, j.name, j.state, encode(j.chain, 'hex') AS chain, j.ended_at,
@@ -87,10 +88,11 @@ async def chosen(owner: Database, references: Sequence[str]) -> list[Content]:
     return [Content(**row) for row in rows]
 
 
-async def outdated(owner: Database, before: datetime | None, keep: int) -> list[Content]:
-    """The ended jobs but for the newest `keep`; with `before` only those that ended earlier."""
+async def outdated(owner: Database, before: datetime | None, keep: int, *, online: bool = False) -> list[Content]:
+    """The ended jobs but for the newest `keep`; with `before` those that ended earlier, with `online` chats only."""
     async with owner.snapshot() as connection:
-        ids = list((await connection.execute(CHOOSE, {"before": before, "keep": keep})).scalars())
+        values = {"before": before, "keep": keep, "online": online}
+        ids = list((await connection.execute(CHOOSE, values)).scalars())
         return [Content(**row) for row in (await connection.execute(CONTENT, {"jobs": ids})).mappings()]
 
 

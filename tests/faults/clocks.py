@@ -15,7 +15,7 @@ from pathlib import Path
 
 from services.orchestrator.stack.children import stack as build
 from services.orchestrator.stack.keeper import Child
-from services.orchestrator.stack.supervisor import Step, Supervisor
+from services.orchestrator.stack.supervisor import Chore, Step, Supervisor
 from shared.settings import load
 from tests.faults.processes import SERVICES, until
 from tests.faults.vocabulary import Subject
@@ -86,7 +86,7 @@ def clocked_stack(data_dir: Path, **environment: str) -> Iterator[tuple[RunningS
         supervisor.wait(60)
 
 
-def _with_clock(row: Child | Step, clocks: Clocks) -> Child | Step:
+def _with_clock(row: Child | Step | Chore, clocks: Clocks) -> Child | Step | Chore:
     if not isinstance(row, Child):
         return row
     return replace(row, environment={**row.environment, **clocks.environment(row.name)})

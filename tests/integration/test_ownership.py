@@ -143,7 +143,7 @@ def test_a_device_of_another_user_is_refused_with_the_users_name(
             os._exit(0)
         os.waitpid(child, 0)
     os.close(write)
-    with open(read) as answer:
+    with os.fdopen(read) as answer:
         refusal = answer.read()
     assert "belongs to a MathRAG-Gate of another user, root" in refusal
     assert str(path) in refusal
@@ -156,7 +156,7 @@ def said(path: Path, device: str) -> str:
         ownership._locked(path, device)
     except DeviceTaken as error:
         return str(error)
-    except BaseException as error:
+    except OSError as error:
         return repr(error)
     return "taken"
 

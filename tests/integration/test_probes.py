@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, machine, models, services
-from services.orchestrator.probes.probe import NotReady, checks
+from services.orchestrator.probes import device, growth, machine, models, services
+from services.orchestrator.probes.probe import NotReady, Probe, checks
 from services.orchestrator.probes.registry import readiness
 from shared.contracts.calls import Lane
 from shared.runtime.models import ModelIdentity, register
@@ -145,3 +145,26 @@ async def test_an_index_whose_files_were_changed_is_found(held: Resources, tmp_p
     (folder / "manifest.json").write_bytes(b"{}")
     with pytest.raises(NotReady, match="not the one that was registered"):
         await machine.indexes(held)
+
+
+async def test_what_grows_is_told_with_its_size_and_what_to_run(held: Resources, database: Database) -> None:
+    """Folders of indexes that the database does not know are named with the command that removes them."""
+    (held.settings.data_dir / "logs").mkdir()
+    (held.settings.data_dir / "logs" / "judge.log").write_bytes(bytes(3 << 20))
+    assert await growth.logs(held) == "3.0 MiB in 1 files, rotated at 16 MiB each"
+    assert "mathrag purge" in await growth.database(held)
+    assert "append-only file" in await growth.redis_file(held)
+    assert "0.0 MiB in 0;" in await growth.index_files(held)
+    (lost := held.settings.data_dir / "indexes" / "lost").mkdir(parents=True)
+    (lost / "vectors").write_bytes(bytes(2 << 20))
+    with pytest.raises(NotReady, match=r"2\.0 MiB in 1 that the database does not know") as found:
+        await growth.index_files(held)
+    assert found.value.fix.endswith(f"rm -r {lost}")
+
+
+async def test_a_data_folder_that_others_may_read_is_named(held: Resources) -> None:
+    """With the command that closes it; that they may pass through is needed where PostgreSQL is another user."""
+    for mode, well in ((0o700, True), (0o711, True), (0o755, False)):
+        held.settings.data_dir.chmod(mode)
+        (check,) = await checks([Probe(name="privacy", run=machine.privacy, fix="")], held)
+        assert (check.ok, check.fix) == (well, "" if well else f"chmod 700 {held.settings.data_dir}")

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.audit import check
 from shared.errors import Conflict, NotFound
-from shared.runtime import purge, retention
+from shared.runtime import chats, online, purge, retention
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
 from shared.runtime.ending import finish
@@ -281,3 +281,21 @@ async def test_the_application_cannot_purge(database: Database) -> None:
         await purge.purge(database, job, "application")
     with pytest.raises(DBAPIError, match="permission denied"):
         await attempt(database, "DELETE FROM jobs")
+
+
+async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, owner: Database, owner_url: str) -> None:
+    """A chat that ended longer ago than it is kept is gone with its question and its calls; nothing else is."""
+    await furnish(database)
+    await submit_job(database, "closed-book", name="job")
+    for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
+        await online.provide(database, question)
+        await submit_job(database, "closed-book", name=name, dataset=online.dataset_name(question))
+    await drain(database, ScriptedExecutor())
+    calls = await scalar(database, "SELECT count(*) FROM calls")
+    await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")
+    await run_sql(owner, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
+    await chats.purge_ended(owner_url, 0)
+    assert await rows(database, "SELECT name FROM jobs ORDER BY id") == [("job",), ("young chat",)]
+    assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
+    assert await scalar(database, "SELECT count(*) FROM calls") == calls - 1
+    assert await scalar(database, "SELECT actor FROM operations WHERE target LIKE 'job %'") == "retention"

@@ -78,3 +78,20 @@ def test_every_file_that_is_mounted_exists() -> None:
     mounted = [volume.partition(":")[0] for volume in volumes if isinstance(volume, str) and volume.startswith("./")]
     assert mounted
     assert not [path for path in mounted if not (REPOSITORY / path).exists()]
+
+
+@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+def test_a_container_has_no_more_rights_than_it_needs(name: str) -> None:
+    """No capability that is not named, and no way to gain one; ours, PostgreSQL and Redis on a read-only root."""
+    service = COMPOSE["services"][name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    theirs = {"ollama", "vllm", "elasticsearch", "jaeger", "prometheus", "grafana", "flower"}
+    assert (name in theirs) != service.get("read_only", False)
+
+
+@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+def test_an_image_of_others_is_pinned_by_its_minor_version(name: str) -> None:
+    """What is pulled tomorrow is what was tried today, but for repairs."""
+    image = COMPOSE["services"][name]["image"]
+    assert image.startswith("mathrag-") or re.search(r":-[\w./-]+:v?\d+\.\d+[\w.]*\}$", image)

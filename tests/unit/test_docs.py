@@ -19,7 +19,7 @@ from shared.limits import Limits
 from shared.pipelines import registry
 from shared.rag.prompts import template
 from shared.retrieval import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
-from shared.settings import REPOSITORY, Access, Device, Model, Settings, Telemetry, Workers
+from shared.settings import REPOSITORY, Access, Device, Model, Retention, Settings, Telemetry, Workers
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -50,6 +50,7 @@ def settings_keys() -> Iterator[tuple[str, object]]:
     """(key as it is documented, its default)."""
     groups: tuple[tuple[str, type[BaseModel]], ...] = (
         ("", Settings), ("device.", Device), ("workers.", Workers), ("access.", Access), ("limits.", Limits),
+        ("retention.", Retention),
         ("telemetry.", Telemetry), ("", Model), ("retrieval.", Retrieval), ("retrieval.embeddings.", Embeddings),
         ("retrieval.dense.", Dense), ("retrieval.sparse.", Sparse), ("retrieval.reranker.", Reranker),
         ("retrieval.elasticsearch.", Elasticsearch),

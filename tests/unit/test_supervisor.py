@@ -14,7 +14,7 @@ import pytest
 from services.orchestrator.stack import lock, state
 from services.orchestrator.stack.keeper import Child
 from services.orchestrator.stack.process import REAL, Time
-from services.orchestrator.stack.supervisor import Step, Supervisor
+from services.orchestrator.stack.supervisor import Chore, Step, Supervisor
 from shared.errors import Conflict, Unavailable
 from tests.faults.limits import Disk, small_disk
 
@@ -35,7 +35,7 @@ def child(name: str, code: str = LIVES, **options: object) -> Child:
 class Ran:
     """A running supervisor and what it has told."""
 
-    def __init__(self, table: list[Child | Step], data_dir: Path, time: Time = REAL) -> None:
+    def __init__(self, table: list[Child | Step | Chore], data_dir: Path, time: Time = REAL) -> None:
         self.told: list[str] = []
         self.running = asyncio.Event()
         self.supervisor = Supervisor(
@@ -51,7 +51,7 @@ class Ran:
 
 
 @asynccontextmanager
-async def supervised(table: list[Child | Step], data_dir: Path, time: Time = REAL) -> AsyncIterator[Ran]:
+async def supervised(table: list[Child | Step | Chore], data_dir: Path, time: Time = REAL) -> AsyncIterator[Ran]:
     """Running inside the block, stopped after it."""
     ran = Ran(table, data_dir, time)
     task = asyncio.create_task(ran.supervisor.run())
@@ -148,7 +148,7 @@ async def test_stops_in_reverse(tmp_path: Path) -> None:
 
         return born
 
-    table: list[Child | Step] = [
+    table: list[Child | Step | Chore] = [
         child(name, code.format(order=str(order), name=name), ready=ready(name)) for name in names
     ]
     async with supervised(table, tmp_path):
@@ -256,3 +256,18 @@ def written(data_dir: Path) -> dict[str, int | None]:
     """Process ids as the state tells them."""
     told = state.read(data_dir)
     return {one.name: one.pid for one in told.children} if told else {}
+
+
+async def test_a_chore_is_repeated_also_after_it_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What can wait ends nobody."""
+    times: list[int] = []
+
+    async def run() -> None:
+        times.append(len(times))
+        if len(times) == 1:
+            raise ValueError("not today")
+
+    async with supervised([Chore(name="sweeping", run=run, every_s=0.01), child("one")], tmp_path) as ran:
+        await until(lambda: len(times) > 2)
+        assert ran.told == ["one"]
+    assert "sweeping: not today" in caplog.text

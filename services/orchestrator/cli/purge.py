@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
@@ -32,9 +32,18 @@ Unused = Annotated[
     bool,
     typer.Option("--unused", help="Also datasets and corpora that no job refers to, and experiments without jobs."),
 ]
+Chat = Annotated[bool, typer.Option("--chat", help="Ended chats; with --before or --keep-last only of chats.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 HEAD = ("JOB", "NAME", "STATE", "SAMPLES", "STEPS")
+
+
+class Aged(NamedTuple):
+    """Jobs chosen by age and number."""
+
+    before: datetime | None
+    keep: int
+    online: bool
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +63,7 @@ def purge(
     references: Jobs = None,
     before: Before = None,
     keep_last: KeepLast = None,
+    chat: Chat = False,
     unused: Unused = False,
     calls_older_than: OlderThan = None,
     dry_run: DryRun = False,
@@ -64,10 +74,12 @@ def purge(
     """Delete ended jobs for good, and the calls that no job needs any more."""
     with reported(as_json=as_json):
         calls_before = _date("--calls-older-than", calls_older_than)
-        if not (references or before or keep_last is not None or calls_before or unused):
-            raise Failed("usage", "say what is to go", hint="mathrag purge --keep-last 20 --dry-run")
+        by_age = bool(before) or keep_last is not None or chat
+        if not (references or by_age or calls_before or unused):
+            raise Failed("usage", "nothing is selected", hint="name jobs, or mathrag purge --keep-last 20 --dry-run")
         owner = _owner_url(load(), data_dir)
-        jobs = asyncio.run(_chosen(owner, references or [], _date("--before", before), keep_last))
+        aged = Aged(_date("--before", before), keep_last or 0, chat) if by_age else None
+        jobs = asyncio.run(_chosen(owner, references or [], aged))
         if not as_json:
             table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
         if not (dry_run or yes):
@@ -83,15 +95,12 @@ def _confirm(jobs: int, *, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-async def _chosen(
-    url: str, references: Sequence[str], before: datetime | None, keep_last: int | None
-) -> list[purging.Content]:
+async def _chosen(url: str, references: Sequence[str], aged: Aged | None) -> list[purging.Content]:
     """By reference, or by age and number, or none."""
     owner = Database(url, pinned=False)
     try:
         found = await purging.chosen(owner, references)
-        by_age = before is not None or keep_last is not None
-        found += await purging.outdated(owner, before, keep_last or 0) if by_age else []
+        found += await purging.outdated(owner, aged.before, aged.keep, online=aged.online) if aged else []
     finally:
         await owner.close()
     return list({job.id: job for job in found}.values())

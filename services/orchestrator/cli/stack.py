@@ -181,7 +181,7 @@ def _cancel_once(task: asyncio.Task[None]) -> None:
 
 def _detached(built: Stack, scale: list[str]) -> None:
     log = built.data_dir / LOGS / "supervisor.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.touch(0o600)
     command = [sys.executable, "-m", "services.orchestrator.cli.main", "up"]
     command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
     command += [word for text in scale for word in ("--scale", text)]

@@ -15,6 +15,7 @@ from services.orchestrator.probes.probe import NotReady
 GIB = 1 << 30
 LEAST_FREE = GIB
 """Bytes; PostgreSQL stops when there are none."""
+OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 MANIFEST = "manifest.json"
 READY = text("SELECT encode(signature, 'hex') AS name, path, file_hash FROM indexes WHERE state = 'ready' ORDER BY id")
 
@@ -40,7 +41,7 @@ async def privacy(held: Resources) -> str:
     folder = _existing(held.settings.data_dir.absolute())
     mode = stat.S_IMODE(folder.stat().st_mode)
     # That others may pass through is what a PostgreSQL that runs as `nobody` needs.
-    if folder == held.settings.data_dir.absolute() and mode & (stat.S_IRWXG | stat.S_IROTH | stat.S_IWOTH):
+    if folder == held.settings.data_dir.absolute() and mode & OPEN_TO_OTHERS:
         raise NotReady(f"other users may read {folder} (mode {mode:o})", fix=f"chmod 700 {folder}")
     return ""
 

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, machine, models, retrieval, services
+from services.orchestrator.probes import device, growth, machine, models, retrieval, services
 from services.orchestrator.probes.probe import Probe, Run
 from shared.contracts.calls import Lane
 from shared.lease.placement import narrowed
@@ -77,6 +77,10 @@ DEVICE = (
         run=services.worker(Lane.GENERATE),
         fix="start `python -m services.generator`, or see its log",
     ),
+    Probe(name="size of the database", run=growth.database, fix="mathrag purge --help", deep=True),
+    Probe(name="size of redis", run=growth.redis_file, fix="redis-cli BGREWRITEAOF", deep=True),
+    Probe(name="size of indexes", run=growth.index_files, fix="mathrag corpus list", deep=True),
+    Probe(name="size of logs", run=growth.logs, fix="lower `telemetry.log_mib`", deep=True, alone=True),
     Probe(name="privacy", run=machine.privacy, fix="chmod 700 the data folder", deep=True, alone=True),
     Probe(name="disk", run=machine.disk, fix="free some: mathrag purge --help", deep=True, alone=True),
 )

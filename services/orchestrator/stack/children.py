@@ -1,5 +1,6 @@
 """The table of children: two servers, the schema, five services; what runs elsewhere already is left out."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,14 @@ from services.orchestrator.stack import redis as rd
 from services.orchestrator.stack.keeper import Child
 from services.orchestrator.stack.migration import migrate
 from services.orchestrator.stack.readiness import Ready, answers, has_heartbeat
-from services.orchestrator.stack.supervisor import LOGS, Step
+from services.orchestrator.stack.rotation import rotate
+from services.orchestrator.stack.supervisor import LOGS, Chore, Step
 from shared.contracts.calls import Lane
+from shared.runtime import chats
 from shared.settings import Device, Settings
+
+ROTATION_S = 5.0
+"""Between two looks at the logs' sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +52,22 @@ class Stack:
         # A server that listens on every address is reached on the local one.
         return "127.0.0.1" if self.settings.host in {"0.0.0.0", "::"} else self.settings.host  # noqa: S104
 
-    def table(self) -> list[Child | Step]:
+    def table(self) -> list[Child | Step | Chore]:
         """Every row, in the order of the start."""
-        return [*self._database(), *self._redis(), *self._services()]
+        return [self._rotation(), *self._database(), *self._redis(), *self._services(), *self._retention()]
+
+    def _rotation(self) -> Chore:
+        most = self.settings.telemetry.log_mib << 20
+        run = partial(asyncio.to_thread, rotate, self.data_dir / LOGS, most)
+        return Chore(name="rotation of logs", run=run, every_s=ROTATION_S)
+
+    def _retention(self) -> Iterator[Chore]:
+        """Only the owner may delete, and the supervisor is the one process that knows the owner."""
+        hours = self.settings.retention.chat_hours
+        owner_url = self.settings.owner_url if self.settings.database_url else self.postgres.owner_url()
+        if hours and owner_url:
+            run = partial(chats.purge_ended, owner_url, hours)
+            yield Chore(name="retention of chats", run=run, every_s=chats.pause_s(hours))
 
     def _database(self) -> Iterator[Child | Step]:
         log = self.data_dir / LOGS / "migration.log"

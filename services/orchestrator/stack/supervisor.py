@@ -31,12 +31,21 @@ class Step:
     run: Callable[[], Awaitable[None]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chore:
+    """Something to do again and again while everything runs; a failure is logged, and it is tried the next time."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+    every_s: float
+
+
 class Supervisor:
     """Runs a table of children on one data directory."""
 
     def __init__(
         self,
-        table: Sequence[Child | Step],
+        table: Sequence[Child | Step | Chore],
         *,
         data_dir: Path,
         url: str,
@@ -70,6 +79,9 @@ class Supervisor:
     async def _start(self, kept: list[asyncio.Task[None]]) -> None:
         for row in self.table:
             started = self._time.now()
+            if isinstance(row, Chore):
+                kept.append(asyncio.create_task(self._repeat(row), name=row.name))
+                continue
             if isinstance(row, Step):
                 await self._with_room(row.run)
             else:
@@ -79,6 +91,14 @@ class Supervisor:
             self._ready(row.name, self._time.now() - started)
         self._enter("running")
         self._running()
+
+    async def _repeat(self, chore: Chore) -> None:
+        while True:
+            try:
+                await chore.run()
+            except Exception as error:  # noqa: BLE001 - what can wait must not end what cannot
+                _log.warning("%s: %s", chore.name, error)
+            await self._time.sleep(chore.every_s)
 
     async def _with_room(self, start: Callable[[], Awaitable[None]]) -> None:
         """Run `start`; where it fails while the disk is full, run it again when there is room."""
