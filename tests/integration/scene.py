@@ -60,7 +60,7 @@ OPEN = Lease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
 """Grants everything."""
 
 
-async def furnish(database: Database, items: int = 5, name: str = "items") -> None:
+async def furnish(database: Database, items: int = 5, name: str = "items", *, needs_lease: bool = True) -> None:
     """A corpus called "docs" with both indexes, a dataset of `items` questions, a judge and a generator."""
     async with database.transaction() as connection:
         for document in DOCUMENTS:
@@ -68,7 +68,7 @@ async def furnish(database: Database, items: int = 5, name: str = "items") -> No
                 text("INSERT INTO documents VALUES (:h, :p, :b) ON CONFLICT DO NOTHING"),
                 {"h": bytes.fromhex(document.hash), "p": document.problem, "b": document.text},
             )
-        for model, needs_lease in (("a-judge", True), ("a-generator", True)):
+        for model in ("a-judge", "a-generator"):
             identity = ModelIdentity(
                 name=model, backend="scripted", digest=model, device="cpu:0", needs_lease=needs_lease
             )

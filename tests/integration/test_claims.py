@@ -349,7 +349,7 @@ async def test_a_sample_replays_the_failure_it_saw_although_the_key_has_a_value_
     await fail_for_good(database)
     await submit_job(database, "closed-book")
     await advance(database, limit=1)
-    await run_sql(database, "UPDATE samples SET state = 0 WHERE state = 3")
+    await run_sql(database, "UPDATE samples SET state = 0, ended_at = NULL WHERE state = 3")
     taken = await claim(database)
     if taken is not None:
         await answer(database, taken)

@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError as RedisDown
 
 from services.orchestrator.scheduler import Scheduler
@@ -162,7 +163,7 @@ async def test_a_guard_and_a_redis_that_are_away_are_shown_not_fatal(api: Api, m
         raise RedisDown("refused")
 
     api.other = away
-    monkeypatch.setattr(Redis, "hgetall", down)
+    monkeypatch.setattr(Pipeline, "execute", down)
     device = await api.get(f"/v1/gpus/{DEVICE}")
     assert device["guard"]["reachable"] is False
     assert device["guard"]["detail"] == "refused"

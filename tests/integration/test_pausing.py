@@ -25,6 +25,7 @@ from tests.integration.scene import (
     furnish,
     job_states,
     processes,
+    repair,
     rows,
     run_sql,
     sample_states,
@@ -124,7 +125,7 @@ async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(datab
     assert await job_states(database) == ["paused"]
     await resume(database, job)
     assert await job_states(database) == ["preparing"]
-    await sweep(database, "sweeper")
+    await repair(database)
     await completes(database, ["completed"])
     states = await rows(database, "SELECT state FROM job_events ORDER BY version")
     assert [state for (state,) in states] == [
@@ -138,10 +139,10 @@ async def test_a_job_whose_samples_ended_while_it_was_paused_ends_when_it_goes_o
     await answer(database, await claimed(database))
     assert await advance(database) == 2
     await pause(database, job)
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["paused"]
     await resume(database, job)
-    await sweep(database, "sweeper")
+    await repair(database)
     assert await job_states(database) == ["completed"]
 
 

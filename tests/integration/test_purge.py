@@ -293,7 +293,7 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     await drain(database, ScriptedExecutor())
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")
-    await run_sql(owner, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
+    await run_sql(database, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
     await chats.purge_ended(owner_url, 0)
     assert await rows(database, "SELECT name FROM jobs ORDER BY id") == [("job",), ("young chat",)]
     assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1

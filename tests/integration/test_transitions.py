@@ -28,7 +28,6 @@ from tests.integration.scene import (
     model,
     repair,
     rows,
-    run_sql,
     submit_job,
     without_gold,
 )
@@ -73,9 +72,8 @@ class Runtime(RuleBasedStateMachine):
         """A small world."""
         await _truncate(self.urls[1])
         self.database = Database(self.urls[0], pinned=True)
-        await furnish(self.database, items=ITEMS)
+        await furnish(self.database, items=ITEMS, needs_lease=False)  # residencies are another story
         await without_gold(self.database)
-        await run_sql(self.database, "UPDATE models SET needs_lease = false")  # residencies are another story
         self.jobs = [await submit_job(self.database, "hybrid", name=f"job-{n}") for n in range(JOBS)]
         self.worker = Claims(self.database, "worker", 60.0)
 

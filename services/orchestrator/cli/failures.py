@@ -54,6 +54,7 @@ CODES = {
     "header_too_large": Exit.INVALID,
     "conflict": Exit.CONFLICT,
     "in_progress": Exit.CONFLICT,
+    "unreadable": Exit.CONFLICT,
     "idempotency_mismatch": Exit.CONFLICT,
     "precondition_failed": Exit.CONFLICT,
     "precondition_required": Exit.CONFLICT,
