@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.conftest import CLAIM_TTL_S
 from tests.faults.gates import Session
 from tests.faults.real import RealBackEnd
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, Trial
+from tests.faults.trial import JOB, SOONER, Trial
 from tests.faults.vocabulary import Scenario, Subject, at, generating, judging, kill
 from tests.running import REPOSITORY, Document, RunningStack, running_stack
 
@@ -42,8 +41,7 @@ def deterministic_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
         }
         for name in ("judge", "generator")
     }
-    environment = {"MATHRAG_MODELS": json.dumps(models), "MATHRAG_WORKERS__CLAIM_TTL_S": str(CLAIM_TTL_S)}
-    with running_stack(folder / "data", **environment) as running:
+    with running_stack(folder / "data", MATHRAG_MODELS=json.dumps(models), **SOONER) as running:
         running.furnish(folder / "world", items=ITEMS)
         yield running
 

@@ -13,7 +13,7 @@ from tests.faults.limits import Disk, small_disk
 from tests.faults.processes import Processes, until
 from tests.faults.real import done
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB
+from tests.faults.trial import JOB, SOONER
 from tests.running import Document, RunningStack, running_stack
 
 DISK_MIB = 400
@@ -34,7 +34,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 @pytest.fixture
 def stack(disk: Disk, tmp_path: Path) -> Iterator[RunningStack]:
     """A stack whose every file lies on that disk."""
-    with running_stack(disk.folder, MATHRAG_WORKERS__CLAIM_TTL_S="5") as running:
+    with running_stack(disk.folder, **SOONER) as running:
         running.furnish(tmp_path / "world", items=150)
         yield running
 
