@@ -1,12 +1,15 @@
 """Chats are deleted a while after their end, by the database's owner: nobody asks for an old answer under its id.
 
 `python -m shared.runtime.chats` does it again and again where no supervisor does, with MATHRAG_OWNER_URL.
+With `--check` it ends with an error unless that URL reaches the database: a container's health check.
 """
 
 import asyncio
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 
+from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.runtime import purge, retention
@@ -57,5 +60,15 @@ async def main() -> None:
         await asyncio.sleep(pause_s(hours or 24.0))
 
 
+async def check() -> None:
+    """Raises OSError or SQLAlchemyError where the owner cannot reach the database."""
+    owner = Database(load().owner_url, pinned=False)
+    try:
+        async with owner.transaction() as connection:
+            await connection.execute(text("SELECT 1"))
+    finally:
+        await owner.close()
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(check() if sys.argv[1:] == ["--check"] else main())

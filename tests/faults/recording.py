@@ -37,7 +37,7 @@ class Seen:
 
     def figure(self, name: str, value: float) -> None:
         """A count or a duration that was seen; it may differ between runs."""
-        self.sight.figures[name] = round(value, 1)
+        self.sight.figures[name] = round(float(value), 1)  # PostgreSQL's numbers are decimals
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import psutil
 import pytest
@@ -21,21 +20,21 @@ DISK_MIB = 400
 KILLED = ("orchestrator", "judge", "guard", "redis", "postgres")
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     """A small disk for a data folder of its own."""
     try:
-        with small_disk(tmp_path / "data", DISK_MIB) as mounted:
+        with small_disk(tmp_path_factory.mktemp("room") / "data", DISK_MIB) as mounted:
             yield mounted
     except PermissionError as error:
         pytest.skip(f"mounting a small file system needs root: {error}")
 
 
-@pytest.fixture
-def stack(disk: Disk, tmp_path: Path) -> Iterator[RunningStack]:
+@pytest.fixture(scope="module")
+def stack(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A stack whose every file lies on that disk."""
     with running_stack(disk.folder, **SOONER) as running:
-        running.furnish(tmp_path / "world", items=150)
+        running.furnish(tmp_path_factory.mktemp("world"), items=150)
         yield running
 
 
