@@ -106,7 +106,7 @@ def compare(running: Stack, setting: str) -> dict[str, list[Prompt]]:
 
 def submit(running: Stack, name: str) -> str:
     """A job that computes everything anew; its id."""
-    params = {"gate": {"tau": 1.0}}
+    params = {"gate": {"tau": 1.0}, "judge": {"temperature": 0.0}}
     return running.submit(
         name=name, dataset="world", corpus="world", pipeline="mathrag-gate", params=params, reuse="none"
     )

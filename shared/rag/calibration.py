@@ -14,6 +14,8 @@ FEWEST = 20
 """Relevant and irrelevant observations each, below which nothing can be said of either."""
 RESAMPLES = 1000
 TAILS = (2.5, 97.5)
+ROUNDING = 1e-6
+"""Observations: 1 - 0.9 is less than a tenth in binary, and one of ten is a tenth."""
 
 
 class TooFew(ValueError):
@@ -98,9 +100,9 @@ def _thresholds(
     import numpy as np
 
     from_here, relevant_here = (np.cumsum(each[::-1])[::-1] for each in (total, relevant))
-    trusted = np.flatnonzero((from_here > 0) & (relevant_here >= trust * from_here))
+    trusted = np.flatnonzero((from_here > 0) & (relevant_here >= trust * from_here - ROUNDING))
     below, relevant_below = (np.cumsum(each) - each for each in (total, relevant))
-    distrusted = np.flatnonzero((below > 0) & (relevant_below <= (1 - trust) * below))
+    distrusted = np.flatnonzero((below > 0) & (relevant_below <= (1 - trust) * below + ROUNDING))
     upper = scores[trusted[0]] if len(trusted) else math.nan
     return upper, scores[distrusted[-1]] if len(distrusted) else math.nan
 

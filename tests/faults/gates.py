@@ -19,7 +19,7 @@ from tests.running import RunningStack
 LOCK = 4004
 """Key of the advisory lock that a held write asks for."""
 FUNCTION = f"""
-    CREATE OR REPLACE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS
+    CREATE FUNCTION # RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN PERFORM pg_advisory_xact_lock_shared({LOCK}); RETURN NEW; END $$"""
 WAITING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND NOT granted"
 WAITING_FOR = "SELECT pid FROM pg_locks WHERE relation = CAST($1 AS regclass) AND NOT granted"
@@ -75,14 +75,15 @@ class Gate:
     def __init__(self, session: Session, write: Write) -> None:
         self._session = session
         self._write = write
+        self._function = f"wait_at_gate_of_{write.table}()"
 
     def shut(self) -> None:
         """From now on such a write waits."""
         table, verb, when = self._write
         self._session.execute(f"SELECT pg_advisory_lock({LOCK})")
-        self._session.execute(FUNCTION)
+        self._session.execute(FUNCTION.replace("#", self._function))
         self._session.execute(
-            f"CREATE TRIGGER gate BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION wait_at_gate()"
+            f"CREATE TRIGGER gate BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION {self._function}"
         )
 
     def waiting(self) -> list[int]:
@@ -99,9 +100,9 @@ class Gate:
         self._session.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid", self.waiting())
 
     def open(self) -> None:
-        """Let everybody through; shutting again is another gate's business."""
+        """Let everybody through, and leave the schema as it was: an audit compares it with what the migrations made."""
         self._session.execute("SELECT pg_advisory_unlock_all()")
-        self._session.execute(f"DROP TRIGGER IF EXISTS gate ON {self._write.table}")
+        self._session.execute(f"DROP FUNCTION IF EXISTS {self._function} CASCADE")
 
 
 @contextmanager

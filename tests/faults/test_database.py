@@ -23,7 +23,7 @@ from tests.faults.proxied import Proxied
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB
 from tests.faults.wire import Hit
-from tests.running import DEADLINE_S
+from tests.running import DEADLINE_S, ended
 
 AWAY_S = 5.0
 HOT = {
@@ -119,7 +119,7 @@ def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied
     seen.produced(f"a trigger raises 40001 and 40P01 in turn at every {EVERY}th statement that writes a hot table")
     with tripping(it):
         job = it.judging("D3-trips")
-        it.stack.assert_whole(job)
+        it.stack.wait(job, ended)  # its audit, outside the block, finds triggers that the migrations did not make
         ((raised,),) = it.rows("SELECT last_value FROM tripped")
     assert raised > 5
     seen.figure("transactions rolled back", raised)

@@ -14,6 +14,8 @@ from tests.faults.vocabulary import Scenario, Subject, at, generating, judging, 
 from tests.running import REPOSITORY, Document, RunningStack, running_stack
 
 ITEMS = 60
+GREEDY = {**JOB, "params": {**JOB["params"], "judge": {"temperature": 0.0}}}
+"""With `reuse: none` each job has seeds of its own, and the judge's default temperature is 0.1."""
 KILLS = (
     at(judging(0.2), kill(Subject.JUDGE)),
     at(judging(0.6), kill(Subject.GUARD)),
@@ -51,11 +53,11 @@ def test_kills_change_no_reply_of_a_deterministic_model(deterministic_stack: Run
     """Every rating, text and answer is that of an undisturbed run, although calls ran again, alone."""
     seen.produced("SIGKILL of worker, guard and model server in both stages of a greedy job with `reuse: none`")
     stack = deterministic_stack
-    undisturbed = stack.submit("undisturbed", **JOB)
+    undisturbed = stack.submit("undisturbed", **GREEDY)
     stack.assert_whole(undisturbed)
     expected = replies(stack, undisturbed)
     whole = stack.get(f"/v1/jobs/{undisturbed}/report")["calls_made"]
-    disturbed = stack.submit("B21", **JOB)
+    disturbed = stack.submit("B21", **GREEDY)
     asyncio.run(RealBackEnd(stack, disturbed, whole).play(Scenario("B21", KILLS)))
     report: Document = Trial(stack, whole, seen).ends_whole(disturbed)
     assert report["calls_lapsed"] > 0

@@ -78,6 +78,12 @@ def test_trust_is_a_share_that_can_be_reached(trust: float) -> None:
         calibrate(separated(), trust)
 
 
+def test_a_share_of_exactly_a_tenth_is_below_a_trust_of_nine_tenths() -> None:
+    """Though 1 - 0.9 is a little less than 0.1 as numbers are stored."""
+    pairs = [(0.0, True)] + [(0.0, False)] * 9 + [(0.5, True)] * 20 + [(0.5, False)] * 11
+    assert calibrate(pairs, 0.9).lower.value == 0.5
+
+
 @settings(deadline=None, max_examples=30)
 @given(PAIRS, st.sampled_from([0.5, 0.7, 0.9]))
 def test_thresholds_are_the_outermost_that_hold_what_they_promise(
