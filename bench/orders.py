@@ -49,16 +49,17 @@ class Run(NamedTuple):
 
 async def samples_of(database_url: str, job: str) -> list[Sample]:
     """Every prompt that the job sent, with the first sample that needed it."""
-    database, library = Database(database_url, pinned=False), LibraryCache()
+    database = Database(database_url, pinned=False)
     async with database.statement() as connection:
         rows = (await connection.execute(CALLS, {"job": job})).all()
         requests = [(row, _REQUEST.decode(row.request)) for row in rows]
-        await library.ensure(connection, {ref.doc for _, request in requests for ref in references(request)})
+        hashes = {ref.doc for _, request in requests for ref in references(request)}
+        documents = await LibraryCache().documents(connection, hashes)
     await database.close()
     samples: dict[int, Sample] = {}
     for row, request in requests:
         if request.decoding is not None:
-            prompt = Prompt(rendered(request, library), request.decoding, seed_of(row.key))
+            prompt = Prompt(rendered(request, documents), request.decoding, seed_of(row.key))
             samples.setdefault(row.ordinal, {}).setdefault(row.role, []).append(prompt)
     return [samples[ordinal] for ordinal in sorted(samples)]
 

@@ -43,9 +43,13 @@ class Processes:
         return _tree(psutil.Process(self._stack.pid(SERVICES[subject])))
 
     def servers(self) -> list[psutil.Process]:
-        """The model servers: the guard's children, there or just coming."""
+        """The model servers: the guard's children, as soon as they run their own program.
+
+        A child that is stopped before that stops the guard, too, which waits for it.
+        """
         with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self._stack.pid("guard")).children(recursive=True)
+            guard = psutil.Process(self._stack.pid("guard"))
+            return [child for child in guard.children(recursive=True) if _command(child) not in ([], guard.cmdline())]
         return []
 
     def supervisor(self) -> int:
@@ -120,3 +124,10 @@ def until(what: str, holds: Callable[[], object], pause_s: float = 0.02) -> None
 
 def _tree(process: psutil.Process) -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Its command line; empty when it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return list(process.cmdline())
+    return []
