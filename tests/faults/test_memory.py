@@ -127,7 +127,7 @@ QUARANTINES = [
     ("B12", at(judging(0.5), misbehaves(Subject.SERVER, "stranger")), "ollama stop llama3:8b"),
     ("B13", at(judging(0.5), misbehaves(Subject.SERVER, "shrink")), "has a context of 512, not 1024"),
     ("B15", at(judging(0.5), take(Subject.VRAM, 3072)), "somebody (pid 6000000) holds 3072 MiB"),
-    ("B17", at(generating(0.5), hide(Subject.NVML)), "cannot be measured: NVML: Driver Not Loaded"),
+    ("B17", at(generating(0.2), hide(Subject.NVML)), "cannot be measured: NVML: Driver Not Loaded"),
     ("B18", at(judging(0.5), hide(Subject.GPU)), "cannot be measured: NVML: GPU is lost"),
 ]
 
