@@ -75,14 +75,15 @@ def _is_stopped(process: psutil.Process) -> bool:
 
 
 def _freed(stack: RunningStack) -> Iterator[str]:
-    """A device that was quarantined too often is tried again only when its guard is restarted."""
+    """A drained device is a leftover. A quarantined one is not: many faults end so, and where no job needs the device
+    any more it stays so; one that was quarantined too often is tried again only when its guard is restarted.
+    """
     for device in stack.get("/v1/gpus"):
         if device["drain"] is not None:
             stack.api.post(f"/v1/gpus/{device['device']}/release")
             yield f"{device['device']} was drained"
         if device["state"] == "quarantined":
             stack.restart("guard")
-            yield f"{device['device']} was quarantined"
 
 
 def _cancelled(stack: RunningStack) -> list[str]:

@@ -139,10 +139,11 @@ def test_a_stack_is_repaired_and_what_was_wrong_is_named(stack: StandIn, judge: 
 
 
 def test_a_device_that_takes_no_model_is_freed(stack: StandIn) -> None:
-    """Whoever was to release it has failed; and a guard that has given it up is restarted."""
+    """Whoever was to release it has failed; a guard that has given it up is restarted, which is nobody's fault."""
     stack.gpu |= {"drain": {"reason": None}, "state": "quarantined"}
     found = stack_repaired(stack)
-    assert found[:2] == ["cpu:0 was drained", "cpu:0 was quarantined"]
+    assert found[0] == "cpu:0 was drained"
+    assert not [said for said in found if "quarantined" in said]
     assert stack.posted[:2] == ["/v1/gpus/cpu:0/release", "restart guard"]
 
 
