@@ -16,6 +16,7 @@ from services.orchestrator.stack import state
 from shared.lease.flip import FlipState
 from tests.faults import real
 from tests.faults.leftovers import stack_repaired
+from tests.faults.processes import until
 from tests.faults.proxy import HOST, Proxy
 from tests.faults.real import RealBackEnd
 from tests.faults.vocabulary import Action, Event, Scenario, Subject, at, flipping, freeze, judging, kill, part, slow
@@ -132,6 +133,7 @@ def test_a_harmed_cable_is_repaired_and_named(cable: Proxy) -> None:
 def test_a_stack_is_repaired_and_what_was_wrong_is_named(stack: StandIn, judge: psutil.Process) -> None:
     """Stopped processes go on, and jobs that still run are cancelled; ended ones are left alone."""
     judge.suspend()
+    until("the signal has arrived", lambda: judge.status() == psutil.STATUS_STOPPED)
     found = stack_repaired(stack)
     assert found == [f"process {judge.pid} was stopped", "the job 'a-job' was running"]
     assert judge.status() != psutil.STATUS_STOPPED
