@@ -13,8 +13,11 @@ from services.guard.drivers.ports import Server
 from shared.contracts.calls import FailureKind
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.errors import Conflict
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import ChatFailed, ChatReply, Unreached
 from shared.telemetry import model_calls, traces
+
+RELEASED: dict[str, Any] = {"end": End.RELEASED}
+"""Of a call that no model server has seen, or that was aborted: it goes back uncharged."""
 
 
 class StaleEpoch(Conflict):
@@ -148,7 +151,7 @@ class Guard:
                     resident.running -= 1
         except asyncio.CancelledError:
             # By the guard, or because nobody listens any more; then nobody reads this, either.
-            result = _undone(resident.server)
+            result = _undone(resident.server) if concurrency else RELEASED
         return Completion(
             id=call.id,
             started_at=started,
@@ -170,6 +173,8 @@ async def _traced(resident: Resident, call: ModelCall) -> dict[str, Any]:
 
 
 async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
+    if not resident.server.alive:  # it died while this call waited for a slot, or before it came
+        return RELEASED
     try:
         async with asyncio.timeout(resident.call_timeout_s):
             reply: ChatReply = await resident.server.complete(call.prompt, call.decoding, call.seed, call.logprobs)
@@ -177,7 +182,7 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
         return {"failure": FailureKind.TIMEOUT, "detail": f"no answer within {resident.call_timeout_s} s"}
     except ChatFailed as failed:
         if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
-            return _undone(resident.server)
+            return RELEASED if isinstance(failed, Unreached) else _undone(resident.server)
         return {"failure": failed.kind, "detail": failed.detail[:500]}
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
         return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}
@@ -194,7 +199,7 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
 
 def _undone(server: Server) -> dict[str, Any]:
     """Of a call that nobody answers: what ran on a server that died may have killed it, and is a suspect."""
-    return {"end": End.LAPSED, "detail": "the model server died"} if server.died else {"end": End.RELEASED}
+    return {"end": End.LAPSED, "detail": "the model server died"} if server.died else RELEASED
 
 
 async def _survives(server: Server) -> bool:

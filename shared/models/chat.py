@@ -27,3 +27,10 @@ class ChatFailed(Exception):
         self.kind = kind
         self.detail = redacted(detail)
         super().__init__(f"{kind.value}: {self.detail}")
+
+
+class Unreached(ChatFailed):
+    """No connection could be made: the server has not seen the call, so the call cannot have harmed it."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(FailureKind.CONNECTION, detail)

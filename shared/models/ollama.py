@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
 from shared.telemetry import traces
 
@@ -213,6 +213,8 @@ class Ollama:
             response = await self._client.post("/api/chat", json=body)
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
+        except httpx2.ConnectError as error:
+            raise Unreached(repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
         if response.status_code != httpx2.codes.OK:

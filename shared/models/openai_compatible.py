@@ -14,7 +14,7 @@ from huggingface_hub import AsyncInferenceClient, set_async_client_factory
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
 from shared.telemetry import traces
 
@@ -83,6 +83,8 @@ class OpenAICompatible:
             raise ChatFailed(FailureKind.TIMEOUT, str(error)) from error
         except HfHubHTTPError as error:
             raise _refused(error, self._key) from error
+        except httpx2.ConnectError as error:
+            raise Unreached(repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
         except UNREADABLE as error:

@@ -9,7 +9,7 @@ import pytest
 from services.guard.guard import Guard, Resident, StaleEpoch
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
-from shared.models.chat import ChatFailed
+from shared.models.chat import ChatFailed, Unreached
 from tests.doubles.puppets import PuppetServer, StepClock
 
 pytestmark = pytest.mark.anyio
@@ -217,6 +217,31 @@ async def test_a_server_that_dies_lapses_what_ran_on_it() -> None:
     judge.die()
     generator.answer()
     assert ends(await running) == [End.LAPSED, End.LAPSED, End.ANSWERED]
+
+
+async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running_alone() -> None:
+    """What waited for a slot, what came before the death was noticed, and what reached no server go back uncharged."""
+    server = PuppetServer()
+    guard = guard_with(server, parallel=2)
+    running = sent(guard, chunk(1, 2, 3))
+    await server.has(2)
+    server.fail("1", Unreached("connection refused"))
+    server.die()
+    with anyio.fail_after(30):
+        assert ends(await running) == [End.RELEASED, End.LAPSED, End.RELEASED]
+        assert ends(await completions(guard, chunk(4))) == [End.RELEASED]
+    assert server.started == ["1", "2"]
+
+
+async def test_a_call_that_is_aborted_while_it_waits_for_a_slot_of_a_dead_server_is_released() -> None:
+    """It has not run."""
+    server = PuppetServer()
+    guard = guard_with(server, parallel=1)
+    running = sent(guard, chunk(1, 2))
+    await server.has(1)
+    server.died = True
+    await guard.cancel()
+    assert ends(await running) == [End.LAPSED, End.RELEASED]
 
 
 async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:

@@ -12,7 +12,7 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models import openai_compatible
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import ChatFailed, ChatReply, Unreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
@@ -215,13 +215,14 @@ async def test_a_connection_lost_in_the_middle_of_a_reply_is_a_lost_connection(
     """The guard asks then whether the server still lives."""
     failed = await failure(server, reply)
     assert failed.kind is FailureKind.CONNECTION
+    assert not isinstance(failed, Unreached)
 
 
-async def test_a_server_that_is_not_there_is_a_lost_connection() -> None:
+async def test_a_server_that_is_not_there_is_a_lost_connection_that_has_not_seen_the_call() -> None:
     """Refused at the door."""
     async with chat_server(lambda _: answer("hi")) as gone:
         pass
-    with pytest.raises(ChatFailed) as caught:
+    with pytest.raises(Unreached) as caught:
         await ask(gone)
     assert caught.value.kind is FailureKind.CONNECTION
 
