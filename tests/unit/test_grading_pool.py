@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.judge import child_process, grading_process
+from services.judge import child_process
 from services.judge.grading_pool import GradingPool
-from shared.contracts.calls import Failure, FailureKind, Graded
+from shared.contracts.calls import Failure, FailureKind, Graded, Marked
+from shared.contracts.grading import Rules
+from shared.rag import mathematics
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +57,30 @@ async def test_both_graders_give_their_verdict(
 ) -> None:
     """Algebra and strings, each for itself; unreadable answers are wrong, not an error."""
     assert await pool.grade(answer, gold) == Graded(math_verify=math_verify, strict=strict)
+
+
+async def test_a_regular_expression_is_stopped_at_the_deadline() -> None:
+    """A pattern comes from a user and may take exponential time: it ends as a failure, never as a verdict."""
+    async with GradingPool(size=1, deadline_s=1.5) as pool:
+        reply = await pool.grade("a" * 64, "^(a+)+b$", Rules(grader="regex"))
+        assert isinstance(reply, Failure)
+        assert reply.kind is FailureKind.GRADER_TIMEOUT
+        assert await pool.grade("colour", "colou?r", Rules(grader="regex")) == Marked(correct=True)
+
+
+async def test_a_gold_answer_that_is_no_regular_expression_is_a_failure(pool: GradingPool) -> None:
+    """It says what is wrong with the pattern; the answer is neither right nor wrong."""
+    reply = await pool.grade("5", "(5", Rules(grader="regex"))
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.UNPARSED
+    assert "'(5' is no regular expression" in reply.detail
+
+
+async def test_an_answer_is_right_if_any_gold_answer_matches_it(pool: GradingPool) -> None:
+    """Mathematics and words alike."""
+    assert await pool.grade("0.5", "2", Rules(golds=("3", r"\frac{1}{2}"))) == Graded(math_verify=True, strict=True)
+    words = Rules(grader="text", golds=("United States", "USA"))
+    assert await pool.grade("the U.S.A.", "America", words) == Marked(correct=True, strict=False)
 
 
 async def test_an_unreadable_gold_answer_has_no_verdict(pool: GradingPool) -> None:
@@ -208,7 +234,7 @@ def test_a_grader_that_raises_has_no_verdict(monkeypatch: pytest.MonkeyPatch) ->
         raise RecursionError
 
     monkeypatch.setattr("math_verify.verify", fail)
-    assert grading_process.grade("5", "5") == {"math_verify": None, "strict": True}
+    assert mathematics.grade("5", "5") == Graded(math_verify=None, strict=True)
 
 
 def test_a_reply_is_one_line_of_json() -> None:
