@@ -7,6 +7,7 @@ rules, and where they differ from Math-Verify's own verdict, are on the page of 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 from shared.rag.answer_reading import shape
@@ -48,12 +49,19 @@ def compare(answer: str, gold: str) -> Verdict:
     one, other = normal_form(answer), normal_form(gold)
     if not other:
         return None
-    return one == other or _any(_whole(given, expected) for given in _readings(one) for expected in _readings(other))
+    try:
+        return one == other or _any(_whole(*pair) for pair in product(_readings(one), _readings(other)))
+    except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError):
+        return None  # whatever an arbitrary text makes SymPy raise, it is no verdict
 
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
     """`1,234` is a number as well as a list; all else is read in one way."""
-    joined = text if text[:1] in "([{\\" else _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    joined = (
+        text
+        if text.startswith(("(", "[", r"\{", r"\langle"))
+        else _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    )
     return [(each, shape(each)) for each in dict.fromkeys((text, joined))]
 
 

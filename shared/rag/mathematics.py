@@ -1,30 +1,43 @@
-r"""Grading mathematics: Math-Verify's verdict beside the strict rules of the MATH dataset.
+"""Grading mathematics: whether the answer is right, beside the strict rules of the MATH dataset.
 
-Math-Verify's own time limits are off: they need the main thread, and some expressions (its issue #65) outlast them all
-the same. Call it where it can be killed.
+SymPy knows no limit of time: call it where it can be killed.
 """
 
-from typing import Any
+from importlib import resources
 
+from shared.contracts import canonical
 from shared.contracts.calls import Graded
+from shared.rag.equivalence import compare
 from shared.rag.grading import equal_strict
 
-_NO_LIMIT: dict[str, Any] = {"parsing_timeout": None}
-"""None is what the library documents for "no limit", though its annotation says int."""
+SOURCES = (
+    "answer_reading",
+    "answer_shape",
+    "answer_text",
+    "equal_values",
+    "equivalence",
+    "exact",
+    "expressions",
+    "factors",
+    "grading",
+    "mathematics",
+    "notation",
+    "numerals",
+    "reading",
+    "symbolic",
+    "units",
+    "written_numbers",
+)
+"""Modules of this package that a verdict depends on."""
 
 
 def grade(answer: str, gold: str) -> Graded:
-    """Both graders' verdicts on one answer."""
-    return Graded(math_verify=verdict(answer, gold), strict=equal_strict(answer, gold))
+    """Both verdicts on one answer, the strict one first; what cannot be computed has no verdict (None)."""
+    strict = equal_strict(answer, gold)
+    return Graded(math_verify=compare(answer, gold), strict=strict)
 
 
-def verdict(answer: str, gold: str) -> bool | None:
-    """Math-Verify's verdict: whether `answer` equals `gold`; None if it cannot read the gold answer or fails."""
-    from math_verify import parse, verify  # a second to import, which only the grading process spends
-
-    try:
-        expected, given = (parse(rf"\boxed{{{text}}}", **_NO_LIMIT) for text in (gold, answer))
-        # Not symmetric: the gold answer comes first.
-        return bool(verify(expected, given, timeout_seconds=None)) if expected else None
-    except Exception:  # noqa: BLE001  # whatever a parser of arbitrary text raises, it is no verdict
-        return None
+def digest() -> str:
+    """SHA-256 in hex over the sources that decide a verdict: what another version says is another reply."""
+    package = resources.files("shared.rag")
+    return canonical.digest([(package / f"{name}.py").read_text("utf-8") for name in SOURCES]).hex()

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from services.judge.child_process import serve
 from shared.contracts.grading import Rules
+from shared.processes.child_process import serve
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The function that grades, with its libraries."""
-    import math_verify  # noqa: F401
+    import math_verify  # noqa: F401  # takes a second
 
     logging.disable()
     return grade
@@ -35,4 +35,4 @@ def grade(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), load)
+    serve(int(sys.argv[1]), float(sys.argv[2]), load)
