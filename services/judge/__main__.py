@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from services.judge.absent import Absent
 from services.judge.estimates import Estimates
 from services.judge.grades import Grades
-from services.judge.grading_pool import GradingPool
 from services.judge.reranking import Reranking
 from services.judge.retrieving import Retrieving
 from services.judge.verifying import Verifying
 from services.judge.verifying_pool import VerifyingPool
 from shared.contracts.calls import Lane
+from shared.processes.grading_pool import GradingPool
 from shared.runtime.execution import Executor
 from shared.runtime.models import WEIGHTS
 from shared.runtime.process import Tools, serve

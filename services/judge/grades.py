@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from services.judge.grading_pool import GradingPool
 from services.judge.tasks import as_completed
+from shared.processes.grading_pool import GradingPool
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed

@@ -1,7 +1,7 @@
 """Verification on processes that can be killed: SymPy knows no limit of time."""
 
-from services.judge.child_pool import ChildPool
 from shared.contracts.calls import Failure, FailureKind, Verified
+from shared.processes.child_pool import ChildPool
 
 
 class VerifyingPool(ChildPool):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from services.judge.child_process import serve
+from shared.processes.child_process import serve
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -25,4 +25,4 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), load)
+    serve(int(sys.argv[1]), float(sys.argv[2]), load)

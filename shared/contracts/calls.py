@@ -12,6 +12,7 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.documents import Hit
+from shared.contracts.grading import Expected
 
 
 class Lane(StrEnum):
@@ -94,10 +95,12 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
-    """Compare an extracted answer with the gold one; `answer` is None when none was found."""
+    """Compare an extracted answer with the gold one, as the job's grader does; `answer` is None when none was found."""
 
     answer: str | None
     gold: str
+    expected: Expected = Expected()
+    """Further gold answers, and the choices of a multiple-choice question."""
 
 
 class Verify(msgspec.Struct, frozen=True, kw_only=True, tag="verify"):
@@ -208,6 +211,26 @@ class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
     math_verify: bool | None
     strict: bool
 
+    @property
+    def correct(self) -> bool | None:
+        """Math-Verify's verdict."""
+        return self.math_verify
+
+    @property
+    def score(self) -> None:
+        """None: mathematics is right or wrong."""
+        return None
+
+
+class Marked(msgspec.Struct, frozen=True, kw_only=True, tag="marked", omit_defaults=True):
+    """Reply to `Grade` by any grader but `math`."""
+
+    correct: bool
+    strict: bool | None = None
+    """Whether the answer is a gold answer character by character; None where that says nothing about it."""
+    score: float | None = None
+    """What `correct` was decided by, where the grader has degrees: token F1, F1 of a set, or a rating."""
+
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
     """Reply to `Verify`: how many equations hold, do not hold, and could not be decided."""
@@ -238,11 +261,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     detail: str = ""
 
 
-Value = Retrieved | Scored | Rated | Generated | Graded | Verified | Estimated
+Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated
 Reply = Value | Failure
 
 
-V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Verified, Estimated)
+V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Marked, Verified, Estimated)
 
 
 def require(reply: V | Failure) -> V:

@@ -14,7 +14,7 @@ from shared.errors import Invalid, Unavailable
 from shared.lease.footprint import Architecture
 from shared.lease.prediction import context_of, predict
 from shared.models import weights
-from shared.rag import verification
+from shared.rag import mathematics, verification
 from shared.retrieval import MODELS
 from shared.runtime.binding import Pin
 
@@ -56,9 +56,9 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 GRADER = ModelIdentity(
-    name="grader", backend="grader", digest="math-verify+hendrycks", version=f"{version('math-verify')}/1"
+    name="grader", backend="grader", digest=mathematics.digest(), version=f"{version('math-verify')}/{version('sympy')}"
 )
-"""The two graders as one model: a new version of either grades anew."""
+"""The grader of mathematics and the strict rules as one model: a new version of either grades anew."""
 VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.digest(), version=version("sympy"))
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(

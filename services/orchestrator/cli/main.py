@@ -10,6 +10,7 @@ from services.orchestrator.cli import (
     doctor,
     experiments,
     gpu,
+    grading,
     jobs,
     keys,
     mcp,
@@ -52,6 +53,7 @@ app.add_typer(keys.key, name="key", cls=nouns.Noun)
 app.add_typer(config.config, name="config", cls=nouns.Noun)
 app.add_typer(reproduce.reproduce, name="reproduce")
 app.add_typer(retrieval.retrieval, name="retrieval", cls=nouns.Noun)
+app.command()(grading.grade)
 app.command()(mcp.mcp)
 app.command()(purge.purge)
 app.command()(completion.completion)

@@ -6,6 +6,7 @@ One {"ready": true} when the libraries are loaded, then a reply for every reques
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -16,10 +17,11 @@ MEMORY_BYTES = 2 << 30
 """Address space; sympy needs about 70 MB, a tower of powers would take all there is before the deadline."""
 
 
-def serve(parent: int, load: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+def serve(parent: int, deadline_s: float, load: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
     """Answer what comes on stdin until it ends, with the function that `load` returns.
 
-    `parent` is the process id without which there is no point in living.
+    `parent` is the process id without which there is no point in living. An item that takes `deadline_s` seconds of
+    the processor ends the process by SIGPROF: waiting for a busy machine does not count.
     """
     die_with(parent)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -27,7 +29,10 @@ def serve(parent: int, load: Callable[[], Callable[[dict[str, Any]], dict[str, A
     answer = load()  # before `ready`, so that the first item's clock does not pay for it
     say(replies, {"ready": True})
     for line in sys.stdin:
-        say(replies, answer(json.loads(line)))
+        signal.setitimer(signal.ITIMER_PROF, deadline_s)
+        reply = answer(json.loads(line))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        say(replies, reply)
 
 
 def claim_stdout() -> TextIO:

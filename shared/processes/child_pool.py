@@ -6,6 +6,7 @@ Plain subprocesses, not `multiprocessing`: a Celery prefork child may have no ch
 import asyncio
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from typing import Any, Self
@@ -16,12 +17,16 @@ START_S = 60.0
 """A start that takes longer than this on the busiest machine is broken."""
 
 
+PATIENCE = 10
+"""Deadlines of wall time after which an item that has not used up one deadline of processor time is given up."""
+
+
 class ChildDied(Exception):
     """The child ended without a reply; the message says how."""
 
 
 class ChildPool:
-    """At most `size` items are worked on at once, each within `deadline_s` seconds or not at all.
+    """At most `size` items are worked on at once, each within `deadline_s` seconds of the processor or not at all.
 
     Children start when they are first needed (or at `start`) and are reused. Use a pool in one event loop, whose
     thread outlives it: the kernel kills the children when the thread that started them ends.
@@ -58,8 +63,10 @@ class ChildPool:
     async def ask(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
         """A child's reply to `request`.
 
-        The deadline counts from the moment a child takes the item. Past it the child is killed and the reply is a
-        failure of the pool's kind; a child that dies by itself makes a BACKEND_ERROR. The next item gets a fresh child.
+        The deadline counts the processor time that the child spends on the item. Past it the kernel kills the child and
+        the reply is a failure of the pool's kind. A child that dies otherwise makes a BACKEND_ERROR, and one that gets
+        so little of the processor that it is not even stopped after `PATIENCE` deadlines a TIMEOUT: those are facts
+        about the machine, which the runtime tries again. The next item gets a fresh child.
 
         Raises:
             RuntimeError: if the pool is closed.
@@ -76,10 +83,14 @@ class ChildPool:
         process: Process | None = None
         try:
             process = await self._take()
-            reply = await asyncio.wait_for(self._ask(process, request), self.deadline_s)
+            reply = await asyncio.wait_for(self._ask(process, request), PATIENCE * self.deadline_s)
         except TimeoutError:
-            return await self._failed(process, self._timeout, f"no verdict within {self.deadline_s:g} s")
+            detail = f"no verdict within {PATIENCE * self.deadline_s:g} s, in which it got too little processor time"
+            return await self._failed(process, FailureKind.TIMEOUT, detail)
         except ChildDied as died:
+            if process is not None and process.returncode == -signal.SIGPROF:
+                detail = f"no verdict within {self.deadline_s:g} s of processor time"
+                return await self._failed(process, self._timeout, detail)
             return await self._failed(process, FailureKind.BACKEND_ERROR, str(died))
         except BaseException:  # cancelled: the child still works on an item that nobody waits for
             await self._discard(process)
@@ -102,7 +113,7 @@ class ChildPool:
 
     async def _spawn(self) -> Process:
         self._refuse_if_closed()
-        command = (sys.executable, "-m", self._module, str(os.getpid()))
+        command = (sys.executable, "-m", self._module, str(os.getpid()), str(self.deadline_s))
         # Its own session: Ctrl-C is for the worker, which then closes the pool.
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._all.add(process)

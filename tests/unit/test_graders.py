@@ -1,0 +1,144 @@
+"""Graders beyond mathematics: how an answer is found in a reply, and when it is right."""
+
+import pytest
+
+from shared.contracts.calls import Marked
+from shared.contracts.grading import Rules
+from shared.contracts.samples import Extraction
+from shared.rag import graders
+from shared.rag.graders import InvalidGold, grader, mark
+from shared.rag.wording import words
+
+CITIES = ("Bern", "Paris", "Rome")
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "answer"),
+    [
+        ("math", r"The capital is \boxed{5}", "5"),
+        ("text", r"So it is \boxed{\text{New York}}.", "New York"),
+        ("text", "It has the tower.\nAnswer: Paris, France\n", "Paris, France"),
+        ("text", "The final answer is **Paris**.", "Paris."),
+        ("text", "答案是：北京", "北京"),
+        ("text", 'The answer is "no"\nOn reflection, the answer is "yes"', "yes"),
+        ("exact", " The capital is Paris\n", "The capital is Paris"),
+        ("choice", "Bern is no candidate, so the answer is (B).", "B"),
+        ("choice", r"\boxed{\text{B}}", "B"),
+        ("choice", "Paris", "Paris"),
+        ("rubric", r"First this, then \boxed{that}. ", r"First this, then \boxed{that}."),
+    ],
+)
+def test_each_grader_finds_the_answer_in_a_reply(name: str, reply: str, answer: str) -> None:
+    """A box, else what is stated as the answer, else the whole reply; mathematics takes the box alone."""
+    assert grader(name).extract(reply) == (answer, Extraction.OK)
+
+
+def test_mathematics_finds_no_answer_without_a_box() -> None:
+    """As it always did."""
+    assert grader("math").extract("The answer is 5") == (None, Extraction.MISSING)
+
+
+def test_a_reply_with_nothing_in_it_has_no_answer() -> None:
+    """Quotes around nothing are nothing."""
+    assert grader("text").extract('""') == (None, Extraction.MISSING)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "gold", "correct"),
+    [
+        ("exact", "Paris", "Paris", True),
+        ("exact", "paris", "Paris", False),
+        ("text", "  The  PARIS! ", "Paris", True),
+        ("text", "Ｐａｒｉｓ", "Paris", True),
+        ("text", "The capital is Paris", "Paris", False),
+        ("text", "-5", "5", False),
+        ("text", "\u22125", "-5", True),
+        ("text", "3.5", "35", False),
+        ("text", ".5", "5", False),
+        ("text", "12:30", "1230", False),
+        ("text", "1,000", "1000", True),
+        ("text", "50 %", "50%", True),
+        ("text", "50", "50%", False),
+        ("text", "x > 0", "x < 0", False),
+        ("text", "The", "A", False),
+        ("text", "?", "!", False),
+        ("text", "北京。", "北京", True),
+        ("contains", "The capital is Paris.", "Paris", True),
+        ("contains", "The capital is Paris.", "Par", False),
+        ("contains", "首都是北京", "北京", True),
+        ("regex", "The colour is red", r"colou?r is (red|blue)", True),
+        ("regex", "Colour", r"^colour$", False),
+        ("set", r"\{b, a\}", "a, b", True),
+        ("set", "red, green and blue", "blue\nred\ngreen", True),
+        ("set", "a, a, b", "b; a", True),
+        ("set", "a", "a, b", False),
+        ("set", "a, b, c", "a, b", False),
+    ],
+)
+def test_an_answer_is_right_by_the_grader_that_was_chosen(name: str, answer: str, gold: str, correct: bool) -> None:
+    """What one grader calls right another calls wrong."""
+    assert mark(answer, gold, Rules(grader=name)).correct is correct
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "score"),
+    [
+        ("the capital is Paris", "Paris", 0.5),
+        ("Paris", "the city of Paris", 0.5),
+        ("首都是北京", "北京", 4 / 7),
+        ("Lyon", "Paris", 0.0),
+        ("Paris, Paris", "Paris", 2 / 3),
+    ],
+)
+def test_token_f1_is_squads(answer: str, gold: str, score: float) -> None:
+    """Words in common against the words of both, each counted as often as it stands there; Chinese by character."""
+    verdict = mark(answer, gold, Rules(grader="f1", threshold=0.5))
+    assert verdict == Marked(correct=score >= 0.5, strict=False, score=pytest.approx(score))
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("(B)", True), ("B.", True), ("b", True), ("**B**", True), ("B) Paris", True), ("The answer is B", True),
+        ("Option B", True), ("Paris", True), ("It is the city of Paris", True), ("I choose (B), of course", True),
+        ("A", False), ("(A) or (B)", False), ("A dog", False), ("Paris or Rome", False), ("Z", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_choice_is_stated_by_its_letter_or_its_text(answer: str, right: bool) -> None:
+    """Who names several choices has chosen none."""
+    assert mark(answer, "B", Rules(grader="choice", choices=CITIES)).correct is right
+
+
+def test_the_best_of_several_gold_answers_counts() -> None:
+    """Its score, too."""
+    rules = Rules(grader="f1", golds=("city of light", "Paris"), threshold=0.6)
+    assert mark("Paris", "capital of France", rules) == Marked(correct=True, strict=True, score=1.0)
+
+
+def test_no_answer_is_a_wrong_answer() -> None:
+    """Whatever the gold answer."""
+    assert mark(None, "Paris", Rules(grader="f1")).correct is False
+
+
+def test_a_set_has_the_separators_that_it_is_given() -> None:
+    """With others a comma is a part of a name."""
+    assert mark("Rome|Paris, Texas", "Paris, Texas|Rome", Rules(grader="set", separators="|")).correct
+    assert not mark("Texas|Paris|Rome", "Paris, Texas|Rome", Rules(grader="set", separators="|")).correct
+
+
+@pytest.mark.parametrize("gold", ["(", "(?P<n>", "a" * 1001, "(" * 900])
+def test_what_is_no_regular_expression_is_refused_in_words(gold: str) -> None:
+    """Also one that is too long."""
+    with pytest.raises(InvalidGold, match="regular expression"):
+        graders.check_gold("regex", gold)
+
+
+def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:
+    """By the one lookup that there is."""
+    with pytest.raises(LookupError, match="there is no grader 'fuzzy'; there are: math, exact, text"):
+        grader("fuzzy")
+
+
+def test_words_are_never_nothing() -> None:
+    """An answer of articles and punctuation is compared as it stands."""
+    assert (words("The"), words("?!"), words("")) == (["the"], ["?!"], [])
