@@ -12,7 +12,7 @@ _NAMED = re.compile(
     r"[\"']?\b(?:rating|score|grade)\b[\"']?\s*(?:is|[:=：])?\s*[\"']?(-?[0-9]+(?:\.[0-9]+)?)", re.IGNORECASE
 )
 _CHINESE = re.compile(r"(?:评分|分数)\s*(?:是|为|[:：])?\s*(-?[0-9]+(?:\.[0-9]+)?)")
-_ALONE = re.compile(r"\W*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:(?:/|out of)\s*5|分)?\W*", re.IGNORECASE)
+_ALONE = re.compile(r"[^\w-]*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:(?:/|out of)\s*5|分)?\W*", re.IGNORECASE)
 
 
 def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
