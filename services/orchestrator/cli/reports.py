@@ -73,7 +73,7 @@ def scored(found: Any) -> str | None:
         return None
     mean = found["mean"]
     between = "" if mean["low"] is None else f" ({figure(mean['low'])} to {figure(mean['high'])})"
-    return f"{found['name']} {figure(mean['value'])}{between} [mean over {mean['n']} items, 95 %]"
+    return f"{found['name']}: {figure(mean['value'])}{between} [mean over {mean['n']} items, 95 %]"
 
 
 def strict(found: Any) -> str | None:
