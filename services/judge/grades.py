@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from services.judge.tasks import as_completed
+from shared.contracts.grading import MATH
 from shared.processes.grading_pool import GradingPool
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
@@ -28,9 +29,10 @@ class Grades:
                 yield answer
 
     async def _grade(self, call: Claimed) -> Answered:
-        values = _REQUEST.decode(call.request).values
+        request = _REQUEST.decode(call.request)
+        answer, gold = _text(request.values["answer"]), _text(request.values["gold"]) or ""
         started = datetime.now(UTC)
-        reply = await self._pool.grade(_text(values["answer"]), _text(values["gold"]) or "")
+        reply = await self._pool.grade(answer, gold, request.rules or MATH)
         return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC)))
 
 

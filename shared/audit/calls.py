@@ -1,6 +1,7 @@
 """I5, I14: replies count under a claim and with a receipt only, and what has a reply is not executed again."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import Row
@@ -13,6 +14,7 @@ from shared.contracts.calls import (
     FailureKind,
     Generated,
     Graded,
+    Marked,
     Rated,
     Reply,
     Retrieved,
@@ -25,13 +27,13 @@ BATCH = 5000
 RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)
 UNSTAMPED = [FailureKind.POISONED.value, *RETRIED]
 """Outcomes that no model gave: they come without a receipt."""
-VALUES: Mapping[str, type[Reply]] = {
+VALUES: Mapping[str, Any] = {
     "retrieve": Retrieved,
     "rerank": Scored,
     "judge": Rated,
     "write": Generated,
     "generate": Generated,
-    "grade": Graded,
+    "grade": Graded | Marked,
     "verify": Verified,
     "estimate": Estimated,
 }

@@ -21,8 +21,8 @@ BATCH = 200
 """Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""
 
 COMPLETED = text("""
-    SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, o.outcome, o.answer, o.extraction,
-        o.correct, o.strict, o.record_hash
+    SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, o.outcome, o.answer,
+        o.extraction, o.correct, o.strict, o.record_hash
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN outcomes o ON o.sample_id = s.id
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
     WHERE s.job_id = :job AND s.kind = :kind AND s.state = 2 AND s.id > :after ORDER BY s.id LIMIT :n""")
@@ -160,7 +160,7 @@ def _columns(result: object) -> tuple[object, ...]:
     if not isinstance(result, Outcome):
         return (None, None, None, None)
     verdict = result.verdict
-    given = (verdict.math_verify, verdict.strict) if verdict else (None, None)
+    given = (verdict.correct, verdict.strict) if verdict else (None, None)
     return (result.answer, result.extraction.value, *given)
 
 

@@ -3,25 +3,27 @@
 Their hashes are in the job's record, in its pins and in the keys of its calls; here they are computed again.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Iterator
 
+import msgspec
 from sqlalchemy import RowMapping, text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
+from shared.contracts.grading import Expected
 from shared.ingest.datasets import DatasetItem
 from shared.runtime.binding import LANES
 from shared.runtime.models import ModelIdentity
+from shared.storage.datasets import content_hash
 
 BATCH = 5000
 
 # What is not named by a SHA-256 was not uploaded, and nothing can be computed again of it.
 DATASET = text("""
-    SELECT d.id, d.name, d.hash, d.items FROM jobs j JOIN datasets d ON d.id = j.dataset_id
+    SELECT d.id, d.name, d.hash, d.items, d.grader FROM jobs j JOIN datasets d ON d.id = j.dataset_id
     WHERE j.id = :job AND octet_length(d.hash) = 32""")
 ITEMS = text("""
-    SELECT ordinal, question, gold, gold_documents, subject, level, custom_id, alternatives FROM items
+    SELECT ordinal, question, gold, gold_documents, subject, level, custom_id, alternatives, expected FROM items
     WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
 CORPUS = text("""
     SELECT 'corpora ' || k.name FROM jobs j JOIN corpora k ON k.id = j.corpus_id CROSS JOIN LATERAL (
@@ -84,7 +86,7 @@ async def _dataset(audit: Audit) -> AsyncIterator[str]:
     dataset = (await audit.connection.execute(DATASET, {"job": audit.job["id"]})).mappings().first()
     if dataset is None:
         return
-    content, count, known = hashlib.sha256(), 0, True
+    content, count, known = content_hash(dataset["grader"]), 0, True
     async for row in _items(audit, dataset["id"]):
         content.update(canonical.digest(_item(row)))
         known, count = known and row["alternatives"] is not None, count + 1
@@ -107,7 +109,8 @@ async def _items(audit: Audit, dataset: int) -> AsyncIterator[RowMapping]:
 
 def _item(row: RowMapping) -> DatasetItem:
     stored = {name: value for name, value in row.items() if name != "ordinal"}
-    return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0})
+    expected = msgspec.convert(row["expected"], Expected | None)
+    return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected})
 
 
 async def _models(audit: Audit) -> AsyncIterator[str]:

@@ -59,12 +59,16 @@ class Rerank(msgspec.Struct, frozen=True, kw_only=True, tag="rerank"):
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True, tag="judge"):
-    """Rate one document with a rubric; a rubric without a `question` slot never sees the question."""
+    """Rate one document, or one reply, with a rubric; a rubric without a `question` slot never sees the question."""
 
     rubric: str
-    document: str
-    """The document's hash."""
+    document: str = ""
+    """The document's hash; "": what is rated stands in `slots`."""
     question: str | None = None
+    slots: dict[str, str] = {}
+    """Values of the rubric's further slots."""
+    decoding: Decoding | None = None
+    """None: the job's for its judge."""
     draw: int = 0
     """Tells apart ratings of the same document that are asked for again, to see whether they repeat."""
 

@@ -4,8 +4,10 @@ from typing import Literal
 
 import msgspec
 
-GraderName = Literal["", "math", "exact", "text", "contains", "f1", "regex", "choice", "set", "rubric"]
-"""How answers are graded, by name (`shared/rag/graders.py`). "": the dataset's grader, or `math` where it has none."""
+Grading = Literal["math", "exact", "text", "contains", "f1", "regex", "choice", "set", "rubric"]
+"""How answers are graded, by name (`shared/rag/graders.py`)."""
+GraderName = Literal["", Grading]
+"""The same; "": the dataset's grader, or `math` where it declares none."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,7 +27,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grader: str = "math"
     golds: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
-    threshold: float = 0.0
+    threshold: float | None = None
     """The token F1 from which an answer is right, of `f1` alone."""
     separators: str = ""
     """Each of these characters separates the members of a set, of `set` alone."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shared.contracts.calls import Decoding
+from shared.contracts.grading import GraderName
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
@@ -169,6 +170,23 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A question that is hard with less than this probability is easy."""
 
 
+class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How answers are found in replies and graded; every pipeline's alike (docs/graders.md)."""
+
+    grader: GraderName = ""
+    """By default the dataset's, and `math` where it declares none."""
+    threshold: Share = 0.5
+    """The token F1 from which an answer is right; `f1` only."""
+    separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
+    """Each of these characters separates the members of a set; by default comma, semicolon and line end. `set` only."""
+    rubric: Annotated[str, msgspec.Meta(max_length=8000)] = ""
+    """What the judge model rates replies by, where an item has no rubric of its own; `rubric` only."""
+    rating: Annotated[int, msgspec.Meta(ge=2, le=5)] = 4
+    """The judge model's rating from which a reply is right; `rubric` only."""
+    decoding: Decoding = Decoding(temperature=0.1, max_tokens=128)
+    """Of the judge model; `rubric` only."""
+
+
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
 
@@ -194,6 +212,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     route: RouteParams = RouteParams()
     generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
     judge: Decoding = Decoding(temperature=0.1, max_tokens=10)
+    grading: GradingParams = GradingParams()
     anchors: dict[str, str] = {}
     """Replaces slots of the judge's rubric, such as `negative` and `positive`."""
     seed: int = 0

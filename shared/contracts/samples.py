@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import Graded, Yielded
+from shared.contracts.calls import Graded, Marked, Yielded
 from shared.contracts.documents import Document
+from shared.contracts.grading import Expected
 from shared.contracts.params import Params
 
 Library = Mapping[str, Document]
@@ -22,6 +23,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     gold: str | None = None
     custom_id: str | None = None
+    expected: Expected = Expected()
+    """What a right answer is, beside `gold`."""
 
     @property
     def hash(self) -> str:
@@ -159,9 +162,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     """Why the question was not answered although nothing failed: no document was relevant enough."""
     trace: Trace = Trace()
-    verdict: Graded | None = None
+    verdict: Graded | Marked | None = None
     """Filled in by the runtime, which grades every pipeline's answer alike."""
     grading_failure: str | None = None
+
+
+class WrittenOutcome(Outcome, frozen=True, kw_only=True):
+    """What a pipeline hands to the runtime, which finds the answer in the text as the job's grader does."""
+
+    text: str
+    """What the generator wrote."""
+
+    def outcome(self, answer: str | None, extraction: Extraction) -> Outcome:
+        """Without the text, and with the answer that was found in it."""
+        fields = {name: getattr(self, name) for name in Outcome.__struct_fields__}
+        return Outcome(**{**fields, "answer": answer, "extraction": extraction})
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

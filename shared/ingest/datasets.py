@@ -7,14 +7,18 @@ from typing import Any
 import msgspec
 
 from shared.contracts.calls import MAX_QUESTION
+from shared.contracts.grading import Expected
 from shared.ingest import fields, lines
+from shared.ingest.choices import asked
+from shared.ingest.choices import read as read_choices
+from shared.ingest.golds import Reading
 from shared.ingest.lines import Content, Defect, Empty, Fields, Row
 from shared.ingest.reader import Reader
 from shared.rag import answers
-from shared.rag.grading import equal_strict
 
 IDS = ("custom_id", "id", "unique_id", "_id", "qid")
-_GSM8K_MARK = "####"
+MAX_RUBRIC = 8000
+"""Characters of an item's rubric."""
 identifier = attrgetter("custom_id")
 """What no other item of an upload may be called."""
 _present = fields.Present(
@@ -34,31 +38,35 @@ class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     level: str | None
     custom_id: str | None
     alternatives: int = 0
-    """Further expected answers that read differently: answers are graded against `gold` alone."""
+    """Further expected answers of an item that was stored before these were kept: it is graded against `gold` alone."""
+    expected: Expected | None = None
+    """Further gold answers, choices, a rubric; None: none of them."""
 
 
-def item(line: Fields) -> DatasetItem:
-    """An item from the fields of a line.
+def item(line: Fields, grader: str | None = None) -> DatasetItem:
+    """An item from the fields of a line, for the grader that the dataset declares.
 
     Fields: question from `question`, `problem`, `query` or `user_input`, else `text`, else what the user says in a
     chat of one question (`messages`); gold answer from
     `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt` or
     `golden` (GSM8K: what follows ####), else the last box of `solution`; gold documents from `gold_documents`,
-    `retrieval_gt` or `reference_context_ids`.
+    `retrieval_gt` or `reference_context_ids`. `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
 
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
     ids, questions, references, given, documents, subjects = _present(line)
-    gold, alternatives = _gold(line, references, given)
+    choices = read_choices(line) if grader == "choice" else ()
+    gold, golds = _gold(line, references, given, Reading(grader, choices))
+    expected = Expected(golds=golds, choices=choices, rubric=_rubric(line) if grader == "rubric" else "")
     return DatasetItem(
-        question=_question(line, questions),
+        question=_question(line, questions, choices),
         gold=gold,
         gold_documents=_gold_documents(line, documents),
         subject=fields.label(line, subjects),
         level=fields.level(line),
         custom_id=fields.identifier(line, ids),
-        alternatives=alternatives,
+        expected=None if expected == Expected() else expected,
     )
 
 
@@ -83,7 +91,7 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     return iter(Reader(rows, lambda line, _: item(line), identifier))
 
 
-def _question(line: Fields, names: tuple[str, ...]) -> str:
+def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:
     field = fields.only(line, names) or fields.first(line, ("text",))
     if field is None:
         field = "messages"
@@ -92,6 +100,7 @@ def _question(line: Fields, names: tuple[str, ...]) -> str:
         question = fields.text(line, field).strip()
     if not question:
         raise Empty(f"`{field}` is empty; write the question or remove the line")
+    question = asked(question, choices) if choices else question
     if len(question) > MAX_QUESTION:
         raise Defect(f"`{field}` has {len(question)} characters, a question may have {MAX_QUESTION}; shorten it")
     return question
@@ -108,14 +117,24 @@ def _only_message(line: Fields) -> str:
     return said[0].strip()
 
 
-def _gold(line: Fields, references: tuple[str, ...], given: tuple[str, ...]) -> tuple[str | None, int]:
-    """The expected answer, and how many others there are."""
+def _gold(
+    line: Fields, references: tuple[str, ...], given: tuple[str, ...], reading: Reading
+) -> tuple[str | None, tuple[str, ...]]:
+    """The gold answer, and the others that are right as well."""
     field = fields.only(line, references) or _answer(line, given)
     if field is not None:
-        return _one_of(line[field], field)
+        return reading.golds(line[field], field)
     if line.get("solution") is None:
-        return None, 0
-    return answers.extract(fields.text(line, "solution"))[0], 0
+        return None, ()
+    return answers.extract(fields.text(line, "solution"))[0], ()
+
+
+def _rubric(line: Fields) -> str:
+    field = fields.first(line, fields.RUBRIC)
+    rubric = "" if field is None else fields.text(line, field).strip()
+    if len(rubric) > MAX_RUBRIC:
+        raise Defect(f"`rubric` has {len(rubric)} characters, it may have {MAX_RUBRIC}; shorten it")
+    return rubric
 
 
 def _answer(line: Fields, names: tuple[str, ...]) -> str | None:
@@ -125,22 +144,6 @@ def _answer(line: Fields, names: tuple[str, ...]) -> str | None:
             f"`answer` beside `{beside}` may be a system's answer or the expected one; call the expected one `gold`"
         )
     return field
-
-
-def _one_of(value: Any, field: str) -> tuple[str | None, int]:
-    if not isinstance(value, list):
-        return _after_mark(fields.scalar(value, field)), 0
-    golds = [_after_mark(fields.scalar(each, field)) for each in value]
-    first = golds[0] if golds else None
-    others = {other for other in golds if other is not None and first is not None and not equal_strict(other, first)}
-    return first, len(others)
-
-
-def _after_mark(answer: str) -> str | None:
-    """GSM8K ends its steps with `#### 1,000`; the official reader drops the commas. Nothing after it is no answer."""
-    if _GSM8K_MARK not in answer:
-        return answer
-    return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None
 
 
 def _gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | None:

@@ -12,7 +12,11 @@ PASSAGES = ("text", "contents")
 """BEIR says `text`, for its queries too; FlashRAG and AutoRAG `contents`."""
 REFERENCES = ("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths")
 """Can only be what was expected: FlashRAG, AutoRAG, ragas and older ragas."""
-ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden")
+ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden", "answerKey")
+"""ARC says `answerKey`."""
+CHOICES = ("choices", "options")
+"""Of a multiple-choice question: MMLU and ARC, and MedQA."""
+RUBRIC = ("rubric",)
 RETRIEVED = ("contexts", "retrieved_contexts")
 """What a system retrieved: an `answer` beside it may be that system's."""
 GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids")
@@ -29,6 +33,8 @@ KNOWN = frozenset(
         *PASSAGES,
         *REFERENCES,
         *ANSWERS,
+        *CHOICES,
+        *RUBRIC,
         *RETRIEVED,
         *GOLD_DOCUMENTS,
         *SUBJECTS,
@@ -40,7 +46,7 @@ KNOWN = frozenset(
     )
 )
 """Every name that means something; all other fields are left alone."""
-NESTED = frozenset((*MESSAGES, *REFERENCES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
+NESTED = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
 """May hold lists or objects: in a table cell they are written as JSON."""
 
 MOST_COLUMNS = 1000

@@ -13,6 +13,7 @@ from shared.contracts.calls import Failure, Generate, Generated, require
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
+from shared.rag.graders import grader
 from shared.rag.provenance import answered, search, single_trace
 from shared.rag.self_rag import NO_RETRIEVAL, Scores, answer_text, best, passage, reflecting, retrieval, score
 
@@ -64,7 +65,8 @@ def _best(replies: Sequence[Generated | Failure], trace: Trace, params: Params) 
     if not paths:
         require(replies[0])
     texts = [path.generated.text for path in paths]
-    chosen = paths[best([path.scores.total for path in paths], texts, params.self_rag)]
+    extract = grader(params.grading.grader).extract
+    chosen = paths[best([path.scores.total for path in paths], texts, params.self_rag, extract)]
     failed = [
         replace(each, score=None, failure=reply.kind.value) for each, reply in asked if isinstance(reply, Failure)
     ]

@@ -17,6 +17,8 @@ from shared.rag.wording import stand_in, words
 
 LONGEST_PATTERN = 1000
 """Characters of a regular expression."""
+THRESHOLD = 0.5
+"""Token F1 from which an answer is right, by default."""
 SEPARATORS = ",;\n、，；"
 """Of sets, by default."""
 
@@ -52,6 +54,11 @@ def grader(name: str) -> Grader:
     return found
 
 
+def marking(name: str) -> str:
+    """The grader that answers of a job are compared with each other by: its own, or `text` for the judge model's."""
+    return grader(name).name if grader(name).mark else "text"
+
+
 def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
     """The verdict on `answer` against `gold` and the further gold answers of `rules`: right if it matches any of them.
 
@@ -65,8 +72,14 @@ def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
     if found.mark is None:
         raise LookupError(f"grader {rules.grader!r} asks the judge model: it cannot mark an answer by itself")
     if answer is None:
-        return Graded(math_verify=False, strict=False) if found.name == "math" else Marked(correct=False, strict=False)
+        return _unanswered(found)
     return best([found.mark(answer, each, rules) for each in (gold, *rules.golds)])
+
+
+def _unanswered(found: Grader) -> Graded | Marked:
+    if found.name == "math":
+        return Graded(math_verify=False, strict=False)
+    return Marked(correct=False, strict=False, score=0.0 if found.score else None)
 
 
 def best(verdicts: Sequence[Graded | Marked]) -> Graded | Marked:
@@ -117,7 +130,11 @@ def _contains(answer: str, gold: str, _rules: Rules) -> Marked:
 
 def _f1(answer: str, gold: str, rules: Rules) -> Marked:
     score = overlap(words(answer), words(gold))
-    return Marked(correct=score >= rules.threshold, strict=_same(answer, gold), score=score)
+    return Marked(
+        correct=score >= (THRESHOLD if rules.threshold is None else rules.threshold),
+        strict=_same(answer, gold),
+        score=score,
+    )
 
 
 def _regex(answer: str, gold: str, _rules: Rules) -> Marked:

@@ -8,7 +8,7 @@ import msgspec
 from shared.contracts.calls import Generate, Generated, Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Outcome, Trace
+from shared.contracts.samples import Candidate, Outcome, Trace, WrittenOutcome
 from shared.rag.answers import extract
 from shared.rag.fusion import Ranked, fuse
 from shared.rag.language import localised
@@ -111,11 +111,15 @@ def generation(question: str, context: tuple[str, ...] = (), passage: str = "") 
 
 
 def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:
-    """The outcome of a generated answer; a truncated text may still hold one."""
+    """The outcome of a generated answer; a truncated text may still hold one.
+
+    Its answer is that of `math`; the runtime looks for it again in the text where the job has another grader.
+    """
     answer, extraction = extract(generated.text)
-    return Outcome(
-        answer=answer, extraction=extraction, truncated=generated.truncated, context=context, trace=trace or Trace()
-    )
+    return WrittenOutcome(
+        answer=answer, extraction=extraction, truncated=generated.truncated, context=context, trace=trace or Trace(),
+        text=generated.text,
+    )  # fmt: skip
 
 
 def _candidates(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> tuple[Candidate, ...]:

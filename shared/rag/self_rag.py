@@ -13,7 +13,8 @@ from typing import NamedTuple
 from shared.contracts.calls import Generated, SampleFailed, Token
 from shared.contracts.documents import Document
 from shared.contracts.params import SelfRagParams
-from shared.rag.answers import extract
+from shared.rag import answers
+from shared.rag.graders import Extract
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"
 RELEVANT, IRRELEVANT = "[Relevant]", "[Irrelevant]"
@@ -83,17 +84,18 @@ def score(tokens: Sequence[Token], params: SelfRagParams) -> Scores:
     return Scores(relevance, support, utility, sequence, total + (sequence if params.sequence else 0.0))
 
 
-def best(totals: Sequence[float], texts: Sequence[str], params: SelfRagParams) -> int:
+def best(
+    totals: Sequence[float], texts: Sequence[str], params: SelfRagParams, extract: Extract = answers.extract
+) -> int:
     """The path whose answer is given: the best, or the best of those whose common answer has the largest sum.
 
     Of paths as good as each other it is the first. A path without an answer shares it with no other.
     """
     weights = list(totals)
     if params.answer == "sum":
-        answers = [extract(answer_text(text))[0] or path for path, text in enumerate(texts)]
+        found = [extract(answer_text(text))[0] or path for path, text in enumerate(texts)]
         weights = [
-            math.fsum(total for said, total in zip(answers, totals, strict=True) if said == answer)
-            for answer in answers
+            math.fsum(total for said, total in zip(found, totals, strict=True) if said == answer) for answer in found
         ]
     return max(range(len(totals)), key=lambda path: (weights[path], totals[path], -path))
 

@@ -46,7 +46,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Kind; None: it completed."""
     refusal: str | None = None
     correct: bool | None = None
-    """By math-verify."""
+    """By the job's grader."""
+    mathematics: bool = True
+    """Whether that was math-verify."""
+    grading_failure: str | None = None
     strict: bool | None = None
     """By the strict rules."""
     gold: bool = True
@@ -95,6 +98,8 @@ def _refused(facts: Facts) -> Ended | None:
 def _correct(facts: Facts) -> Ended | None:
     if not facts.correct:
         return None
+    if not facts.mathematics:
+        return Ended(Ending.CORRECT, "the job's grader")
     return Ended(Ending.CORRECT, "math-verify" if facts.strict else "math-verify; by the strict rules it is not")
 
 
@@ -118,8 +123,10 @@ def _ungraded(facts: Facts) -> Ended | None:
 
 
 def _undecided(facts: Facts) -> str | None:
-    """Why an answer that math-verify does not call correct is not known to be wrong either."""
-    if not facts.gold:
+    """Why an answer that the grader does not call correct is not known to be wrong either."""
+    if facts.grading_failure is not None:
+        return f"the grader gave no verdict: {facts.grading_failure}"
+    if facts.correct is None and not facts.gold:
         return "there is no gold answer"
     if facts.correct is None:
         return "math-verify gave no verdict"

@@ -30,7 +30,7 @@ from shared.telemetry import endings, traces
 from shared.telemetry.redaction import redacted
 
 READY = """
-    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id,
+    SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
         j.rank, j.public_id::text AS public_id
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'

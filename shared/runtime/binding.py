@@ -24,7 +24,9 @@ from shared.contracts.calls import (
     Verify,
     Write,
 )
-from shared.contracts.params import Params
+from shared.contracts.grading import MATH, Rules
+from shared.contracts.params import GradingParams, Params
+from shared.rag.graders import marking
 from shared.rag.prompts import template
 
 
@@ -52,6 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hypothetical: tuple[str, ...] = ()
     logprobs: int = 0
     modulus: int = 0
+    rules: Rules | None = None
+    """How an answer is graded; None: as `MATH` says."""
     draw: int = 0
     nonce: str = ""
 
@@ -136,19 +140,19 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return "judge", _write(call, binding, repeat)
         case Generate():
             return "generate", _generate(call, binding, repeat)
+        case Grade():
+            return "grade", _grade(call, binding.params.grading)
         case _:
             request = _measurement(call)
             return request.role, request
 
 
-def _measurement(call: Rerank | Grade | Verify | Estimate) -> Request:
+def _measurement(call: Rerank | Verify | Estimate) -> Request:
     """Of a call that no prompt is made for; its role names its pin."""
     match call:
         case Rerank():
             values: dict[str, SlotValue | None] = {"question": call.question, "documents": _references(call.documents)}
             return Request(role="rerank", model="", values=values)
-        case Grade():
-            return Request(role="grade", model="", values={"answer": call.answer, "gold": call.gold})
         case Verify():
             document = DocumentRef(call.document)
             return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
@@ -165,14 +169,29 @@ def _retrieve(call: Retrieve) -> Request:
     )  # fmt: skip
 
 
+def _grade(call: Grade, grading: GradingParams) -> Request:
+    values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
+    name = marking(grading.grader)
+    rules = Rules(
+        grader=name,
+        golds=call.expected.golds,
+        choices=call.expected.choices if name == "choice" else (),
+        threshold=grading.threshold if name == "f1" else None,
+        separators=grading.separators if name == "set" else "",
+    )
+    return Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
+
+
 def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
     rubric = template(call.rubric)
     anchors = binding.params.anchors if rubric.optional else {}
-    values: dict[str, SlotValue | None] = {**rubric.defaults, **anchors}
-    values["document"] = DocumentRef(call.document)
+    values: dict[str, SlotValue | None] = {**rubric.defaults, **anchors, **call.slots}
+    if call.document:
+        values["document"] = DocumentRef(call.document)
     if call.question is not None:
         values["question"] = call.question
-    return _prompted("judge", rubric.id, values, binding.params.judge, call.draw + (repeat if binding.nonce else 0))
+    decoding = call.decoding or binding.params.judge
+    return _prompted("judge", rubric.id, values, decoding, call.draw + (repeat if binding.nonce else 0))
 
 
 def _write(call: Write, binding: Binding, repeat: int) -> Request:

@@ -158,7 +158,7 @@ def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
         "outcomes": [canonical.encode(result) for result in results],
         "answers": [outcome.answer if outcome else None for outcome in outcomes],
         "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
-        "correct": [verdict.math_verify if verdict else None for verdict in verdicts],
+        "correct": [verdict.correct if verdict else None for verdict in verdicts],
         "strict": [verdict.strict if verdict else None for verdict in verdicts],
         "records": [progress.record for progress in completed],
     }

@@ -6,6 +6,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.grading import Expected
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
 from shared.errors import Unreadable
@@ -18,7 +19,7 @@ JOBS = text(
     " FROM jobs WHERE id = ANY(:ids)"
 )
 CALIBRATION = text(
-    "SELECT ordinal, question, gold, custom_id FROM items WHERE dataset_id = :dataset"
+    "SELECT ordinal, question, gold, custom_id, expected FROM items WHERE dataset_id = :dataset"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
 
@@ -45,7 +46,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             Unreadable: the pipeline is not installed.
         """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
-        return Replay(graded(self.installed().run(sample, self.params, library), item))
+        return Replay(graded(self.installed().run(sample, self.params, library), item, self.params.grading))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
         """A fresh replay of the job's calibration over `items`.
@@ -120,7 +121,8 @@ def item_of(row: RowMapping) -> Item:
     """
     if row["ordinal"] is None:
         raise Unreadable("the sample's item is not in the dataset any more")
-    return Item(ordinal=row["ordinal"], question=row["question"], gold=row["gold"], custom_id=row["custom_id"])
+    copied = {name: row[name] for name in ("ordinal", "question", "gold", "custom_id")}
+    return Item(**copied, expected=msgspec.convert(row["expected"] or {}, Expected))
 
 
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:

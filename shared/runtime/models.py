@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
+from unicodedata import unidata_version
 
 import msgspec
 from sqlalchemy import text
@@ -65,6 +66,15 @@ ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=weights.digest(WEIGHTS) if WEIGHTS.exists() else "none"
 )
 """The difficulty classifier. Its file names the embedder that it was fitted to, so that one digest covers both."""
+
+
+def grader_identity(name: str) -> ModelIdentity:
+    """The grader of this name as a model; words depend on Python's version of Unicode."""
+    if name == "math":
+        return GRADER
+    return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/1")
+
+
 BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
 """By role: what the code itself answers with. Another digest or version is another call."""
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
@@ -120,6 +130,13 @@ async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
         role: Pin(model_id=found.get(own.hash) or await register(connection, own), hash=own.hash.hex())
         for role, own in BUILT_IN.items()
     }
+
+
+async def pin_grader(connection: AsyncConnection, name: str) -> Pin:
+    """The row of the grader that compares the job's answers; written once, as those of `BUILT_IN`."""
+    own = grader_identity(name)
+    found = (await connection.execute(BY_HASH, {"hashes": [own.hash]})).first()
+    return Pin(model_id=found.id if found else await register(connection, own), hash=own.hash.hex())
 
 
 async def pin_reranker(connection: AsyncConnection) -> Pin:

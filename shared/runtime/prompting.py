@@ -10,7 +10,7 @@ from shared.contracts.calls import Failure, FailureKind, Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.guard import Completion, End, ModelCall
 from shared.lease.guards import Guards
-from shared.rag.parsing import parse_rating
+from shared.rag.parsing import PARSERS, parse_rating
 from shared.rag.prompts import Value, render, template
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
@@ -47,7 +47,7 @@ class Prompting:
             if completion.end is End.ANSWERED:
                 yield Answered(
                     call_id=call.id,
-                    reply=read_reply(call.role, completion),
+                    reply=read_reply(call.role, completion, _REQUEST.decode(call.request).template),
                     receipt=_receipt(completion, prompts[call.id].prompt),
                 )
             else:
@@ -94,13 +94,17 @@ def rendered(request: Request, library: Mapping[str, Document]) -> str:
     return render(template(name), values)
 
 
-def read_reply(role: str, completion: Completion) -> Reply:
-    """A completion as the reply that its role promises; a judge without a rating is a failure, not a score."""
+def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
+    """A completion as the reply that its role promises; a judge without a rating is a failure, not a score.
+
+    `template` is the request's, `id@hash`: how a rating is written depends on the rubric.
+    """
     if completion.failure is not None:
         return Failure(kind=completion.failure, detail=completion.detail)
     truncated = completion.finish_reason == "length"
     if role == "judge":
-        return parse_rating(completion.text, truncated=truncated)
+        parse = PARSERS.get(template.partition("@")[0], parse_rating)
+        return parse(completion.text, truncated=truncated)
     if not completion.text.strip():
         return Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
     return Generated(text=completion.text.replace("\0", "�"), truncated=truncated, tokens=completion.tokens)

@@ -18,6 +18,7 @@ from shared.errors import Invalid, NotFound
 from shared.pipelines import registry
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.provenance.code import accepting
+from shared.rag.graders import marking
 from shared.runtime import admission, ending, models
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
@@ -27,7 +28,7 @@ from shared.storage import idempotency
 from shared.storage.database import Database
 from shared.telemetry import references, traces
 
-DATASET = text("SELECT id, items FROM datasets WHERE name = :name")
+DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
 CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
 INSERT = text("""
@@ -139,10 +140,12 @@ class Drafting:
             Invalid: a field cannot be used; the message names it.
         """
         _pipeline(submission.pipeline)
-        dataset, items = await self._once(_dataset, submission.dataset)
+        dataset, items, grader = await self._once(_dataset, submission.dataset)
+        submission = _with_grader(submission, grader)
         corpus = await self._once(_corpus, submission.corpus)
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
+        pins = pins | await self._once(_grader, submission.params.grading.grader, "judge" in pins)
         # An experiment has a thousand of these, and the schedulers share this event loop.
         spec = await to_thread.run_sync(_probe, submission, pins)
         if _pipeline(submission.pipeline).prepare is not None and corpus is not None:
@@ -201,13 +204,13 @@ def _pipeline(name: str) -> registry.Registered:
         raise Invalid(f"`pipeline`: {error}") from error
 
 
-async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int]:
+async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int, str | None]:
     row = (await connection.execute(DATASET, {"name": name})).first()
     if row is None:
         raise NotFound(f"no dataset {name!r}", hint="mathrag dataset list")
     if row.items == 0:
         raise Invalid(f"`dataset`: {name!r} has no items")
-    return row.id, row.items
+    return row.id, row.items, row.grader
 
 
 async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
@@ -245,6 +248,22 @@ async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
     """The words' index of the corpus that is searched where the first one fails."""
     found = await _corpus(connection, corpus or None)
     return {} if found is None else {"fallback": (await models.pin_indexes(connection, found, corpus))["sparse"]}
+
+
+def _with_grader(submission: Submission, declared: str | None) -> Submission:
+    """With the dataset's grader, where it declares one and the job names none: the job keeps what it was graded by."""
+    params = submission.params
+    if params.grading.grader or not declared:
+        return submission
+    grading = msgspec.structs.replace(params.grading, grader=declared)
+    return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, grading=grading))
+
+
+async def _grader(connection: AsyncConnection, name: str, has_judge: bool) -> dict[str, Pin]:  # noqa: FBT001 - looked up by position
+    if name == "rubric" and not has_judge:
+        hint = "name one with --model judge=NAME, configure `roles.judge`, or choose another grader"
+        raise Invalid("`params.grading.grader`: `rubric` needs a judge model, and there is none", hint=hint)
+    return {"grade": await models.pin_grader(connection, marking(name))}
 
 
 def _probe(submission: Submission, pins: dict[str, Pin]) -> JobSpec:

@@ -17,14 +17,14 @@ from shared.storage.copying import copy
 from shared.storage.database import Database
 from shared.storage.names import checked
 
-COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, created_at"
+COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
 SCOPE = pages.scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
-INSERT = text("INSERT INTO datasets (name, hash, items) VALUES (:name, '', 0) RETURNING id")
+INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
 ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
-         "alternatives")  # fmt: skip
+         "alternatives", "expected")  # fmt: skip
 FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
 
 
@@ -37,6 +37,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     """SHA-256 over the items with all their fields, in order."""
     items: int
     created_at: datetime
+    grader: str | None = None
+    """How its answers are graded unless a job says otherwise; None: as mathematics."""
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,21 +48,26 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
     new: bool
     """False: the same items were there under this name."""
     alternatives: int
-    """Items with further expected answers, which nothing is graded against."""
+    """Items with further gold answers: any of them is right."""
+
+
+def content_hash(grader: str | None) -> "hashlib._Hash":
+    """What a dataset's hash begins with, before its items: the grader that it declares."""
+    return hashlib.sha256(b"" if grader is None else canonical.digest(["grader", grader]))
 
 
 class _Digest:
     """What identifies an upload, updated batch by batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, grader: str | None) -> None:
         self.items = 0
         self.alternatives = 0
-        self._content = hashlib.sha256()
+        self._content = content_hash(grader)
 
     def add(self, batch: Sequence[DatasetItem]) -> None:
         for item in batch:
             self._content.update(canonical.digest(item))
-            self.alternatives += item.alternatives > 0
+            self.alternatives += bool(item.expected and item.expected.golds)
         self.items += len(batch)
 
     @property
@@ -68,8 +75,13 @@ class _Digest:
         return self._content.digest()
 
 
-async def create(database: Database, name: str, batches: AsyncIterator[list[DatasetItem]]) -> Created:
+async def create(
+    database: Database, name: str, batches: AsyncIterator[list[DatasetItem]], grader: str | None = None
+) -> Created:
     """Store an upload, all of it or nothing; the same upload again finds what is there.
+
+    Args:
+        grader: how its answers are graded unless a job says otherwise.
 
     Raises:
         Conflict: the name has other items.
@@ -79,11 +91,11 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Data
     async with database.transaction() as connection:
         await connection.execute(LOCK)
         row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
-        digest = _Digest()
+        digest = _Digest(grader)
         if row is not None:
             dataset = await _same(_dataset(row), batches, digest)
             return Created(dataset=dataset, new=False, alternatives=digest.alternatives)
-        number = int((await connection.execute(INSERT, {"name": name})).scalar_one())
+        number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
         await copy(connection, "items", ITEMS, _rows(number, batches, digest))
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
@@ -96,7 +108,9 @@ async def _same(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], dig
     async for batch in batches:
         digest.add(batch)
     if digest.content.hex() != dataset.hash:
-        raise Conflict(f"dataset {dataset.name!r} exists with other items", hint="choose another name")
+        raise Conflict(
+            f"dataset {dataset.name!r} exists with other items or another grader", hint="choose another name"
+        )
     return dataset
 
 
@@ -106,12 +120,17 @@ async def _rows(
     async for batch in batches:
         for ordinal, item in enumerate(batch, start=digest.items):
             known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
-            yield (dataset, ordinal, _hash(item), *known, item.alternatives)
+            yield (dataset, ordinal, _hash(item), *known, item.alternatives, _expected(item))
         digest.add(batch)
 
 
 def _hash(item: DatasetItem) -> bytes:
     return bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash)
+
+
+def _expected(item: DatasetItem) -> str | None:
+    """As it is stored: nothing where the item says nothing."""
+    return None if item.expected is None else msgspec.json.encode(item.expected).decode()
 
 
 def _json(grades: dict[str, int] | None) -> str | None:

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.calls import Marked
 from shared.contracts.params import VerifyParams
 from shared.contracts.samples import Outcome
-from shared.rag.answers import extract
 from shared.rag.equations import arithmetic
+from shared.rag.graders import GRADERS, Extract, grader
 from shared.rag.taxonomy import Ended, Ending, Facts, ending
 from shared.storage.gold import among
 from shared.storage.stored import decoded
@@ -46,10 +47,17 @@ class _Text(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class _Verified(msgspec.Struct, frozen=True):
+class _Grading(msgspec.Struct, frozen=True):
+    """What matters here of how a job's answers are graded."""
+
+    grader: str = ""
+
+
+class _Read(msgspec.Struct, frozen=True):
     """What matters here of a job's parameters, also of those that another release wrote."""
 
     verify: VerifyParams = VerifyParams()
+    grading: _Grading = _Grading()
 
 
 class _Made(msgspec.Struct):
@@ -60,7 +68,7 @@ class _Made(msgspec.Struct):
     holds: bool = False
     """Whether the answer stands in this text."""
 
-    def add(self, written: str, answer: str | None) -> None:
+    def add(self, written: str, answer: str | None, extract: Extract) -> None:
         """A text that was generated; of several the last one with the answer counts, else the last one."""
         holds = extract(written)[0] == answer
         if self.text is None or (holds and not self.holds):
@@ -74,6 +82,8 @@ def facts(row: RowMapping, outcome: Outcome | None) -> Facts | None:
     return Facts(
         refusal=outcome.refusal,
         correct=row["correct"],
+        mathematics=not isinstance(outcome.verdict, Marked),
+        grading_failure=outcome.grading_failure,
         strict=row["strict"],
         gold=row["gold"] is not None,
         extraction=outcome.extraction,
@@ -90,21 +100,21 @@ async def endings(connection: AsyncConnection, job: int, asked: Sequence[Subject
     wrong = [each for each, ended in zip(asked, found, strict=True) if ended and ended.ending in OPEN]
     if not wrong:
         return found
-    modulus = await _modulus(connection, job)
+    params = await _params(connection, job)
     relevant = await among(connection, job, min(each.index for each in wrong), max(each.index for each in wrong))
-    made = await _made(connection, wrong)
-    told = await to_thread.run_sync(_told, wrong, relevant, made, modulus)
+    made = await _made(connection, wrong, grader(params.grading.grader if params else "").extract)
+    told = await to_thread.run_sync(_told, wrong, relevant, made, params.verify.modulus if params else None)
     return [told.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
 
 
-async def _modulus(connection: AsyncConnection, job: int) -> int | None:
-    """None: this release cannot read how the job's equations are meant."""
+async def _params(connection: AsyncConnection, job: int) -> _Read | None:
+    """None: this release cannot read how the job's equations and answers are meant."""
     params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
-    known, _ = decoded(params, _Verified, "")
-    return known.verify.modulus if known else None
+    known, _ = decoded(params, _Read, "")
+    return known if known and known.grading.grader in {"", *GRADERS} else None
 
 
-async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[int, _Made]:
+async def _made(connection: AsyncConnection, asked: Sequence[Subject], extract: Extract) -> dict[int, _Made]:
     """By sample."""
     made, answers = {each.sample: _Made() for each in asked}, {each.sample: each.answer for each in asked}
     async for row in await connection.stream(CALLS, {"samples": list(made)}):
@@ -112,7 +122,7 @@ async def _made(connection: AsyncConnection, asked: Sequence[Subject]) -> dict[i
             made[row.sample_id].searched = True
         elif row.reply is not None:
             written, _ = decoded(row.reply, _Text, "")
-            made[row.sample_id].add(written.text if written else "", answers[row.sample_id])
+            made[row.sample_id].add(written.text if written else "", answers[row.sample_id], extract)
     return made
 
 

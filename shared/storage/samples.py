@@ -43,9 +43,9 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     extraction: str | None
     truncated: bool
     correct: bool | None
-    """By math-verify; None: no gold answer, or no verdict."""
+    """By the job's grader; None: no gold answer, or no verdict."""
     strict: bool | None
-    """By the strict rules."""
+    """By the strict rules; with a grader beyond mathematics whether it is a gold answer character by character."""
     grading_failure: str | None
     failure: str | None
     detail: str | None
@@ -60,6 +60,8 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
     ending_reason: str | None = None
     """The rule that says so, with what it saw."""
+    score: float | None = None
+    """What `correct` was decided by, where the grader has degrees: token F1, F1 of a set, or a rating from 1 to 5."""
 
 
 Traced = tuple[SampleRow, Outcome | None]
@@ -144,5 +146,6 @@ def _row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: E
         detail=problem or row["detail"],
         ending=ended.ending.value if ended else None,
         ending_reason=ended.reason if ended else None,
+        score=outcome.verdict.score if outcome and outcome.verdict else None,
         **{field: row[field] for field in copied},
     )

@@ -282,10 +282,19 @@ async def test_the_loop_outlives_a_failed_look_and_is_woken(
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_gated_job_needs_two_loads(scheduler: Scheduler, database: Database) -> None:
-    """All judgements of all samples, calibration included, then all generations; counted from the rows."""
+@pytest.mark.parametrize(
+    ("grader", "stages"),
+    [("math", [Lane.JUDGE, Lane.GENERATE]), ("rubric", [Lane.JUDGE, Lane.GENERATE, Lane.JUDGE])],
+)
+async def test_gated_jobs_need_a_load_a_stage(
+    scheduler: Scheduler, database: Database, grader: str, stages: list[Lane]
+) -> None:
+    """All judgements of all samples of both jobs, then all generations, then what rates them; counted from the rows."""
     await furnish(database, 6)
-    await submit_job(database)
+    for seed in (0, 1):
+        await submit_job(
+            database, params={"grading": {"grader": grader}, "seed": seed, "generate": {"max_tokens": 99 + seed}}
+        )
     executor = ScriptedExecutor()
     names = {await model(database, "a-judge"): Lane.JUDGE, await model(database, "a-generator"): Lane.GENERATE}
     resident: list[int] = []
@@ -302,9 +311,9 @@ async def test_a_gated_job_needs_two_loads(scheduler: Scheduler, database: Datab
                 newest = await residencies.newest(connection, DEVICE)
                 assert newest is not None
                 await residencies.move(connection, newest.epoch, "open", datetime.now(UTC))
-    assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
+    assert await rows(database, "SELECT state FROM jobs") == [("completed",), ("completed",)]
     loads = await rows(database, "SELECT models FROM residencies ORDER BY epoch")
-    assert [names[models[0]] for (models,) in loads] == [Lane.JUDGE, Lane.GENERATE]  # type: ignore[index]
+    assert [names[models[0]] for (models,) in loads] == stages  # type: ignore[index]
 
 
 @pytest.mark.fault("V1")

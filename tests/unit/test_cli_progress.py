@@ -65,6 +65,7 @@ def test_a_report_in_words_names_every_figure() -> None:
     stage = {"made": 2, "reused": 1, "executed": 2, "seconds": 1.25}
     report = {
         "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
+        "grader": "math", "score": None,
         "strict": figure, "disagreements": 1, "endings": {"correct": 1, "logic": 1, "failed": 1},
         "extraction": {"ok": 2}, "truncated": 1, "failures": {"timeout": 1},
         "contamination": {"items": 3, "affected": 1, "share": 1 / 3, "among": figure, "others": figure},

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from services.orchestrator.planning.needs import Needs, dry, of_new
 from shared.contracts.calls import Lane
-from shared.contracts.params import GateParams, HydeParams, Params, RerankParams
+from shared.contracts.params import GateParams, GradingParams, HydeParams, Params, RerankParams
 from shared.contracts.samples import GateDecision, Strategy
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
@@ -64,6 +64,14 @@ def test_a_question_may_be_asked_in_many_wordings_and_is_answered_all_the_same(r
     found = of_new(job("enhanced", pins, rerank=RerankParams(refuse=refuse)), 10)
     assert calls(found) == {JUDGE: 20, DENSE: 50, SPARSE: 50, RERANKER: 10, GENERATOR: 10}
     assert found.order[-1] == GENERATOR
+
+
+def test_a_rubric_needs_the_judge_again_after_the_generator() -> None:
+    """One call a sample, as long as its reason may be, and one stage more."""
+    plain, rated = (of_new(job("mathrag-gate", grading=GradingParams(grader=name)), 10) for name in ("", "rubric"))
+    assert calls(rated)[JUDGE] == calls(plain)[JUDGE] + 10
+    assert [model for model in rated.order if model in (JUDGE, GENERATOR)][-2:] == [GENERATOR, JUDGE]
+    assert rated.wanted[JUDGE].tokens == GradingParams().decoding.max_tokens
 
 
 def test_self_rag_asks_the_generator_once_and_for_every_passage() -> None:

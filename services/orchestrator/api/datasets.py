@@ -9,12 +9,14 @@ from fastapi import APIRouter, Query, Response
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, json
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
+from shared.contracts.grading import Grading
 from shared.storage import datasets, pages
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math-500", "hash": "41be…", "items": 500, "created_at": "2026-11-21T08:00:00Z",
+    "grader": None,
 }  # fmt: skip
 
 UPLOADED: dict[str, Any] = {
@@ -33,21 +35,31 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     rejected_lines: list[Rejected]
     """The first of them."""
     alternatives: int
-    """Items with several expected answers that differ: only the first of each is graded against."""
+    """Items with several expected answers that differ: any of them is right."""
 
 
 @router.post(
     "", status_code=201, summary="Upload a dataset", openapi_extra=BODY,
     responses=answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
 )  # fmt: skip
-async def create(held: Held, name: Annotated[str, Query(examples=["math-500"])], upload: Uploaded) -> Response:
+async def create(
+    held: Held,
+    name: Annotated[str, Query(examples=["math-500"])],
+    upload: Uploaded,
+    grader: Annotated[
+        Grading | None,
+        Query(description="How its answers are graded, unless a job says otherwise; by default as mathematics."),
+    ] = None,
+) -> Response:
     """JSON lines, CSV or Parquet: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`.
+
+    A list of answers: any of them is right. With `grader=choice` also `choices`, with `grader=rubric` also `rubric`.
 
     201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload, and
     nothing of it is stored; with `on_error=skip` the others are.
     """
-    async with upload.dataset() as reader, aclosing(batches(reader)) as records:
-        created = await datasets.create(held.database, name, records)
+    async with upload.dataset(grader) as reader, aclosing(batches(reader)) as records:
+        created = await datasets.create(held.database, name, records, grader)
     answer = DatasetUpload(
         **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **left_out(reader)
     )

@@ -37,7 +37,7 @@ SAMPLE: Example = {
     "subject": "Algebra", "level": "Level 1", "state": "completed", "answer": "5", "extraction": "ok",
     "truncated": False, "correct": True, "strict": True, "grading_failure": None, "failure": None, "detail": None,
     "context": [DOCUMENT], "duplicates": 0, "unscored": False, "ended_at": ENDED, "ending": "correct",
-    "ending_reason": "math-verify",
+    "ending_reason": "math-verify", "score": None,
 }  # fmt: skip
 
 PROVENANCE: Example = {

@@ -79,7 +79,7 @@ def schema() -> Any:
     whole = {"index": pa.int32(), "repeat": pa.int16(), "duplicates": pa.int32()}
     flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
     others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
-    types = {**whole, **flags, **others}
+    types = {**whole, **flags, **others, "score": pa.float64()}
     required = {"index", "repeat", "question", "state", "truncated", "context", "duplicates", "unscored"}
     return pa.schema(
         [pa.field(name, types.get(name, pa.string()), name not in required) for name in SampleRow.__struct_fields__]

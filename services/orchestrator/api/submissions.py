@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -24,6 +24,7 @@ from shared.storage.names import PATTERN, checked
 MOST_CANDIDATES = 1000
 """The retriever answers no longer lists."""
 _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+_UNLISTED = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 EXAMPLE: dict[str, Any] = {
@@ -142,7 +143,19 @@ def _refused(message: str) -> Invalid:
     if unknown := _UNKNOWN.match(words):
         known = ", ".join(sorted(_fields(path)))
         return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=f"fields of `{path}`: {known}")
+    if value := _UNLISTED.match(words):
+        hint = f"it is one of {', '.join(_listed(path))}"
+        return Invalid(f"`{path}`: {value['value']} is none of its values", hint=hint)
     return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}")
+
+
+def _listed(path: str) -> list[str]:
+    """The values of the parameter at a path such as `params.fusion.method`, which has a fixed list of them."""
+    group: Any = Params()
+    *parents, leaf = path.split(".")[1:]
+    for name in parents:
+        group = getattr(group, name)
+    return [value for value in get_args(get_type_hints(type(group))[leaf]) if value]
 
 
 def _fields(path: str) -> tuple[str, ...]:
@@ -180,6 +193,7 @@ def _broken(params: Params) -> Iterator[tuple[str, Any, str]]:
 def _decodings(params: Params) -> Iterator[tuple[str, Decoding]]:
     yield from (("generate", params.generate), ("judge", params.judge), ("enhance.decoding", params.enhance.decoding))
     yield from (("critic.decoding", params.critic.decoding), ("hyde.decoding", params.hyde.decoding))
+    yield "grading.decoding", params.grading.decoding
 
 
 def _outside(path: str, value: float, low: int, high: int) -> Iterator[tuple[str, Any, str]]:

@@ -95,10 +95,10 @@ class Upload:
             yield self._reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
 
     @asynccontextmanager
-    async def dataset(self) -> AsyncIterator["Reader[DatasetItem]"]:
-        """Reads items."""
+    async def dataset(self, grader: str | None) -> AsyncIterator["Reader[DatasetItem]"]:
+        """Reads items, with what their grader needs."""
         async with spooled(self._request, self._limits) as file, self._rows(file) as found:
-            yield self._reader(found, lambda line, _: datasets.item(line), datasets.identifier)
+            yield self._reader(found, lambda line, _: datasets.item(line, grader), datasets.identifier)
 
     @asynccontextmanager
     async def _rows(self, file: IO[bytes]) -> AsyncIterator[Iterator[Row]]:

@@ -40,6 +40,9 @@ def submit(
     corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
     repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
     reuse: Annotated[str, typer.Option(help="`all` replies of other jobs, or `none`.")] = "all",
+    grader: Annotated[
+        str | None, typer.Option(help="How answers are graded, such as text or rubric. [default: the dataset's]")
+    ] = None,
     settings: Set = None,
     model: Model = None,
     rank: Annotated[int, typer.Option(help="Smaller is answered sooner.")] = 100,
@@ -50,9 +53,10 @@ def submit(
 ) -> None:
     """Submit a job; it runs whether or not anyone watches."""
     with reported(as_json=as_json), Client() as client:
+        chosen = [f"grading.grader={grader}"] if grader else []
         body = {
             "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
-            "reuse": reuse, "params": parameters(settings or []),
+            "reuse": reuse, "params": parameters([*(settings or []), *chosen]),
             "models": dict(pair(text, "--model") for text in model or []), "rank": rank,
             "metadata": dict(pair(text, "--metadata") for text in metadata or []),
         }  # fmt: skip

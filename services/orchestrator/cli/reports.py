@@ -7,6 +7,9 @@ import typer
 
 from services.orchestrator.cli.output import accuracy, counted, facts, figure, interval, last_line, table, verdict
 
+GRADERS = {"math": "math-verify"}
+"""What graders are called beside a figure, where that is not their name."""
+
 
 def print_report(found: Any) -> None:
     """All of it, in some twenty lines."""
@@ -17,16 +20,16 @@ def print_report(found: Any) -> None:
         typer.echo(f"  note: {note}")
     if found["differing"]:
         typer.echo()
-        print_differing(found["differing"], found["disagreements"])
+        print_differing(found["differing"], found["disagreements"], found["grader"])
     for title, group in (("LEVEL", found["by_level"]), ("SUBJECT", found["by_subject"])):
         if group:
             typer.echo()
             table((title, "ACCURACY"), [(name, accuracy(figure)) for name, figure in group.items()])
 
 
-def print_differing(rows: Any, count: int) -> None:
+def print_differing(rows: Any, count: int, grader: str) -> None:
     """The answers that the graders judge differently, one a line."""
-    head = ("INDEX", "REPEAT", "ANSWER", "GOLD", "MATH-VERIFY", "STRICT")
+    head = ("INDEX", "REPEAT", "ANSWER", "GOLD", GRADERS.get(grader, grader).upper(), "STRICT")
     said = {True: "correct", False: "wrong"}
     fields = ("index", "repeat", "answer", "gold")
     verdicts = ("math_verify", "strict")
@@ -40,10 +43,11 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     counts = found["request_counts"]
     yield "reason", last_line(found["reason"])
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
-    yield "accuracy", f"{accuracy(found['accuracy'])} [math-verify, Wilson 95 %]"
+    yield "accuracy", f"{accuracy(found['accuracy'])} [{GRADERS.get(found['grader'], found['grader'])}, Wilson 95 %]"
+    yield "score", scored(found["score"])
     yield "bootstrap", found["bootstrap"] and f"{interval(found['bootstrap'])} [over items, 95 %]"
     yield "repeats", between(found["repeats"])
-    yield "strict", f"{accuracy(found['strict'])}; the graders differ on {found['disagreements']}"
+    yield "strict", strict(found)
     yield "endings", counted(found["endings"])
     yield "contamination", contaminated(found["contamination"])
     yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {found['truncated']} truncated"
@@ -61,6 +65,23 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls reused", counted(found["calls_reused"]) or "none"
     yield "calls lapsed", lapsed(found["calls_lapsed"])
     yield "seconds", timing(found["stages"])
+
+
+def scored(found: Any) -> str | None:
+    """The mean of what answers were graded by, where the grader has degrees."""
+    if found is None:
+        return None
+    mean = found["mean"]
+    between = "" if mean["low"] is None else f" ({figure(mean['low'])} to {figure(mean['high'])})"
+    return f"{found['name']}: {figure(mean['value'])}{between} [mean over {mean['n']} items, 95 %]"
+
+
+def strict(found: Any) -> str | None:
+    """What the other grader says: the strict rules of mathematics, or exact match."""
+    if found["strict"]["graded"] == 0 and found["accuracy"]["graded"]:
+        return None
+    other = "" if found["grader"] == "math" else " [exact match]"
+    return f"{accuracy(found['strict'])}{other}; the graders differ on {found['disagreements']}"
 
 
 def lapsed(calls: int) -> str | None:

@@ -79,7 +79,8 @@ def print_sample(found: Any) -> None:
             ("gold", found["gold"]),
             ("answer", outcome.get("answer")),
             ("extraction", outcome.get("extraction")),
-            ("verdict", verdict and f"math-verify {verdict['math_verify']}, strict {verdict['strict']}"),
+            ("verdict", verdict and judged(verdict)),
+            ("ungraded", outcome.get("grading_failure")),
             ("ending", found["ending"] and f"{found['ending']}: {found['ending_reason']}"),
             ("failure", found["failure"] and f"{found['failure']}: {found['detail']}"),
             ("unreadable", None if found["failure"] else found["detail"]),
@@ -90,6 +91,14 @@ def print_sample(found: Any) -> None:
     typer.echo()
     head = ("STEP", "ROLE", "KEY", "MODEL", "OUTCOME", "EPOCH", "AT ONCE", "LAPSES", "SECONDS", "FROM")
     table(head, [_step(step) for step in found["steps"]])
+
+
+def judged(verdict: Any) -> str:
+    """What the grader found."""
+    if verdict["type"] == "graded":
+        return f"math-verify {verdict['math_verify']}, strict {verdict['strict']}"
+    parts = {"correct": verdict["correct"], "strict": verdict.get("strict"), "score": verdict.get("score")}
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
 
 
 def _step(step: Any) -> tuple[object, ...]:

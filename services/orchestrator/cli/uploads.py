@@ -31,6 +31,10 @@ FormatOption = Annotated[Format, typer.Option("--format", help="Of a file; auto:
 Delimiter = Annotated[str | None, typer.Option(help="Of CSV: comma, semicolon or tab; else what splits the header.")]
 CorpusSplit = Annotated[str, typer.Option("--split", help="Of a MATH or FlashRAG folder.")]
 DatasetSplit = Annotated[str, typer.Option("--split", help="Of a MATH, FlashRAG or BEIR folder.")]
+Grader = Annotated[
+    str | None,
+    typer.Option(help="How answers are graded: math, exact, text, contains, f1, regex, choice, set or rubric."),
+]
 ChunkSize = Annotated[int, typer.Option(min=1, help="Of Markdown and text: characters of a passage.")]
 ChunkOverlap = Annotated[int, typer.Option(min=0, help="Characters that a passage repeats of the one before, at most.")]
 
@@ -62,6 +66,7 @@ def create_dataset(
     name: Name,
     source: From,
     split: DatasetSplit = "test",
+    grader: Grader = None,
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
     skip_empty: SkipEmpty = False,
@@ -71,7 +76,8 @@ def create_dataset(
     """Upload questions. The same upload again is harmless."""
     with reported(as_json=as_json), Client() as client:
         rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter)
-        made = _upload(client, "/v1/datasets", name, Sources(rows, skip_empty=skip_empty, on_error=on_error))
+        sources = Sources(rows, skip_empty=skip_empty, on_error=on_error)
+        made = _upload(client, "/v1/datasets", name, sources, **({"grader": grader} if grader else {}))
         said = f"dataset {name}: {made['items']} items{_alternatives(made)}"
         submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline mathrag-gate --wait"
         _report(made, said, submit, as_json)
@@ -139,22 +145,26 @@ def list_datasets(as_json: AsJson = False) -> None:
         if as_json:
             print_json(rows)
         else:
-            table(("NAME", "ITEMS", "CREATED"), [(row["name"], row["items"], row["created_at"][:19]) for row in rows])
+            table(("NAME", "ITEMS", "GRADER", "CREATED"), map(_dataset_row, rows))
 
 
 def _corpus_row(row: Any) -> tuple[object, ...]:
     return row["name"], row["documents"], "yes" if row["indexed"] else "no", row["created_at"][:19]
 
 
+def _dataset_row(row: Any) -> tuple[object, ...]:
+    return row["name"], row["items"], row["grader"] or "math", row["created_at"][:19]
+
+
 def _index_row(row: Any) -> tuple[object, ...]:
     return row["kind"], row["index"], row["documents"], "was there" if row["reused"] else f"{row['seconds']} s"
 
 
-def _upload(client: Client, path: str, name: str, sources: Sources) -> Any:
+def _upload(client: Client, path: str, name: str, sources: Sources, **declared: str) -> Any:
     """Stream from disk; what the server says about a line is said about the file's."""
     options = {"format": "jsonl", "skip_empty": str(sources.skip_empty).lower(), "on_error": sources.on_error.value}
     try:
-        made = client.upload(path, sources, name=name, **options)
+        made = client.upload(path, sources, name=name, **options, **declared)
     except Failed as failed:
         hint = sources.translate(failed.hint) if failed.hint else None
         raise Failed(failed.kind, sources.translate(failed.message), hint) from failed
@@ -182,4 +192,4 @@ def _skipped(made: Any) -> str:
 
 def _alternatives(made: Any) -> str:
     several = made["alternatives"]
-    return f" ({several} with several expected answers: the first of each is graded against)" if several else ""
+    return f" ({several} with several expected answers: any of them is right)" if several else ""

@@ -122,7 +122,8 @@ def _lane(role: str) -> Lane:
 
 def _needs(found: Dry, calls: Calls, params: Params) -> Needs:
     """Models without calls are left out; a model of two lanes counts for the one that comes first."""
-    tokens = {Lane.JUDGE: params.judge.max_tokens, Lane.GENERATE: params.generate.max_tokens}
+    judged = params.grading.decoding.max_tokens if params.grading.grader == "rubric" else 0
+    tokens = {Lane.JUDGE: max(params.judge.max_tokens, judged), Lane.GENERATE: params.generate.max_tokens}
     wanted: dict[int, Wanted] = {}
     for (model, lane), n in sorted(calls.items(), key=lambda each: list(Lane).index(each[0][1])):
         before = wanted.get(model)

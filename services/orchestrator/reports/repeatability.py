@@ -63,8 +63,10 @@ class Ratings:
         self._draws: defaultdict[bytes, dict[int, int | None]] = defaultdict(dict)
 
     def add(self, calls: Iterable[tuple[Request, Reply]]) -> None:
-        """Count these judge calls in, in whatever order they come."""
+        """Count these judge calls in, in whatever order they come; ratings of replies are left out."""
         for request, reply in calls:
+            if "document" not in request.values:
+                continue
             key = replace(request, draw=0).key
             self._draws[key][request.draw] = reply.rating if isinstance(reply, Rated) else None
 

@@ -14,6 +14,7 @@ from services.orchestrator.reports.disagreements import Disagreement, Disagreeme
 from services.orchestrator.reports.endings import Endings
 from services.orchestrator.reports.repeatability import Repeatability, repeatability
 from services.orchestrator.reports.retrieval import Findings, Retrieval
+from services.orchestrator.reports.scores import Score, Scores
 from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
@@ -67,7 +68,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     ended_at: datetime | None
     request_counts: jobs.RequestCounts
+    grader: str
+    """What decided whether an answer is correct; all figures of accuracy are its own."""
     accuracy: Accuracy
+    score: Score | None
+    """The mean of what it decided by; None: it has no degrees."""
     bootstrap: Interval | None
     repeats: Repeats
     strict: Accuracy
@@ -117,9 +122,9 @@ async def report(database: Database, reference: str) -> Report:
         judged = await gold.known(connection, row)
         again = await repeatability(connection, row, job)
     tally, findings = Tally(), Findings()
-    endings, contaminated, disagreements = Endings(), Contaminated(), Disagreements()
+    endings, contaminated, disagreements, scores = Endings(), Contaminated(), Disagreements(), Scores()
     async for batch in samples.traced(database, row):
-        for part in (tally, endings, contaminated, disagreements):
+        for part in (tally, endings, contaminated, disagreements, scores):
             part.add(batch)
         if judged:
             relevant = await gold.documents(database, row, batch[0][0].index, batch[-1][0].index)
@@ -128,6 +133,7 @@ async def report(database: Database, reference: str) -> Report:
     figures = await to_thread.run_sync(tally.figures)
     found = await to_thread.run_sync(findings.figures)
     contamination = await to_thread.run_sync(contaminated.figures)
+    grading = (job.params.grading.grader if job.params else "") or "math"
     settings = Settings(
         pipeline_hash=pinned.pipeline_hash,
         models=models,
@@ -136,6 +142,8 @@ async def report(database: Database, reference: str) -> Report:
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
         gate=decoded(pinned.prepared, GateDecision, "")[0],
+        grader=grading,
+        score=await to_thread.run_sync(scores.figures, grading),
         retrieval=found,
         endings=endings.counts(),
         contamination=contamination,
@@ -215,7 +223,7 @@ EXAMPLE: dict[str, Any] = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
     "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
     "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
-    "accuracy": _ACCURACY, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
+    "grader": "math", "accuracy": _ACCURACY, "score": None, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
     "repeats": {"accuracies": [0.61], "mean": 0.61, "std": None},
     "strict": _ACCURACY, "disagreements": 1, "differing": [_DIFFERING],
     "endings": {"correct": 305, "truncated": 2, "extraction": 1, "arithmetic": 61, "logic": 131},

@@ -74,9 +74,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What the samples add up to."""
 
     accuracy: Accuracy
-    """By math-verify."""
+    """By the job's grader."""
     strict: Accuracy
-    """By Hendrycks' rules."""
+    """By Hendrycks' rules; with a grader beyond mathematics exact matches."""
     disagreements: int
     """Samples that the two graders judge differently."""
     extraction: dict[str, int]

@@ -1,0 +1,28 @@
+"""The judge model as a grader: the call that rates a reply by a rubric, and the verdict that its rating is."""
+
+from shared.contracts.calls import Judge, Marked, Rated
+from shared.contracts.params import GradingParams
+from shared.contracts.samples import Item
+from shared.rag.language import localised
+
+TEMPLATE = "answer-rubric"
+RUBRIC = "The answer is correct and answers the question. Where there is a reference answer, it says the same."
+"""Of a job and items that have none."""
+
+
+def rating(answer: str, item: Item, grading: GradingParams) -> Judge:
+    """The call that has `answer` rated: by the item's rubric, else by the job's, else by the default one."""
+    golds = [*([] if item.gold is None else [item.gold]), *item.expected.golds]
+    slots = {
+        "answer": answer,
+        "reference": f"Reference answer: {' or '.join(golds)}\n" if golds else "",
+        "rubric": item.expected.rubric or grading.rubric or RUBRIC,
+    }
+    return Judge(
+        rubric=localised(TEMPLATE, item.question), question=item.question, slots=slots, decoding=grading.decoding
+    )
+
+
+def verdict(rated: Rated, grading: GradingParams) -> Marked:
+    """Right from the rating on that the job says; the score is the rating itself."""
+    return Marked(correct=rated.rating >= grading.rating, score=float(rated.rating))
