@@ -68,6 +68,15 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Most tokens of the context, as they are estimated."""
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two thresholds of an evaluator's score; None: no score is known to be high, or low, enough."""
+
+    upper: float | None = None
+    """A score from here on is relevant."""
+    lower: float | None = None
+    """A score below it is irrelevant."""
+
+
 class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Corrective retrieval (Yan et al. 2024; seed document 001)."""
 
@@ -76,8 +85,17 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A score from here on is correct; by default the evaluator's own."""
     lower: float | None = None
     """A score below it is incorrect."""
+    thresholds: Literal["fixed", "calibrated"] = "fixed"
+    """`calibrated`: those that the lists of the job `calibrated_by` give for this evaluator (001: adaptive)."""
+    calibrated_by: str = ""
+    """Name or id of a completed `crag` job; used once, at submission."""
+    calibrated: Limits | None = None
+    """What it gave; filled in at submission, so that a job's thresholds never change."""
+    similarity: Limits | None = None
+    """Thresholds of similarity for the corpus's embedder. None: filled in at submission where they are known, which
+    they are of the shipped vectors; else every list is ambiguous by similarity."""
     diversity: Share = 0.5
-    """An ambiguous list less diverse than this is refined (001)."""
+    """An ambiguous list less diverse than this is refined, and every incorrect one (001)."""
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
     """Most refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"

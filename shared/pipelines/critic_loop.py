@@ -5,15 +5,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Judge, Write, Yielded, require
+from shared.contracts.calls import Judge, Write, Yielded
 from shared.contracts.params import CriticParams, Params
 from shared.contracts.samples import Candidate, Decision, Library, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
+from shared.rag.answering import answer
 from shared.rag.critic import Action, Round, decide, enough, hints, ordered, rated, relevant
 from shared.rag.language import localised
 from shared.rag.pages import Pages
 from shared.rag.paths import gather
-from shared.rag.provenance import answered, generation
 from shared.rag.rewriting import rewritten
 
 
@@ -44,9 +44,8 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         unscored=bool(judged) and all(each.relevance is None for each in judged),
         decisions=tuple(decisions),
     )
-    chosen = tuple(each.document for each in enough(judged, critic)[: params.context_size])
-    generated = require((yield generation(question, chosen)))
-    return answered(generated, chosen, trace)
+    chosen = [each.document for each in enough(judged, critic)[: params.context_size]]
+    return (yield from answer(question, chosen, trace))
 
 
 def _rated(page: Sequence[Candidate], question: str) -> Generator[Yielded, Any, list[Candidate]]:

@@ -1,19 +1,19 @@
 """enhanced: the question in several wordings, all lists fused, reranked, compressed (seed document 001's flow)."""
 
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from shared.contracts.calls import Rerank, Scored, Yielded, require
+from shared.contracts.calls import Rerank, Scored, Yielded
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag import wordings
-from shared.rag.compression import compress
+from shared.rag.answering import answer, compressed
 from shared.rag.enhancement import enhanced as prepared
 from shared.rag.paths import gather, merged
-from shared.rag.provenance import answered, generation
 from shared.rag.relevance import Ranking, by_relevance, ranked_trace, refused
 
 
@@ -35,12 +35,8 @@ def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
     if ranking.refusal is not None:
         return refused(ranking.refusal, trace)
     chosen = _certain(ranking, params) if ready.vague else ranking.kept
-    chosen, passage = chosen[: params.context_size], ""
-    if params.compress.enabled and chosen:
-        chosen, passage, decision = compress(question, chosen, library, params.compress)
-        trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, decision))
-    generated = require((yield generation(question, chosen, passage)))
-    return answered(generated, chosen, trace)
+    show = partial(compressed, question, library=library, params=params.compress)
+    return (yield from answer(question, chosen[: params.context_size], trace, show))
 
 
 def _ranked(question: str, documents: Sequence[str], params: Params) -> Generator[Yielded, Any, Ranking]:
