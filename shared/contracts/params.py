@@ -89,6 +89,9 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`calibrated`: those that the lists of the job `calibrated_by` give for this evaluator (001: adaptive)."""
     calibrated_by: str = ""
     """Name or id of a completed `crag` job; used once, at submission."""
+    judged_by: str = ""
+    """Name or id of a `crag` job over the same dataset and corpus whose judge labels the lists of `calibrated_by`; by
+    default the dataset's gold documents do."""
     calibrated: Limits | None = None
     """What it gave; filled in at submission, so that a job's thresholds never change."""
     similarity: Limits | None = None
