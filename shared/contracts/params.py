@@ -121,12 +121,15 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Relevant documents that are enough."""
     k: Few = 3
     """Documents of a page."""
-    aggregate: Literal["count", "mean"] = "count"
-    """Whether relevant documents alone decide, or the page's mean must reach `generate`, too, as in the document."""
+    aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
+    """Whether relevant documents alone decide, or one figure of the page must reach `generate`, too: its mean (as in
+    the document's code), its lowest or highest relevance, or the mean weighted by 1 / place in the page."""
+    reply: Literal["rating", "json"] = "rating"
+    """`json`: the critic writes a score in [0, 1] and its reason (the document, section 2.1)."""
     rewrite_from: Few = 2
     """The first attempt after which a query may be rewritten (the document's code: 2)."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
-    """Of the rewriter."""
+    """Of the rewriter, and of a critic that replies in JSON."""
 
 
 class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
