@@ -79,7 +79,7 @@ def _searched_again(found: Pool, number: int, params: Params, library: Library) 
 
 def _rewriting(found: Pool, number: int, params: Params) -> Write:
     """The first time of the question alone, then of what was found, too: from another angle."""
-    if number == 1:
+    if number == 1 and not any(name.startswith("rewritten") for name, _ in found.lists):
         return rewrite(found.question, params.enhance)
     return Write(
         template=localised("rewrite-again", found.question),

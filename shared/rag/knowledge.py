@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Self
 
-import msgspec
+from msgspec.structs import replace
 
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Trace
@@ -61,29 +61,45 @@ def together(question: str, found: Pool, other: Pool, params: Params, library: L
     what was found.
     """
     internal, external = found.evaluation(params), other.evaluation(params)
-    inside = _refined(question, internal, internal.useful(), params, library)
-    outside = _refined(question, external, external.useful(), params, library)
-    best = internal.action is Action.INCORRECT and not params.crag.fallback
-    if best:
-        inside = _refined(question, internal, internal.ranked(), params, library)
-    trace = Trace(
-        candidates=_ranked(internal.action, found.candidates(internal), other.candidates(external)),
-        duplicates=tuple(dict.fromkeys(found.dropped + other.dropped)),
-        decisions=(*found.decisions, *other.decisions, _decision(inside, outside, params, best=best)),
-    )
+    inside, outside = (_refined(question, each, params, library) for each in (internal, external))
+    trace = candidates(found, other, params)
+    trace = replace(trace, decisions=(*trace.decisions, _decision(internal, inside, outside, params)))
     return Knowledge(inside, outside, params.crag.strips == "selection", trace)
 
 
-def _refined(
-    question: str, evaluation: Evaluation, documents: Sequence[str], params: Params, library: Library
-) -> _Refined:
-    """Cut the documents, score the strips, and keep the best.
+def candidates(found: Pool, other: Pool, params: Params) -> Trace:
+    """The trace of what was found before what another corpus has, unless it was rejected; and how it was corrected."""
+    internal, external = found.evaluation(params), other.evaluation(params)
+    return Trace(
+        candidates=_ranked(internal.action, found.candidates(internal), other.candidates(external)),
+        duplicates=tuple(dict.fromkeys(found.dropped + other.dropped)),
+        decisions=(*found.decisions, *other.decisions),
+    )
+
+
+def of_use(evaluation: Evaluation, params: Params) -> list[str]:
+    """Documents to answer with, best first.
+
+    Those that are not known to be irrelevant; of an incorrect list all, where no other corpus could replace it.
+    """
+    useful = set(evaluation.scores if _stays(evaluation, params) else evaluation.useful())
+    return [document for document in evaluation.ranked() if document in useful]
+
+
+def _stays(evaluation: Evaluation, params: Params) -> bool:
+    return evaluation.action is Action.INCORRECT and not params.crag.fallback
+
+
+def _refined(question: str, evaluation: Evaluation, params: Params, library: Library) -> _Refined:
+    """Cut the documents that are of use, score the strips, and keep the best.
 
     Whole documents are ordered as the evaluator says. Strips are no documents, which is all that a judge or a reranker
     is asked about here: they are scored by their likeness to the question, and go if they share no word with it.
     """
     mode = params.crag.strips
-    cut = [(document, text) for document in documents for text in strips(library[document].text, mode)]
+    useful = set(of_use(evaluation, params))
+    found = [document for document in evaluation.scores if document in useful]
+    cut = [(document, text) for document in found for text in strips(library[document].text, mode)]
     if mode == "selection":
         pieces = [Strip(document, text, evaluation.place(document)) for document, text in cut]
     else:
@@ -98,8 +114,8 @@ def _passage(inside: _Refined, outside: _Refined) -> str:
     return f"{text}\n\n" if text else ""
 
 
-def _decision(inside: _Refined, outside: _Refined, params: Params, *, best: bool) -> Decision:
-    some = "best" if best else params.crag.strips
+def _decision(evaluation: Evaluation, inside: _Refined, outside: _Refined, params: Params) -> Decision:
+    some = "best" if _stays(evaluation, params) else params.crag.strips
     return Decision(
         stage="strips",
         action=some if inside.kept or outside.kept else "none",
@@ -113,6 +129,5 @@ def _decision(inside: _Refined, outside: _Refined, params: Params, *, best: bool
 
 
 def _ranked(action: Action, found: Sequence[Candidate], other: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """What was found before what another corpus has, unless it was rejected."""
-    candidates = [*other, *found] if action is Action.INCORRECT else [*found, *other]
-    return tuple(msgspec.structs.replace(each, rank=rank) for rank, each in enumerate(candidates, start=1))
+    listed = [*other, *found] if action is Action.INCORRECT else [*found, *other]
+    return tuple(replace(each, rank=rank) for rank, each in enumerate(listed, start=1))

@@ -11,7 +11,7 @@ from shared.contracts.samples import Outcome
 from tests.unit.test_pipelines import A, Answer, B, C, run, world
 
 TOO_LONG = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="900 tokens of 512")
-PIPELINES = ["critic-loop", "dense", "enhanced", "hybrid", "hyde", "mathrag-gate", "sparse"]
+PIPELINES = ["critic-loop", "dense", "enhanced", "enhanced-crag", "hybrid", "hyde", "mathrag-gate", "sparse"]
 
 
 def holding(most: int, answer: Answer = world) -> Answer:
