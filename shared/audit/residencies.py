@@ -53,16 +53,21 @@ SPANNED = text("""
     WHERE r.device = :device AND r.epoch BETWEEN :first AND :last ORDER BY r.epoch""")
 # How the samples' sequences of the device's models look: few distinct rows, however many samples.
 SEQUENCES = text("""
-    WITH visits AS (
-        SELECT DISTINCT s.id, s.kind, t.position, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id
+    WITH made AS MATERIALIZED (
+        SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+        WHERE s.job_id = :job),
+    visits AS (
+        SELECT s.id, s.kind, t.position, c.model_id, bool_or(c.id IN (SELECT call_id FROM made)) AS made
+        FROM samples s JOIN steps t ON t.sample_id = s.id
         JOIN calls c ON c.id = t.call_id
         JOIN models m ON m.id = c.model_id AND m.needs_lease AND (m.device = :device OR m.id = ANY(:loaded))
-        WHERE s.job_id = :job),
+        WHERE s.job_id = :job GROUP BY s.id, t.position, c.model_id),
     changes AS (
         SELECT v.*, v.model_id <> lag(v.model_id) OVER (PARTITION BY v.id ORDER BY v.position, v.model_id) AS changed
         FROM visits v)
     SELECT DISTINCT kind = 'prepare' AS prepares, array_agg(DISTINCT model_id) AS models,
         (array_agg(model_id ORDER BY position, model_id))[1] AS first,
+        (array_agg(model_id ORDER BY position) FILTER (WHERE made))[1] AS begins,
         (array_agg(model_id ORDER BY position DESC, model_id DESC))[1] AS last,
         count(*) FILTER (WHERE changed) AS alternations
     FROM changes GROUP BY id, kind""")
@@ -141,12 +146,13 @@ async def _of_device(audit: Audit, device: str, loads: Sequence[Row[tuple[object
 def _planned(sequences: Sequence[Row[tuple[object, ...]]]) -> int:
     """Loads without any fault: one more than the changes of the sample that changes most, its preparation first.
 
-    Samples that do not begin with the same model cost one more: some wait for the other one.
+    Samples that do not begin with the same model cost one more: some wait for the other one. A sample whose first calls
+    another job has made begins with the model of the first one that this job has made.
     """
     prepare = next((row for row in sequences if row.prepares), None)
     items = [row for row in sequences if not row.prepares]
     if prepare is None:
-        return 1 + max(int(row.alternations) for row in items) + (len({row.first for row in items}) > 1)
+        return 1 + max(int(row.alternations) for row in items) + (len({row.begins for row in items} - {None}) > 1)
     after = [row.alternations + (row.first != prepare.last) for row in items]
     return 1 + int(prepare.alternations) + max(after, default=0)
 

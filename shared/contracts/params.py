@@ -69,6 +69,15 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Most tokens of the context, as they are estimated."""
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two thresholds of an evaluator's score; None: no score is known to be high, or low, enough."""
+
+    upper: float | None = None
+    """A score from here on is relevant."""
+    lower: float | None = None
+    """A score below it is irrelevant."""
+
+
 class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Corrective retrieval (Yan et al. 2024; seed document 001)."""
 
@@ -77,8 +86,20 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A score from here on is correct; by default the evaluator's own."""
     lower: float | None = None
     """A score below it is incorrect."""
+    thresholds: Literal["fixed", "calibrated"] = "fixed"
+    """`calibrated`: those that the lists of the job `calibrated_by` give for this evaluator (001: adaptive)."""
+    calibrated_by: str = ""
+    """Name or id of a completed `crag` job; used once, at submission."""
+    judged_by: str = ""
+    """Name or id of a `crag` job over the same dataset and corpus whose judge labels the lists of `calibrated_by`; by
+    default the dataset's gold documents do."""
+    calibrated: Limits | None = None
+    """What it gave; filled in at submission, so that a job's thresholds never change."""
+    similarity: Limits | None = None
+    """Thresholds of similarity for the corpus's embedder. None: filled in at submission where they are known, which
+    they are of the shipped vectors; else every list is ambiguous by similarity."""
     diversity: Share = 0.5
-    """An ambiguous list less diverse than this is refined (001)."""
+    """An ambiguous list less diverse than this is refined, and every incorrect one (001)."""
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
     """Most refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
@@ -101,12 +122,15 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Relevant documents that are enough."""
     k: Few = 3
     """Documents of a page."""
-    aggregate: Literal["count", "mean"] = "count"
-    """Whether relevant documents alone decide, or the page's mean must reach `generate`, too, as in the document."""
+    aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
+    """Whether relevant documents alone decide, or one figure of the page must reach `generate`, too: its mean (as in
+    the document's code), its lowest or highest relevance, or the mean weighted by 1 / place in the page."""
+    reply: Literal["rating", "json"] = "rating"
+    """`json`: the critic writes a score in [0, 1] and its reason (the document, section 2.1)."""
     rewrite_from: Few = 2
     """The first attempt after which a query may be rewritten (the document's code: 2)."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
-    """Of the rewriter."""
+    """Of the rewriter, and of a critic that replies in JSON."""
 
 
 class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,15 +5,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Judge, Write, Yielded, require
+from shared.contracts.calls import Failure, Write, Yielded
 from shared.contracts.params import CriticParams, Params
 from shared.contracts.samples import Candidate, Decision, Library, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
-from shared.rag.critic import Action, Round, decide, enough, hints, ordered, rated, relevant
+from shared.rag.answering import answer
+from shared.rag.critic import Action, Round, criticised, critique, decide, enough, hints, ordered, rated, relevant
 from shared.rag.language import localised
 from shared.rag.pages import Pages
 from shared.rag.paths import gather
-from shared.rag.provenance import answered, generation
 from shared.rag.rewriting import rewritten
 
 
@@ -29,11 +29,11 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         gathered = gather(paths, (yield [path.call for path in paths]))
         pages.add(query, gathered.lists)
         decisions += [replace(each, round=attempt) for each in gathered.decisions]
-        page = yield from _rated(pages.unseen(query, {each.document for each in judged}), question)
+        page, reasons = yield from _rated(pages.unseen(query, {each.document for each in judged}), question, critic)
         judged += page
-        round_ = Round(attempt, query, page, len(relevant(judged, critic.generate)))
+        round_ = Round(attempt, query, page, len(relevant(judged, critic.generate)), reasons)
         verdict = decide(round_, critic)
-        decisions.append(round_.decision(verdict))
+        decisions.append(round_.decision(verdict, critic))
         action = verdict.action
         if action is Action.REWRITE:
             query, rewriting = yield from _rewritten(round_, question, judged, critic)
@@ -44,18 +44,20 @@ def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
         unscored=bool(judged) and all(each.relevance is None for each in judged),
         decisions=tuple(decisions),
     )
-    chosen = tuple(each.document for each in enough(judged, critic)[: params.context_size])
-    generated = require((yield generation(question, chosen)))
-    return answered(generated, chosen, trace)
+    chosen = [each.document for each in enough(judged, critic)[: params.context_size]]
+    return (yield from answer(question, chosen, trace))
 
 
-def _rated(page: Sequence[Candidate], question: str) -> Generator[Yielded, Any, list[Candidate]]:
-    """The critic sees the original question, whatever query found the document."""
+def _rated(
+    page: Sequence[Candidate], question: str, critic: CriticParams
+) -> Generator[Yielded, Any, tuple[list[Candidate], list[str]]]:
+    """The page with its ratings, and their reasons. The critic sees the original question, whatever query was used."""
     if not page:
-        return []
-    rubric = localised("relevance", question)
-    replies = yield [Judge(rubric=rubric, document=each.document, question=question) for each in page]
-    return [rated(each, reply) for each, reply in zip(page, replies, strict=True)]
+        return [], []
+    replies = yield [critique(each.document, question, critic) for each in page]
+    found = [criticised(reply) for reply in replies]
+    reasons = ["" if isinstance(each, Failure) else each.reason for each in found]
+    return [rated(candidate, each) for candidate, each in zip(page, found, strict=True)], reasons
 
 
 def _rewritten(

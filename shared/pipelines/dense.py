@@ -4,7 +4,8 @@ from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.provenance import answered, context, generation, search, single_trace
+from shared.rag.answering import answer
+from shared.rag.provenance import context, search, single_trace
 
 
 @pipeline("dense")
@@ -12,6 +13,4 @@ def dense(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from the dense index, then generate."""
     found = require((yield search(sample.question, "dense", params)))
     trace = single_trace(found, "dense", params)
-    chosen = context(trace, params)
-    generated = require((yield generation(sample.question, chosen)))
-    return answered(generated, chosen, trace)
+    return (yield from answer(sample.question, context(trace, params), trace))

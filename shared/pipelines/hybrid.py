@@ -4,7 +4,8 @@ from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.provenance import Found, answered, context, fused_trace, generation, searches
+from shared.rag.answering import answer
+from shared.rag.provenance import Found, context, fused_trace, searches
 
 
 @pipeline("hybrid")
@@ -13,6 +14,4 @@ def hybrid(sample: Sample, params: Params, _library: Library) -> Steps:
     dense, sparse = yield searches(sample.question, params)
     found = Found(require(dense), require(sparse))
     trace = fused_trace(found, params)
-    chosen = context(trace, params)
-    generated = require((yield generation(sample.question, chosen)))
-    return answered(generated, chosen, trace)
+    return (yield from answer(sample.question, context(trace, params), trace))

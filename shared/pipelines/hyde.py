@@ -6,8 +6,9 @@ from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
+from shared.rag.answering import answer
 from shared.rag.hyde import drafts, hypotheses
-from shared.rag.provenance import answered, context, generation, search, single_trace
+from shared.rag.provenance import context, search, single_trace
 
 
 @pipeline("hyde")
@@ -19,6 +20,4 @@ def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
     found = require((yield msgspec.structs.replace(plain, hypothetical=made_up.texts)))
     decisions = (made_up.decision(),) if written else ()
     trace = msgspec.structs.replace(single_trace(found, "dense", params), decisions=decisions)
-    chosen = context(trace, params)
-    generated = require((yield generation(sample.question, chosen)))
-    return answered(generated, chosen, trace)
+    return (yield from answer(sample.question, context(trace, params), trace))

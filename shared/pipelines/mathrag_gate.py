@@ -13,8 +13,9 @@ from shared.contracts.calls import Failure, Judge, Rated, Rerank, Verified, Veri
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines.registry import pipeline
+from shared.rag.answering import answer
 from shared.rag.gate import decide_gate, set_gate
-from shared.rag.provenance import Found, Scoring, answered, context, generation, scored_trace, searches
+from shared.rag.provenance import Found, Scoring, context, scored_trace, searches
 from shared.rag.relevance import Floored, above_floor, floored_trace
 from shared.rag.rerank import rerank
 from shared.rag.routing import estimates, routed, routed_trace
@@ -67,9 +68,7 @@ def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     quality = {document: scoring.quality for document, scoring in scorings.items()}
     order = rerank(fused, quality, rrf_weight=params.rrf_weight, quality_weight=params.quality_weight)
     trace = routed_trace(floored_trace(scored_trace(order, found, scorings), floored), route)
-    chosen = context(trace, params)
-    generated = require((yield generation(sample.question, chosen)))
-    return answered(generated, chosen, trace)
+    return (yield from answer(sample.question, context(trace, params), trace))
 
 
 def _decision(sample: Sample) -> GateDecision:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Generate, Generated, require
+from shared.contracts.calls import Failure, FailureKind, Generate, Generated, require
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
@@ -44,6 +44,10 @@ def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
         return _answered(plain, (), trace)
     passages = [passage(library[candidate.document]) for candidate in trace.candidates]
     replies = yield [_after(text, sample, params) for text in passages]
+    failed = [_failed(candidate, reply) for candidate, reply in zip(trace.candidates, replies, strict=True)]
+    if all(candidate.failure == FailureKind.CONTEXT_EXCEEDED for candidate in failed):
+        decisions = (*trace.decisions, *map(_left_out, failed))
+        return _answered(plain, (), replace(trace, candidates=tuple(failed), decisions=decisions))
     return _best(replies, trace, params)
 
 
@@ -67,9 +71,7 @@ def _best(replies: Sequence[Generated | Failure], trace: Trace, params: Params) 
     texts = [path.generated.text for path in paths]
     extract = grader(params.grading.grader).extract
     chosen = paths[best([path.scores.total for path in paths], texts, params.self_rag, extract)]
-    failed = [
-        replace(each, score=None, failure=reply.kind.value) for each, reply in asked if isinstance(reply, Failure)
-    ]
+    failed = [_failed(each, reply) for each, reply in asked if isinstance(reply, Failure)]
     scored = [
         replace(path.candidate, relevance=path.scores.relevance, score=path.scores.total)
         for path in sorted(paths, key=lambda path: (-path.scores.total, path.candidate.rank))
@@ -78,6 +80,11 @@ def _best(replies: Sequence[Generated | Failure], trace: Trace, params: Params) 
     decisions = (*trace.decisions, *map(_scored, paths), *map(_left_out, failed))
     trace = replace(trace, candidates=tuple(ranked), decisions=decisions)
     return _answered(chosen.generated, (chosen.candidate.document,), trace)
+
+
+def _failed(candidate: Candidate, reply: Generated | Failure) -> Candidate:
+    """The candidate, without a score where nothing was written after it."""
+    return replace(candidate, score=None, failure=reply.kind.value) if isinstance(reply, Failure) else candidate
 
 
 def _scored(path: Path) -> Decision:

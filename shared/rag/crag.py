@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 
 from shared.contracts.calls import Failure, Retrieved
-from shared.contracts.params import CragParams
+from shared.contracts.params import CragParams, Limits
 from shared.contracts.samples import Decision
 
 Evaluator = Literal["reranker", "judge", "similarity"]
@@ -32,20 +32,25 @@ class Action(StrEnum):
 
 
 class Thresholds(NamedTuple):
-    """A score from `upper` on is relevant; one below `lower` is not."""
+    """A score from `upper` on is relevant; one below `lower` is not. None: no score is known to be."""
 
-    upper: float
-    lower: float
+    upper: float | None
+    lower: float | None
 
 
+UNKNOWN = Thresholds(None, None)
+"""Whatever the scores are, the list is ambiguous."""
 THRESHOLDS: Mapping[Evaluator, Thresholds] = {
     # The rubric's words: from 4 of 5 on it helps, and 1 of 5 is "not at all". Ratings are in steps of a quarter.
     "judge": Thresholds(0.75, 0.25),
     # Seed document 001, for a confidence in [0, 1], which a reranker's probability is.
     "reranker": Thresholds(0.8, 0.3),
-    # Calibrated on Cranfield and questions about something else, for the shipped embeddings: docs/retrieval.md.
-    "similarity": Thresholds(0.66, 0.54),
+    # Cosines of one embedder mean nothing for another: `crag.similarity` has those of the corpus's embedder.
+    "similarity": UNKNOWN,
 }
+SHIPPED_VECTORS = Limits(upper=0.66, lower=0.54)
+"""Of similarity by the shipped embeddings: calibrated on Cranfield and questions about something else
+(docs/retrieval.md)."""
 
 
 class Evaluation(NamedTuple):
@@ -98,11 +103,20 @@ class Evaluation(NamedTuple):
 
 
 def thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
-    """The job's, else the evaluator's own."""
-    own = THRESHOLDS[evaluator]
+    """The job's, else the calibrated ones where it wants those, else the evaluator's own."""
+    own = own_thresholds(evaluator, params)
+    if params.thresholds == "calibrated" and params.calibrated is not None:
+        own = Thresholds(params.calibrated.upper, params.calibrated.lower)
     return Thresholds(
         own.upper if params.upper is None else params.upper, own.lower if params.lower is None else params.lower
     )
+
+
+def own_thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
+    """The defaults of an evaluator; those of similarity belong to the embedder."""
+    if evaluator == "similarity" and params.similarity is not None:
+        return Thresholds(params.similarity.upper, params.similarity.lower)
+    return THRESHOLDS[evaluator]
 
 
 def known(score: Score) -> float | None:
@@ -113,7 +127,11 @@ def known(score: Score) -> float | None:
 def flag(score: Score, limits: Thresholds) -> int | None:
     """2: relevant; 1: perhaps; 0: irrelevant; both thresholds belong to what is above them. None: not known."""
     value = known(score)
-    return None if value is None else 2 if value >= limits.upper else 1 if value >= limits.lower else 0
+    if value is None:
+        return None
+    if limits.upper is not None and value >= limits.upper:
+        return 2
+    return 0 if limits.lower is not None and value < limits.lower else 1
 
 
 def action(scores: Sequence[Score], limits: Thresholds) -> Action:
@@ -127,13 +145,18 @@ def action(scores: Sequence[Score], limits: Thresholds) -> Action:
     return Action.AMBIGUOUS if 1 in flags or None in flags else Action.INCORRECT
 
 
+def needs_refinement(found: Action, diversity: float, params: CragParams) -> bool:
+    """Whether to search again: an incorrect list always, an ambiguous one that says the same again and again (001)."""
+    return found is Action.INCORRECT or (found is Action.AMBIGUOUS and diversity < params.diversity)
+
+
 def evaluated(
     evaluator: Evaluator, scores: Mapping[str, Score], dense: Sequence[Retrieved], params: CragParams
 ) -> Evaluation:
     """The documents' scores with the thresholds that they are judged by; similarity's come from the dense lists.
 
-    Where every document's evaluation failed, similarity stands in, which asks nobody, with its own default thresholds
-    (seed document 001: "evaluation failed: default thresholds").
+    Where every document's evaluation failed, similarity stands in, which asks nobody, with the default thresholds of
+    the corpus's embedder (seed document 001: "evaluation failed: default thresholds").
     """
     if evaluator == "similarity":
         return Evaluation(evaluator, thresholds(evaluator, params), similarity(list(scores), dense))
@@ -141,7 +164,7 @@ def evaluated(
     if not failed or len(failed) < len(scores):
         return Evaluation(evaluator, thresholds(evaluator, params), dict(scores))
     found = similarity(list(scores), dense)
-    return Evaluation("similarity", THRESHOLDS["similarity"], found, failed[0].kind.value)
+    return Evaluation("similarity", own_thresholds("similarity", params), found, failed[0].kind.value)
 
 
 def similarity(documents: Sequence[str], dense: Sequence[Retrieved]) -> dict[str, Score]:

@@ -1,12 +1,18 @@
 """Reading the judge's reply."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from shared.contracts.calls import Failure, FailureKind, Rated
 
 _RATING = re.compile(r"\[\[([0-9]+)\]\]")
 _RATINGS = frozenset({"1", "2", "3", "4", "5"})
+_NUMBER = r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+# A number that the token limit may have cut has nothing behind it.
+_SCORE = re.compile(rf"""["']relevance_score["']\s*:\s*["']?({_NUMBER})["']?\s*[,}}\n]""")
+_REASON = re.compile(r""""reasoning"\s*:\s*"(?P<reason>(?:[^"\\]|\\.)*)""", re.DOTALL)
 _DETAIL_CHARACTERS = 120
 _NAMED = re.compile(
     r"[\"']?\b(?:rating|score|grade)\b[\"']?\s*(?:is|[:=：])?\s*[\"']?(-?[0-9]+(?:\.[0-9]+)?)", re.IGNORECASE
@@ -52,6 +58,37 @@ PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
     "answer-rubric-zh": parse_grade,
 }
 """By template id; all other rubrics ask for `[[n]]` and are read by `parse_rating`."""
+
+
+class Critique(NamedTuple):
+    """What a critic says of a document."""
+
+    score: float
+    """Relevance, in [0, 1]."""
+    reason: str = ""
+
+
+def parse_critique(text: str, *, truncated: bool) -> Critique | Failure:
+    """The score and the reason in a critic's JSON (seed document 004, section 2.1).
+
+    The fields are looked for one by one, as small models wrap JSON in other text, leave its end out and write formulas
+    with single backslashes, which no JSON decoder accepts. There must be exactly one distinct score in [0, 1]; nothing
+    is clamped. Returns a `Failure` otherwise: TRUNCATED if the token limit ended a text without a score, else UNPARSED.
+    """
+    found = {float(number) for number in _SCORE.findall(text)}
+    if len(found) == 1 and 0 <= (score := found.pop()) <= 1:
+        reason = _REASON.search(text)
+        return Critique(score, _unescaped(reason["reason"]) if reason else "")
+    kind = FailureKind.TRUNCATED if truncated and not found else FailureKind.UNPARSED
+    return Failure(kind=kind, detail=f"no single `relevance_score` from 0 to 1 in {_shortened(text)!r}")
+
+
+def _unescaped(text: str) -> str:
+    """The content of a JSON string; as it stands where it is none."""
+    try:
+        return str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return text
 
 
 def _shortened(text: str) -> str:

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from shared.contracts.calls import Failure, Retrieved
 from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Decision, Library
+from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.crag import Evaluation, Score, evaluated, known
 from shared.rag.diversity import diversity
+from shared.rag.paths import ORIGINAL, Path
 from shared.rag.provenance import Found, listed
 from shared.rag.shingles import asks_the_same
 
@@ -21,7 +22,8 @@ class Pool(NamedTuple):
 
     question: str
     lists: tuple[tuple[str, Retrieved], ...] = ()
-    """What was found, by the name of the search: "dense", "sparse", in later rounds "dense 2" ..., "fallback"."""
+    """What was found, by the name of the search: "dense", "sparse", in later rounds "dense 2" ..., "fallback"; by other
+    wordings of the question "rewritten dense" ..."""
     documents: tuple[str, ...] = ()
     """Each once, in the order in which they were found: fused, round after round."""
     fused: tuple[float, ...] = ()
@@ -41,6 +43,19 @@ class Pool(NamedTuple):
         pool = self._searched(f"dense{suffix}", dense, number)._searched(f"sparse{suffix}", sparse, number)
         fused = pair.fused(params)
         return pool._added(fused) if number == 0 else pool._harmless(fused, library)
+
+    @classmethod
+    def recalled(cls, question: str, lists: Mapping[Path, Retrieved], trace: Trace) -> Self:
+        """What several wordings have found; `trace` has the lists fused."""
+        names = (path.call.index if path.wording == ORIGINAL else path.name for path in lists)
+        return cls(
+            question,
+            lists=tuple(zip(names, lists.values(), strict=True)),
+            documents=tuple(each.document for each in trace.candidates),
+            fused=tuple(each.fused or 0.0 for each in trace.candidates),
+            duplicates=trace.duplicates,
+            decisions=trace.decisions,
+        )
 
     def elsewhere(self, reply: Retrieved | Failure, library: Library) -> Self:
         """A pool of what the fallback corpus has beside this one, in its order."""
@@ -66,7 +81,7 @@ class Pool(NamedTuple):
     def evaluation(self, params: Params) -> Evaluation:
         """Of all documents."""
         scores = dict(self.scores)
-        dense = [found for name, found in self.lists if name.startswith("dense")]
+        dense = [found for name, found in self.lists if "dense" in name.split()]
         return evaluated(
             params.crag.evaluator, {document: scores.get(document) for document in self.documents}, dense, params.crag
         )

@@ -97,12 +97,13 @@ def above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float)
 def ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
     """The trace's candidates in the ranking's order, each with its probability; the ranking's decisions come last.
 
-    Documents that do not enter the prompt stay in the trace.
+    Documents that do not enter the prompt stay in the trace, those that were not ranked behind the others.
     """
     by_document = {candidate.document: candidate for candidate in trace.candidates}
+    order = dict.fromkeys([*ranking.order, *by_document])
     candidates = (
         _ranked(by_document[document], rank, ranking.relevance.get(document))
-        for rank, document in enumerate(ranking.order, start=1)
+        for rank, document in enumerate(order, start=1)
     )
     return msgspec.structs.replace(trace, candidates=tuple(candidates), decisions=trace.decisions + ranking.decisions)
 

@@ -19,7 +19,7 @@ from shared.pipelines import registry
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.provenance.code import accepting
 from shared.rag.graders import marking
-from shared.runtime import admission, ending, models
+from shared.runtime import admission, ending, models, thresholds
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
@@ -146,6 +146,10 @@ class Drafting:
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
         pins = pins | await self._once(_grader, submission.params.grading.grader, "judge" in pins)
+        if submission.pipeline in thresholds.CORRECTING and submission.corpus is not None:
+            crag = await self._once(thresholds.pinned, submission.params.crag, submission.corpus)
+            params = msgspec.structs.replace(submission.params, crag=crag)
+            submission = msgspec.structs.replace(submission, params=params)
         # An experiment has a thousand of these, and the schedulers share this event loop.
         spec = await to_thread.run_sync(_probe, submission, pins)
         if _pipeline(submission.pipeline).prepare is not None and corpus is not None:

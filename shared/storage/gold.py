@@ -48,8 +48,7 @@ async def among(connection: AsyncConnection, job: int, first: int, last: int) ->
     return dict(gold)
 
 
-async def labelled(database: Database, job: int, first: int, last: int) -> frozenset[int]:
+async def labelled(connection: AsyncConnection, job: int, first: int, last: int) -> frozenset[int]:
     """Ordinals of the items from `first` to `last` of which it is known what is relevant, be it nothing."""
-    async with database.transaction() as connection:
-        rows = await connection.execute(LABELLED, {"job": job, "first": first, "last": last})
-        return frozenset(rows.scalars())
+    rows = await connection.execute(LABELLED, {"job": job, "first": first, "last": last})
+    return frozenset(rows.scalars())

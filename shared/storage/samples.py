@@ -89,15 +89,32 @@ async def ended(database: Database, job: int, batch: int = 500) -> AsyncIterator
 
 async def traced(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[Traced]]:
     """The same with what each came to, and how."""
-    after: tuple[int, ...] = START
+    after = START
     while True:
         async with database.transaction() as connection:
-            found = await _traced(connection, job, after, batch, ended=True)
+            found = await traced_after(connection, job, after, batch)
         if not found:
             return
         yield found
-        last, _ = found[-1]
-        after = (last.index, last.repeat)
+        after = _place(found)
+
+
+async def traced_within(connection: AsyncConnection, job: int, batch: int = 500) -> AsyncIterator[list[Traced]]:
+    """The same as a part of the caller's transaction."""
+    after = START
+    while found := await traced_after(connection, job, after, batch):
+        yield found
+        after = _place(found)
+
+
+async def traced_after(connection: AsyncConnection, job: int, after: tuple[int, int], limit: int) -> list[Traced]:
+    """Ended samples behind the place (index, repeat), in dataset order."""
+    return await _traced(connection, job, after, limit, ended=True)
+
+
+def _place(found: list[Traced]) -> tuple[int, int]:
+    last, _ = found[-1]
+    return last.index, last.repeat
 
 
 async def one(connection: AsyncConnection, job: int, index: int, repeat: int) -> SampleRow | None:

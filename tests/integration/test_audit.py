@@ -226,3 +226,20 @@ async def test_a_job_that_is_not_there_cannot_be_audited(database: Database) -> 
     """It says so."""
     with pytest.raises(NotFound, match="no job"):
         await check(database, uuid.uuid4())
+
+
+async def test_samples_whose_judgements_are_there_already_may_be_generated_first(database: Database) -> None:
+    """The generator is still loaded from another job; the others' judgements and answers cost a load each."""
+    await furnish(database, items=2)
+    await submit_job(database, "crag")
+    await staged(database)
+    await add_dataset(database, 5, "more")
+    job = await submit_job(database, "crag", dataset="more", name="second", params={"generate": {"max_tokens": 99}})
+    device, executor = Device(database), ScriptedExecutor()
+    for model in ("a-generator", "a-judge", "a-generator"):
+        await device.flip(model, "drained")
+        for lane in (Lane.JUDGE, Lane.GENERATE, Lane.JUDGE):
+            await device.drain(lane, executor)
+    await device.close("guard_stopped")
+    assert await scalar(database, "SELECT count(*) FROM jobs WHERE state = 'completed'") == 2
+    assert await check(database, job) == []

@@ -1,6 +1,8 @@
 """Jobs with `crag` on a real database: another corpus by its own index, two stages, a clean audit, and calibration."""
 
+import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +16,7 @@ from shared.contracts.samples import Decision, Outcome
 from shared.runtime import models
 from shared.runtime.binding import Request
 from shared.runtime.models import ModelIdentity
+from shared.runtime.thresholds import shipped_embedder
 from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, rows, run_sql, submit_job
@@ -156,3 +159,125 @@ async def test_a_job_without_labels_or_of_another_pipeline_calibrates_nothing(da
     for job, why in (("a-job", "0 relevant and 0 irrelevant"), ("b-job", "is one of `dense`")):
         reply = await api.http.get(f"/v1/jobs/{job}/calibration")
         assert (reply.status_code, why in reply.json()["detail"]) == (409, True), reply.text
+
+
+async def labelled(database: Database) -> None:
+    """Two items in three have document 0 as their relevant one, the others none."""
+    await run_sql(
+        database,
+        "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash, meta) SELECT id, 0, 'd0', :h, '{}'"
+        " FROM corpora WHERE name = 'docs'",
+        h=bytes.fromhex(DOCUMENTS[0].hash),
+    )
+    await run_sql(
+        database,
+        "UPDATE items SET gold_documents ="
+        """ CASE WHEN ordinal % 3 = 0 THEN CAST('{}' AS jsonb) ELSE CAST('{"d0": 1}' AS jsonb) END""",
+    )
+
+
+async def searched_by(database: Database, embedder: str) -> None:
+    """The dense index is one of this embedder's."""
+    await run_sql(
+        database,
+        "UPDATE indexes SET params = jsonb_build_object('embedder', CAST(:e AS text)) WHERE kind = 'dense'",
+        e=embedder,
+    )
+
+
+async def crag_params(api: Api, job: str) -> dict[str, Any]:
+    """As the job has stored them."""
+    found: dict[str, Any] = (await api.get(f"/v1/jobs/{job}"))["params"]["crag"]
+    return found
+
+
+async def test_calibrated_thresholds_are_pinned_when_a_job_is_submitted(database: Database, api: Api) -> None:
+    """They are part of its parameters, so that they stay whatever the calibrating job's labels become."""
+    await labelled(database)
+    by_similarity = {"candidates": 20, "crag": {"evaluator": "similarity"}}
+    await api.job("crag", name="first", params=by_similarity)
+    await finished(database)
+    wanted = {"thresholds": "calibrated", "calibrated_by": "first", "evaluator": "similarity"}
+    await api.job("crag", name="second", params={**by_similarity, "crag": wanted})
+    found = await api.get("/v1/jobs/first/calibration")
+    limits = {name: found["calibration"][name]["value"] for name in ("upper", "lower")}
+    before = await crag_params(api, "second")
+    assert (before["calibrated"], before["calibrated_by"]) == (limits, found["id"])
+    await finished(database)
+    job = (await api.get("/v1/jobs/second"))["id"]
+    await run_sql(database, "UPDATE items SET gold_documents = NULL")
+    assert await crag_params(api, "second") == before
+    assert await check(database, uuid.UUID(job)) == []
+    for outcome in (await outcomes(database))[-60:]:
+        assert of(outcome, "crag")[0].detail["upper"] == limits["upper"]
+
+
+def of_two_minds(request: Request) -> Reply:
+    """A judge that finds everything relevant to the first thirty questions, and nothing to the others."""
+    if request.role != "judge":
+        return by_rule(request)
+    number = int(str(request.values["question"]).split()[2])
+    return Rated(rating=5 if number < 30 else 1, text="")
+
+
+async def test_lists_that_a_judge_has_judged_calibrate_another_evaluator(database: Database, api: Api) -> None:
+    """No label of the dataset is needed; a job that asked no judge labels nothing."""
+    await api.job("crag", name="judged", params={"candidates": 20, "crag": {"rounds": 0}})
+    await api.job("crag", name="cheap", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
+    await staged(database, ScriptedExecutor(of_two_minds))
+    found = await api.get("/v1/jobs/cheap/calibration", judged_by="judged", trust=0.5)
+    assert (found["calibration"]["observations"], found["calibration"]["relevant"]) == (60, 30)
+    assert found["evaluator"] == "similarity"
+    wanted = {"thresholds": "calibrated", "calibrated_by": "cheap", "judged_by": "cheap", "evaluator": "similarity"}
+    body = {"name": "x", "dataset": "items", "corpus": "docs", "pipeline": "crag", "params": {"crag": wanted}}
+    refused = await api.http.post("/v1/jobs", json=body)
+    assert (refused.status_code, "by similarity" in refused.json()["detail"]) == (409, True), refused.text
+    wanted["judged_by"] = "judged"
+    assert (await api.http.post("/v1/jobs", json=body)).status_code == 202
+    assert (await crag_params(api, "x"))["calibrated_by"] == found["id"]
+
+
+@pytest.mark.parametrize(
+    ("crag", "status", "why"),
+    [
+        ({"thresholds": "calibrated"}, 422, "need the job that gives them"),
+        ({"thresholds": "calibrated", "calibrated_by": "nobody"}, 404, "no job 'nobody'"),
+        ({"thresholds": "calibrated", "calibrated_by": "first", "evaluator": "judge"}, 422, "evaluates by similarity"),
+    ],
+)
+async def test_a_calibration_that_cannot_be_had_is_said_at_submission(
+    database: Database, api: Api, crag: dict[str, Any], status: int, why: str
+) -> None:
+    """Not found out by every sample."""
+    await labelled(database)
+    await api.job("crag", name="first", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
+    await finished(database)
+    body = {"name": "x", "dataset": "items", "corpus": "docs", "pipeline": "crag", "params": {"crag": crag}}
+    reply = await api.http.post("/v1/jobs", json=body)
+    assert (reply.status_code, why in reply.json()["detail"]) == (status, True), reply.text
+
+
+async def test_the_shipped_vectors_thresholds_are_for_the_shipped_vectors(database: Database, api: Api) -> None:
+    """A corpus of another embedder has none, and its lists are ambiguous by similarity."""
+    await searched_by(database, shipped_embedder())
+    await api.job("crag", name="shipped", params={"crag": {"evaluator": "similarity"}})
+    await searched_by(database, "bge")
+    await api.job("crag", name="other", params={"crag": {"evaluator": "similarity", "rounds": 0}})
+    assert (await crag_params(api, "shipped"))["similarity"] == {"upper": 0.66, "lower": 0.54}
+    assert (await crag_params(api, "other"))["similarity"] is None
+    await finished(database)
+    actions = {of(outcome, "crag")[0].action for outcome in (await outcomes(database))[-60:]}
+    assert actions == {"ambiguous"}
+
+
+async def test_a_calibration_by_another_embedder_is_refused(database: Database, api: Api) -> None:
+    """Its cosines are others."""
+    await labelled(database)
+    await api.job("crag", name="first", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
+    await finished(database)
+    await corpus_elsewhere(database)
+    await run_sql(database, """UPDATE indexes SET params = '{"embedder": "bge"}' WHERE signature = 'other dense'""")
+    crag = {"thresholds": "calibrated", "calibrated_by": "first", "evaluator": "similarity"}
+    body = {"name": "x", "dataset": "items", "corpus": "other", "pipeline": "crag", "params": {"crag": crag}}
+    reply = await api.http.post("/v1/jobs", json=body)
+    assert (reply.status_code, "another embedder" in reply.json()["detail"]) == (422, True), reply.text

@@ -65,3 +65,41 @@ async def test_a_judge_that_writes_nonsense_leaves_the_original_question(databas
             "original dense",
             "original sparse",
         }
+
+
+async def test_the_whole_flow_of_seed_document_001_takes_two_loads(database: Database) -> None:
+    """All but the generation, corrections included, in the judge's residency; the audit is clean."""
+    await furnish(database, items=5)
+    crag = {"rounds": 2, "diversity": 1.0}
+    job = await submit_job(database, "enhanced-crag", params={"crag": crag, "context_size": 3})
+    await staged(database)
+    assert await rows(database, "SELECT state, total FROM jobs") == [("completed", 5)]
+    assert (await asked(database))["generate"] == 5
+    assert await rows(database, "SELECT count(*) FROM residencies") == [(2,)]
+    assert await check(database, job) == []
+    for outcome in await outcomes(database):
+        stages = dict.fromkeys(decision.stage for decision in outcome.trace.decisions)
+        wanted = ("rewrite", "crag", "rerank", "compress")
+        assert tuple(stage for stage in stages if stage in wanted) == wanted
+
+
+async def test_prompts_that_do_not_fit_cost_no_load(database: Database) -> None:
+    """Documents are dropped while the generator is resident; the audit finds the same ones dropped."""
+
+    def cramped(request: Request) -> Reply:
+        context = request.values.get("context")
+        if request.role == "generate" and isinstance(context, list) and len(context) > 1:
+            return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="900 tokens of 512")
+        return by_rule(request)
+
+    await furnish(database, items=5)
+    job = await submit_job(database, "hyde", params={"context_size": 3, "hyde": {"documents": 1}})
+    await staged(database, ScriptedExecutor(cramped))
+    assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
+    assert (await asked(database))["generate"] == 5 * 3
+    assert await rows(database, "SELECT count(*) FROM residencies") == [(2,)]
+    assert await check(database, job) == []
+    for outcome in await outcomes(database):
+        assert len(outcome.context) == 1
+        dropped = [each for each in outcome.trace.decisions if each.stage == "context"]
+        assert [each.fallback for each in dropped] == ["context_exceeded"] * 2

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-
 from services.judge.grading_pool import GradingPool
+
 from services.orchestrator.reports.report import report
 from shared.audit import check
 from shared.contracts.calls import Generated, Lane, Rated, Reply

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.orchestrator.cli.calibration import lines, threshold
-from services.orchestrator.reports.calibration import observations
 from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.rag.calibration import FEWEST, TooFew, calibrate
+from shared.runtime.calibrating import gold_labels, observations
 from shared.storage.samples import SampleRow
 
 SCORE = st.integers(0, 20).map(lambda score: score / 20)
@@ -132,14 +132,17 @@ def test_an_observation_is_the_first_confidence_and_whether_the_first_candidates
     """What another corpus has found is no merit of the list; an item may have no relevant document at all."""
     batch = [(msgspec.structs.replace(ROW, index=at), outcome(0.5, "a")) for at in range(4)]
     gold = {0: {"a": 1}, 1: {"b": 1}, 2: {"x": 1}}
-    assert observations(batch, {0, 1, 2, 3}, gold, "judge") == [(0.5, True), (0.5, False), (0.5, False), (0.5, False)]
+    labels = gold_labels(batch, {0, 1, 2, 3}, gold)
+    assert observations(batch, labels, "judge") == [(0.5, True), (0.5, False), (0.5, False), (0.5, False)]
 
 
 def test_what_is_not_known_is_no_observation() -> None:
     """Items without labels, failed samples and repeats say nothing."""
     again = msgspec.structs.replace(ROW, repeat=1)
-    assert observations([(ROW, outcome(0.5, "a"))], set(), {}, "judge") == []
-    assert observations([(ROW, None), (again, outcome(0.5, "a"))], {0}, {}, "judge") == []
+    assert gold_labels([(ROW, outcome(0.5, "a")), (again, outcome(0.5, "a"))], set(), {}) == {}
+    assert gold_labels([(ROW, None), (again, outcome(0.5, "a"))], {0}, {}) == {}
+    assert observations([(ROW, outcome(0.5, "a"))], {}, "judge") == []
+    assert observations([(ROW, None), (again, outcome(0.5, "a"))], {0: True}, "judge") == []
 
 
 def test_a_confidence_that_is_not_the_evaluators_own_is_skipped() -> None:
@@ -149,7 +152,7 @@ def test_a_confidence_that_is_not_the_evaluators_own_is_skipped() -> None:
         outcome(None),
         outcome(0.5, evaluator="reranker"),
     ]
-    assert observations([(ROW, each) for each in odd], {0}, {}, "judge") == [None, None, None]
+    assert observations([(ROW, each) for each in odd], {0: False}, "judge") == [None, None, None]
 
 
 def test_thresholds_are_printed_with_what_to_submit() -> None:

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from shared.contracts.calls import Failure, FailureKind, Retrieved
 from shared.contracts.documents import Hit
-from shared.contracts.params import CragParams
+from shared.contracts.params import CragParams, Limits
 from shared.rag.crag import (
+    SHIPPED_VECTORS,
     THRESHOLDS,
+    UNKNOWN,
     Action,
     Score,
     Thresholds,
@@ -101,10 +103,46 @@ def test_the_order_of_the_documents_decides_nothing(scores: list[Score], upper: 
 def test_every_evaluator_has_thresholds_and_a_job_may_set_its_own() -> None:
     """One of them, or both; 0 is a threshold, too."""
     for evaluator, own in THRESHOLDS.items():
-        assert own.lower < own.upper
         assert thresholds(evaluator, CragParams()) == own
         assert thresholds(evaluator, CragParams(lower=0.0)) == (own.upper, 0.0)
         assert thresholds(evaluator, CragParams(upper=0.9, lower=0.1)) == (0.9, 0.1)
+
+
+def test_similarity_has_the_thresholds_of_the_corpus_s_embedder() -> None:
+    """And none where nobody knows any."""
+    assert thresholds("similarity", CragParams()) == UNKNOWN
+    assert thresholds("similarity", CragParams(similarity=SHIPPED_VECTORS)) == (0.66, 0.54)
+
+
+def test_calibrated_thresholds_count_where_the_job_wants_them() -> None:
+    """For the job's evaluator, not for the one that stands in; what the job says itself goes first."""
+    params = CragParams(thresholds="calibrated", calibrated=Limits(upper=0.9, lower=None))
+    assert thresholds("judge", params) == (0.9, None)
+    assert thresholds("judge", CragParams(thresholds="calibrated", calibrated=Limits(upper=0.9), lower=0.2)) == (
+        0.9,
+        0.2,
+    )
+    assert thresholds("judge", CragParams(calibrated=Limits(upper=0.9))) == THRESHOLDS["judge"]
+    failed = evaluated("judge", {"a": GONE}, [dense(a=0.9)], params)
+    assert failed.thresholds == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("limits", "scores", "expected"),
+    [
+        (Thresholds(None, None), [0.0, 1.0], Action.AMBIGUOUS),
+        (Thresholds(None, None), [], Action.INCORRECT),
+        (Thresholds(None, 0.5), [1.0], Action.AMBIGUOUS),
+        (Thresholds(None, 0.5), [0.4], Action.INCORRECT),
+        (Thresholds(0.5, None), [0.0], Action.AMBIGUOUS),
+        (Thresholds(0.5, None), [0.5], Action.CORRECT),
+    ],
+)
+def test_a_threshold_that_nobody_knows_decides_nothing(
+    limits: Thresholds, scores: list[Score], expected: Action
+) -> None:
+    """Without the upper one no list is correct, without the lower one none is incorrect, unless it is empty."""
+    assert action(scores, limits) is expected
 
 
 def test_similarity_is_the_match_and_how_far_it_stands_out() -> None:
@@ -144,10 +182,11 @@ def test_without_a_dense_hit_similarity_knows_nothing() -> None:
 
 
 def test_an_evaluator_that_fails_altogether_is_replaced_by_similarity() -> None:
-    """With similarity's default thresholds, whatever the job has set for the other one."""
-    found = evaluated("judge", {"a": GONE, "b": GONE}, [dense(a=0.9, b=0.1)], CragParams(upper=0.1, lower=0.05))
+    """With the embedder's default thresholds, whatever the job has set for the other one."""
+    own = CragParams(upper=0.1, lower=0.05, similarity=SHIPPED_VECTORS)
+    found = evaluated("judge", {"a": GONE, "b": GONE}, [dense(a=0.9, b=0.1)], own)
     assert (found.evaluator, found.fallback) == ("similarity", "connection")
-    assert found.thresholds == THRESHOLDS["similarity"]
+    assert found.thresholds == (0.66, 0.54)
     assert (found.scores, found.action) == ({"a": 1.0, "b": 0.0}, Action.CORRECT)
 
 

@@ -153,7 +153,7 @@ def test_an_ambiguous_list_is_completed_from_the_fallback_corpus() -> None:
 
 def test_an_incorrect_list_is_replaced() -> None:
     """Nothing of it is in the prompt; in the trace it comes behind what replaced it."""
-    outcome, asked = run(world(INCORRECT))
+    outcome, asked = run(world(INCORRECT), rounds=0)
     assert decided(outcome, "crag")[-1].action == "incorrect"
     assert context(outcome) == ["far"]
     assert isinstance(asked[-1][0], Generate)
@@ -171,16 +171,33 @@ def test_where_nothing_is_relevant_anywhere_the_question_goes_without_documents(
 
 
 def test_without_a_fallback_corpus_nothing_else_is_searched() -> None:
-    """An ambiguous list stands alone, an incorrect one leaves nothing; both are recorded."""
+    """An ambiguous list stands alone; of an incorrect one the best documents stay. Both are recorded."""
     ambiguous, asked = run(world(AMBIGUOUS), fallback="")
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Generate 1"]
     assert context(ambiguous) == ["base"]
-    incorrect, _ = run(world(INCORRECT), fallback="")
-    assert incorrect.context == ()
+    incorrect, _ = run(world(INCORRECT), fallback="", size=1)
+    assert context(incorrect) == ["base"]
+    assert decided(incorrect, "crag")[-1].action == "incorrect"
+    assert decided(incorrect, "strips")[0].action == "best"
     for outcome in (ambiguous, incorrect):
         assert decided(outcome, "external") == [
             Decision(stage="external", action="none", fallback="not_configured")
         ]  # fmt: skip
+
+
+def test_an_incorrect_list_is_refined() -> None:
+    """Seed document 001: `INCORRECT, NeedRefine: true`. Without a fallback corpus the rounds give it a context."""
+    outcome, asked = run(world({"new": 5}), fallback="", diversity=0.0)
+    assert shape(asked) == ["Retrieve 2", "Judge 3", "Write 1", "Retrieve 2", "Judge 1", "Generate 1"]
+    assert [(each.action, each.round) for each in decided(outcome, "crag")] == [("incorrect", 0), ("correct", 1)]
+    assert context(outcome) == ["new"]
+
+
+def test_an_incorrect_list_is_refined_so_often_at_most() -> None:
+    """`crag.rounds`; then another corpus replaces it."""
+    outcome, _ = run(world(INCORRECT), rounds=2)
+    assert [each.round for each in decided(outcome, "crag")] == [0, 1, 2]
+    assert context(outcome) == ["far"]
 
 
 def test_judge_calls_come_before_the_one_generation() -> None:
@@ -221,10 +238,9 @@ def test_a_second_round_asks_for_another_angle() -> None:
     assert context(outcome) == ["base", "far"]
 
 
-@pytest.mark.parametrize("ratings", [CORRECT, INCORRECT])
-def test_only_ambiguous_lists_are_refined(ratings: dict[str, int]) -> None:
-    """The others are clear."""
-    assert not decided(run(world(ratings), diversity=1.0)[0], "refine")
+def test_a_correct_list_is_not_searched_for_again() -> None:
+    """However alike its documents are."""
+    assert not decided(run(world(CORRECT), diversity=1.0)[0], "refine")
 
 
 def test_a_diverse_list_is_not_refined() -> None:
@@ -291,11 +307,20 @@ def test_a_failed_search_in_a_round_leaves_what_there_is() -> None:
 @pytest.mark.parametrize(("evaluator", "kind"), [("judge", Judge), ("reranker", Rerank)])
 def test_a_failed_evaluation_is_replaced_by_similarity_with_its_default_thresholds(evaluator: str, kind: type) -> None:
     """Seed document 001: evaluation failed, default thresholds. Failures are kept apart from irrelevance."""
-    outcome, _ = run(failing(kind, world({})), evaluator=evaluator, upper=0.0, lower=0.0)
+    shipped = {"upper": 0.66, "lower": 0.54}
+    outcome, _ = run(failing(kind, world({})), evaluator=evaluator, upper=0.0, lower=0.0, similarity=shipped)
     first = decided(outcome, "crag")[0]
     assert (first.fallback, first.detail["evaluator"], first.action) == ("connection", "similarity", "correct")
     assert first.detail["upper"] != 0.0
     assert context(outcome) == ["base", "music"]
+
+
+def test_without_thresholds_of_its_own_an_embedders_lists_are_ambiguous() -> None:
+    """Those of the shipped vectors mean nothing for the cosines of another one."""
+    outcome, _ = run(failing(Judge, world({})), rounds=0)
+    first = decided(outcome, "crag")[0]
+    assert (first.detail["evaluator"], first.action, first.detail["upper"]) == ("similarity", "ambiguous", None)
+    assert context(outcome)[:2] == ["base", "music"]
 
 
 def test_a_document_that_could_not_be_judged_is_not_called_irrelevant() -> None:
@@ -319,7 +344,7 @@ def test_the_reranker_is_asked_once_for_a_list() -> None:
 
 def test_similarity_asks_nobody() -> None:
     """What the fallback corpus has is taken in its order: there are no similarities of it."""
-    outcome, asked = run(world({}), evaluator="similarity", upper=2.0, lower=1.5)
+    outcome, asked = run(world({}), evaluator="similarity", upper=2.0, lower=1.5, rounds=0)
     assert shape(asked) == ["Retrieve 2", "Write 1", "Retrieve 1", "Generate 1"]
     assert context(outcome) == ["far", "poem"]
 
@@ -355,9 +380,35 @@ def test_a_document_that_both_corpora_hold_is_used_once() -> None:
 
 def test_empty_indexes_are_incorrect() -> None:
     """Nothing was found, so another corpus is asked; no empty batch of calls."""
-    outcome, asked = run(world(INCORRECT, dense=(), sparse=()))
+    outcome, asked = run(world(INCORRECT, dense=(), sparse=()), rounds=0)
     assert shape(asked) == ["Retrieve 2", "Write 1", "Retrieve 1", "Judge 2", "Generate 1"]
     assert context(outcome) == ["far"]
+
+
+TOO_LONG = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="900 tokens of 512")
+
+
+def cramped(answer: Answer, most: int) -> Answer:
+    """The same world, where the context holds so many documents."""
+    return lambda call: TOO_LONG if isinstance(call, Generate) and len(call.context) > most else answer(call)
+
+
+def test_the_least_relevant_document_is_dropped_wherever_it_stands_in_the_prompt() -> None:
+    """The prompt keeps the list's order, in which the worst document need not be the last."""
+    ratings = {"base": 2, "music": 5, "same": 4}
+    outcome, asked = run(cramped(world(ratings), 2), size=3)
+    assert [len(call.context) for step in asked for call in step if isinstance(call, Generate)] == [3, 2]
+    assert context(outcome) == ["music", "same"]
+    dropped = decided(outcome, "context")
+    assert [(NAMES[str(each.detail["document"])], each.fallback) for each in dropped] == [("base", "context_exceeded")]
+
+
+def test_strips_of_a_document_that_does_not_fit_go_with_it() -> None:
+    """The passage is put together again from what is left."""
+    outcome, asked = run(cramped(world({**AMBIGUOUS, "music": 2}), 1), strips="fixed")
+    assert isinstance(asked[-1][0], Generate)
+    assert asked[-1][0].passage == f"{TEXTS['base']}\n\n"
+    assert context(outcome) == ["base"]
 
 
 RATED = st.integers(1, 5).map(lambda rating: Rated(rating=rating, text=""))

@@ -149,6 +149,79 @@ def test_generate_comes_before_rewrite_and_rewrite_before_continue(
         assert verdict == CONTINUE
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "score"), [("mean", 0.5), ("minimum", 0.25), ("maximum", 0.75), ("weighted", 13 / 22)]
+)
+def test_a_page_is_one_figure_by_its_aggregate(aggregate: str, score: float) -> None:
+    """Of 0.75, 0.5 and 0.25 in this order: (0.75 + 0.5 / 2 + 0.25 / 3) / (1 + 1/2 + 1/3) = 13 / 22."""
+    assert Round(1, "q", page(0.75, 0.5, 0.25), 0).score(aggregate) == pytest.approx(score)
+    assert Round(1, "q", page(None, None), 0).score(aggregate) is None
+
+
+def test_a_failed_rating_counts_in_no_aggregate() -> None:
+    """Its place in the page stays empty."""
+    found = Round(1, "q", page(None, 0.5, 1.0), 0)
+    assert (found.score("minimum"), found.score("maximum")) == (0.5, 1.0)
+    assert found.score("weighted") == pytest.approx((0.5 / 2 + 1 / 3) / (1 / 2 + 1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [("count", GENERATE), ("mean", CONTINUE), ("minimum", REWRITE), ("maximum", GENERATE), ("weighted", GENERATE)],
+)
+def test_the_aggregate_decides(aggregate: str, expected: Verdict) -> None:
+    """Two relevant documents and a bad one, after the second attempt."""
+    assert after(2, 2, 0.75, 0.75, 0.0, aggregate=aggregate) == expected
+
+
+@pytest.mark.parametrize("aggregate", ["minimum", "maximum", "weighted"])
+def test_the_trace_has_the_figure_that_decided(aggregate: Any) -> None:
+    """Beside the mean."""
+    params = CriticParams(aggregate=aggregate)
+    found = Round(1, "q", page(0.75, 0.5), 0)
+    assert found.decision(GENERATE, params).detail[aggregate] == found.score(aggregate)
+
+
+def test_a_critic_may_reply_in_json() -> None:
+    """Scores are taken as they are, reasons are in the trace, and what is no score is a failure that is seen."""
+    said = {
+        "a": '{"relevance_score": 0.9, "reasoning": "It has the answer."}',
+        "b": "I cannot say.",
+        "c": '{"relevance_score": 0.65, "reasoning": "It helps."}',
+    }
+    corpus = Corpus({QUESTION: ["a", "b", "c"]}, {})
+
+    def answer(call: Call) -> Reply:
+        if isinstance(call, Write) and call.template == "critic":
+            return Generated(text=said[call.documents[0]])
+        return corpus(call)
+
+    outcome, asked = run(answer, reply="json")
+    critiques = [call for step in asked for call in step if isinstance(call, Write)]
+    decoding = Decoding(temperature=0.0, max_tokens=100)
+    assert critiques[0] == Write(
+        template="critic", decoding=decoding, slots={"question": QUESTION}, documents=("a",)
+    )  # fmt: skip
+    assert not any(isinstance(call, Judge) for step in asked for call in step)
+    assert outcome.context == ("a", "c")
+    decision = outcome.trace.decisions[0]
+    assert (decision.action, decision.detail["ratings"]) == ("generate", ["0.9", "unparsed", "0.65"])
+    assert decision.detail["reasons"] == ["It has the answer.", "", "It helps."]
+    assert [each.failure for each in outcome.trace.candidates] == [None, None, "unparsed"]
+
+
+def test_a_critic_whose_json_nobody_can_read_is_a_fallback() -> None:
+    """Reports count it, and the sample says that nothing was scored."""
+    corpus = Corpus({QUESTION: ["a", "b", "c"]}, {})
+
+    def answer(call: Call) -> Reply:
+        return Generated(text="I cannot say.") if isinstance(call, Write) else corpus(call)
+
+    outcome, _ = run(answer, reply="json")
+    assert outcome.trace.unscored
+    assert outcome.trace.decisions[0].fallback == "unparsed"
+
+
 Ratings = Mapping[str, int | Failure]
 
 

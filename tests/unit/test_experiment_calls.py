@@ -114,7 +114,9 @@ def test_the_plan_is_made_for_what_the_jobs_ask_together() -> None:
     assert [model for model in found.needs.order if model in (JUDGE, GENERATOR)][-2:] == [JUDGE, GENERATOR]
 
 
-@pytest.mark.parametrize("pipeline", ["enhanced", "crag", "self-rag", "critic-loop", "hyde", "mathrag-gate"])
+@pytest.mark.parametrize(
+    "pipeline", ["enhanced", "crag", "enhanced-crag", "self-rag", "critic-loop", "hyde", "mathrag-gate"]
+)
 def test_a_job_beside_itself_asks_no_less_than_alone_and_no_more_than_twice(pipeline: str) -> None:
     """Whatever the pipeline does."""
     pins = {

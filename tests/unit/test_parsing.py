@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts.calls import Failure, FailureKind, Rated
-from shared.rag.parsing import parse_rating
+from shared.rag.parsing import Critique, parse_critique, parse_rating
 
 
 @pytest.mark.parametrize("rating", range(1, 6))
@@ -82,3 +82,54 @@ def test_a_rating_is_always_in_range_or_a_failure(parts: list[str], truncated: b
         assert reply.rating in {1, 5, 3}
     else:
         assert reply.kind in {FailureKind.UNPARSED, FailureKind.TRUNCATED}
+
+
+@pytest.mark.parametrize(
+    ("text", "score", "reason"),
+    [
+        ('{"relevance_score": 0.85, "reasoning": "It explains the idea."}', 0.85, "It explains the idea."),
+        ('```json\n{\n  "relevance_score": 1,\n  "reasoning": "Yes"\n}\n```', 1.0, "Yes"),
+        ('Sure! {"reasoning": "No use", "relevance_score": 0} Anything else?', 0.0, "No use"),
+        ('{"relevance_score": "0.5", "reasoning": ""}', 0.5, ""),
+        ("{'relevance_score': .25}", 0.25, ""),
+        ('{"relevance_score": 0.7, "reasoning": "by \\frac{1}{2} \\sqrt{2}"}', 0.7, "by \\frac{1}{2} \\sqrt{2}"),
+        ('{"relevance_score": 0.7, "reasoning": "says \\"relevance_score\\": 0.1, too"}', 0.7,
+         'says "relevance_score": 0.1, too'),
+        ('{"relevance_score": 0.7, "reasoning": "it was cut', 0.7, "it was cut"),
+        ('{"relevance_score": 0.7}\n{"relevance_score": 0.70}', 0.7, ""),
+        ('{"relevance_score": 8e-1, "reasoning": "\\u76f8\\u5173"}', 0.8, "相关"),
+    ],
+)  # fmt: skip
+def test_a_score_and_its_reason_are_read_from_json(text: str, score: float, reason: str) -> None:
+    """Whatever is around it, and where a formula in the reason is no JSON."""
+    assert parse_critique(text, truncated=False) == Critique(score, reason)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "It is relevant.", "[[4]]", "0.8", '{"score": 0.8}', '{"relevance_score": 85}', '{"relevance_score": -0.1}',
+        '{"relevance_score": "high"}', '{"relevance_score": null}', '{"relevance_score": NaN}',
+        '{"relevance_score": 0.1}{"relevance_score": 0.9}', '{"relevance_score": true}', '{"relevance_score": 85%}',
+    ],
+)  # fmt: skip
+def test_a_reply_without_one_score_is_no_score(text: str) -> None:
+    """Nothing is clamped, and an error is not irrelevance."""
+    found = parse_critique(text, truncated=False)
+    assert isinstance(found, Failure)
+    assert found.kind is FailureKind.UNPARSED
+
+
+@pytest.mark.parametrize("text", ['{"relevance_score": 0.', '{"relevance_score": 0', '{"reasoning": "a long'])
+def test_a_score_that_the_token_limit_cut_is_none(text: str) -> None:
+    """`0` may be the beginning of 0.9."""
+    found = parse_critique(text, truncated=True)
+    assert isinstance(found, Failure)
+    assert found.kind is FailureKind.TRUNCATED
+
+
+@settings(deadline=None)
+@given(st.text(), st.booleans())
+def test_no_text_breaks_the_reader_of_critiques(text: str, truncated: bool) -> None:
+    """A critique or a failure."""
+    assert isinstance(parse_critique(text, truncated=truncated), Critique | Failure)

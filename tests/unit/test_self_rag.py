@@ -352,6 +352,15 @@ def test_a_passage_that_cannot_be_answered_is_left_out() -> None:
     assert (left_out.action, left_out.fallback, left_out.detail) == ("leave out", "context_exceeded", {"document": A})
 
 
+def test_where_no_passage_fits_the_answer_without_one_stands() -> None:
+    """Every passage is left out, and the trace says why."""
+    too_long = Failure(kind=FailureKind.CONTEXT_EXCEEDED)
+    outcome, _ = run(opening(), dict.fromkeys((A, B, C), too_long))
+    assert (outcome.answer, outcome.context) == ("0", ())
+    assert [each.failure for each in outcome.trace.candidates] == ["context_exceeded"] * 3
+    assert [each.fallback for each in outcome.trace.decisions[1:]] == ["context_exceeded"] * 3
+
+
 def test_where_no_passage_can_be_answered_the_sample_fails() -> None:
     """With the first failure."""
     with pytest.raises(CallFailed, match="timeout"):

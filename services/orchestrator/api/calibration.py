@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job}/calibration`: thresholds for `crag`, from labelled data."""
+"""`/v1/jobs/{job}/calibration`: thresholds for `crag`, from labelled or judged lists."""
 
 from typing import Annotated
 
@@ -6,15 +6,23 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
-from services.orchestrator.reports.calibration import EXAMPLE, Calibrated, calibrated
+from shared.runtime.calibrating import EXAMPLE, TRUST, Calibrated, calibrated
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Trust = Annotated[
     float, Query(ge=0.5, lt=1, description="Share of relevant lists above `upper`, of others below `lower`.")
 ]
 
+JudgedBy = Annotated[
+    str | None,
+    Query(description="Job over the same dataset and corpus whose judge says which lists are relevant."),
+]
+
 
 @router.get("/{job}/calibration", summary="Calibrate CRAG's thresholds", responses=answers(Calibrated, EXAMPLE))
-async def calibration(job: str, held: Held, trust: Trust = 0.9) -> Response:
-    """Of a `crag` job whose dataset has gold documents: `upper` and `lower` for its evaluator, with 95 % intervals."""
-    return json(await calibrated(held.database, job, trust))
+async def calibration(job: str, held: Held, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
+    """Of a `crag` job whose lists are labelled, by the dataset's gold documents or by the judge of `judged_by`: `upper`
+    and `lower` for its evaluator, with 95 % intervals.
+    """
+    async with held.database.transaction() as connection:
+        return json(await calibrated(connection, job, trust, judged_by))

@@ -18,6 +18,7 @@ from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Trace
 from shared.errors import NotFound, Unavailable
+from shared.runtime import thresholds
 from shared.runtime.models import pin_reranker
 from shared.runtime.replay import Replay
 from shared.storage import configurations, documents
@@ -111,6 +112,9 @@ async def search(request: SearchRequest, held: Held) -> Response:
     async with held.database.transaction() as connection:
         params = _params(request, await configurations.newest(connection))
         indexes = await _indexes(connection, request.corpus)
+        if request.crag:
+            crag = await thresholds.pinned(connection, params.crag, request.corpus)
+            params = msgspec.structs.replace(params, crag=crag)
         reranker = (await pin_reranker(connection)).hash
     trace = await _trace(Answering(held, indexes, reranker), request, params)
     candidates = trace.candidates[: request.k]

@@ -180,9 +180,12 @@ def _broken(params: Params) -> Iterator[tuple[str, Any, str]]:
     yield from _outside("gate.top", gate.top, 1, MOST_CANDIDATES)
     yield from _outside("gate.max_documents", gate.max_documents, 1, 100_000)
     yield from _outside("gate.min_pairs", gate.min_pairs, 2, 100_000)
-    for name, bound in (("upper", params.crag.upper), ("lower", params.crag.lower)):
-        if bound is not None and not math.isfinite(bound):
-            yield f"crag.{name}", bound, "a finite number"
+    crag = params.crag
+    for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
+        for name in ("upper", "lower"):
+            bound = getattr(limits, name, None)
+            if bound is not None and not math.isfinite(bound):
+                yield f"{path}.{name}", bound, "a finite number"
     if gate.on_unusable not in ("fail", "rules"):
         yield "gate.on_unusable", gate.on_unusable, '"fail" or "rules"'
     for role, decoding in _decodings(params):

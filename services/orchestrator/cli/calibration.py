@@ -1,4 +1,4 @@
-"""`mathrag job calibrate`: thresholds for `crag`, from a job over a dataset with gold documents."""
+"""`mathrag job calibrate`: thresholds for `crag`, from a job whose lists are labelled or judged."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -14,11 +14,14 @@ from services.orchestrator.cli.references import Job
 def calibrate(
     reference: Job,
     trust: Annotated[float, typer.Option(help="Share of lists that are what the thresholds say.")] = 0.9,
+    judged_by: Annotated[
+        str | None, typer.Option(help="Job of `crag` whose judge labels the lists; by default gold documents do.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """From which confidence on `crag` can be trusted to have found something, and below which not."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get(f"/v1/jobs/{segment(reference)}/calibration", trust=str(trust))
+        found = client.get(f"/v1/jobs/{segment(reference)}/calibration", trust=str(trust), judged_by=judged_by)
         if as_json:
             print_json(found)
         else:

@@ -1,0 +1,68 @@
+"""The last step of a pipeline: generate from as many documents as the model's context holds.
+
+How many tokens a prompt has is known to the model server alone, which refuses one that does not fit before it computes
+anything. So the worst document is left out and the question is asked again, until the prompt fits. Each refusal is a
+stored reply: a replay and an audit leave out the same documents.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shared.contracts.calls import Failure, FailureKind, Generated, Yielded, require
+from shared.contracts.params import CompressParams
+from shared.contracts.samples import Decision, Library, Outcome, Trace
+from shared.rag.compression import compress
+from shared.rag.provenance import answered, generation
+
+
+class Shown(NamedTuple):
+    """What the prompt shows of some documents."""
+
+    documents: tuple[str, ...]
+    """Hashes, in prompt order."""
+    passage: str = ""
+    """A text in the documents' place; empty where they are shown whole."""
+    decisions: tuple[Decision, ...] = ()
+    """How the passage was made."""
+
+
+def answer(
+    question: str, documents: Sequence[str], trace: Trace, show: Callable[[tuple[str, ...]], Shown] = Shown
+) -> Generator[Yielded, Any, Outcome]:
+    """The outcome of a question with `documents`, best first; the trace names those that did not fit.
+
+    `show` makes the prompt's part of the documents that are left. Without any, the question is asked alone.
+
+    Raises:
+        CallFailed: the generator failed; `context_exceeded` if the question alone does not fit.
+    """
+    left, dropped = tuple(documents), list[Decision]()
+    while True:
+        shown = show(left)
+        reply: Generated | Failure = yield generation(question, shown.documents, shown.passage)
+        if not shown.documents or not isinstance(reply, Failure) or reply.kind is not FailureKind.CONTEXT_EXCEEDED:
+            break
+        *rest, worst = (document for document in left if document in shown.documents)
+        left = tuple(rest)
+        dropped.append(_dropped(worst, reply))
+    trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, *shown.decisions, *dropped))
+    return answered(require(reply), shown.documents, trace)
+
+
+def _dropped(document: str, refusal: Failure) -> Decision:
+    return Decision(
+        stage="context",
+        action="drop",
+        detail={"document": document, "reason": refusal.detail},
+        fallback=refusal.kind.value,
+    )
+
+
+def compressed(question: str, documents: tuple[str, ...], library: Library, params: CompressParams) -> Shown:
+    """What compression leaves of the documents, where it is enabled."""
+    if not params.enabled or not documents:
+        return Shown(documents)
+    found = compress(question, documents, library, params)
+    return Shown(found.documents, found.passage, (found.decision,))

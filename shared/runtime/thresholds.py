@@ -1,0 +1,62 @@
+"""Thresholds that a job is given when it is submitted: replays and audits depend on nothing that is learnt later."""
+
+from functools import cache
+
+from anyio import to_thread
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.params import CragParams, Limits
+from shared.errors import Invalid
+from shared.models.static_embeddings import StaticEmbedder
+from shared.rag.crag import SHIPPED_VECTORS
+from shared.retrieval import MODELS
+from shared.runtime.calibrating import Calibrated, calibrated
+
+CORRECTING = ("crag", "enhanced-crag")
+"""Pipelines that evaluate what they find."""
+EMBEDDER = text("""
+    SELECT i.params ->> 'embedder' FROM corpora c JOIN indexes i ON i.id = c.dense_index WHERE c.name = :corpus""")
+EMBEDDER_OF_JOB = text("""
+    SELECT i.params ->> 'embedder' FROM jobs j
+    JOIN indexes i ON i.model_id = CAST(j.pins -> 'dense' ->> 'model_id' AS integer) WHERE j.public_id = :job""")
+
+
+async def pinned(connection: AsyncConnection, params: CragParams, corpus: str) -> CragParams:
+    """The parameters with the thresholds of the corpus's embedder, and the calibrated ones where they are wanted.
+
+    Thresholds that are there already stay: they were pinned by the job that this one repeats.
+
+    Raises:
+        Invalid: no job to calibrate by is named, or it cannot calibrate this one.
+        NotFound, Conflict: see `calibrated`.
+    """
+    embedder = (await connection.execute(EMBEDDER, {"corpus": corpus})).scalar()
+    if params.similarity is None and embedder == await to_thread.run_sync(shipped_embedder):
+        params = replace(params, similarity=SHIPPED_VECTORS)
+    if params.thresholds == "fixed" or params.calibrated is not None:
+        return params
+    if not params.calibrated_by:
+        hint = "such as `mathrag job calibrate` takes: a completed job of `crag` over labelled or judged items"
+        raise Invalid("`params.crag.calibrated_by`: calibrated thresholds need the job that gives them", hint=hint)
+    found = await calibrated(connection, params.calibrated_by, judged_by=params.judged_by or None)
+    if found.evaluator != params.evaluator:
+        raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} evaluates by {found.evaluator}")
+    if found.evaluator == "similarity":
+        await _check_embedder(connection, found, embedder)
+    limits = Limits(upper=found.calibration.upper.value, lower=found.calibration.lower.value)
+    return replace(params, calibrated_by=str(found.id), calibrated=limits)
+
+
+async def _check_embedder(connection: AsyncConnection, found: Calibrated, embedder: str | None) -> None:
+    """Raise Invalid unless the calibrating job searched with the same embedder: other cosines, other thresholds."""
+    other = (await connection.execute(EMBEDDER_OF_JOB, {"job": found.id})).scalar()
+    if other != embedder:
+        raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder")
+
+
+@cache
+def shipped_embedder() -> str:
+    """Signature of the embeddings that are part of the project."""
+    return StaticEmbedder(MODELS / "static-embeddings").signature
