@@ -26,7 +26,7 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     """None: there was no question."""
     low: float | None
-    """None: fewer than two questions say nothing about their spread."""
+    """None: fewer than two questions, or equal values, say nothing about the spread."""
     high: float | None
     n: int
 
@@ -60,7 +60,7 @@ class Difference(Tested, frozen=True, kw_only=True):
 def mean(values: Sequence[float]) -> Mean:
     """Of values in [0, 1], which the interval does not leave."""
     n = len(values)
-    if n < 2:
+    if len(set(values)) < 2:
         return Mean(value=values[0] if values else None, low=None, high=None, n=n)
     centre, half = _centre(values)
     return Mean(value=centre, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n)

@@ -100,7 +100,7 @@ def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no
     assert len(figures[0]) == len(figures[1]) == 10
     assert figures[0] != figures[1]
     for told in (clone, other):
-        assert "Scores of" in told
+        assert "Gate: scores of" in told
         assert told.count("Conclusion: ") == 2
         assert re.search(r"the same, one at a time +\d+ model loads, ", told)
         assert "against its invariants: nothing is wrong" in told

@@ -51,7 +51,7 @@ def sample(index: int, answer: str | None, *, correct: bool | None) -> dict[str,
 def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
     """With the correlation, the documents it was computed from, and the ratings that were asked for."""
     said = sentences.gate(report())
-    assert "Scores of 180 documents" in said
+    assert "scores of 180 documents" in said
     assert "r = 0.71, threshold 0.45" in said
     assert "rules agree with the judge, so rules score the rest: the judge was asked for 180 ratings only" in said
     assert "close decision" not in said
@@ -61,7 +61,7 @@ def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
     """Nothing of the other sentence is left."""
     said = sentences.gate(report(gate=gated(strategy="judge", rho=0.12, low=-0.1, high=0.3)))
     assert "r = 0.12" in said
-    assert "agree too little, so the judge scores all documents that were found: 180 ratings" in said
+    assert "Rules and judge agree too little, so the judge scores all that was found: 180 ratings" in said
     assert "score the rest" not in said
 
 
@@ -75,7 +75,7 @@ def test_a_threshold_inside_the_interval_is_a_close_decision() -> None:
 def test_a_gate_without_a_correlation_says_why() -> None:
     """There is no figure to explain."""
     said = sentences.gate(report(gate=gated(rho=None, strategy="judge", reason="all ratings are equal: judge")))
-    assert said == "The gate could not compare rules and judge: all ratings are equal: judge."
+    assert said == "Gate: it could not compare rules and judge: all ratings are equal: judge."
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,12 @@ def test_a_mean_of_one_value_has_no_interval() -> None:
     assert (mean([]).value, mean([]).n) == (None, 0)
 
 
+def test_equal_values_have_a_mean_and_no_interval() -> None:
+    """Three questions that are all answered perfectly do not show that the next one will be."""
+    found = mean([1.0, 1.0, 1.0])
+    assert (found.value, found.low, found.high, found.n) == (1, None, None, 3)
+
+
 def test_holms_correction() -> None:
     """The smallest counts for all, the next for all but one; never below the one before, never above 1."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])

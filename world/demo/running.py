@@ -48,8 +48,8 @@ def demonstrate(seed: int, folder: Path) -> None:
     _say("1. Starting PostgreSQL, Redis and five services on this machine (half a minute)")
     with _stack(folder) as client:
         _say("2. Two sets of documents")
-        for setting in SETTINGS:
-            print(_upload_world(client, setting, seed, folder / "worlds" / setting))
+        worlds = {setting: _upload_world(client, setting, seed, folder / "worlds" / setting) for setting in SETTINGS}
+        print("\n".join(worlds.values()))
         _say(f"3. Answering all questions with {len(sentences.PIPELINES)} pipelines")
         print(sentences.pipelines())
         reports = _answer_all(client)
@@ -57,7 +57,7 @@ def demonstrate(seed: int, folder: Path) -> None:
         print(sentences.paragraph(sentences.READING))
         pairs = {setting: _compared(client, reports[setting]) for setting in SETTINGS}
         for setting in SETTINGS:
-            print(sentences.results(setting, reports[setting], pairs[setting]))
+            print(sentences.results(worlds[setting], reports[setting], pairs[setting]))
         _say(f"5. One question of {SETTINGS[0]}, and its answers")
         index, told = sentences.question(_rows(client, reports[SETTINGS[0]]))
         print(told)
@@ -76,7 +76,7 @@ def demonstrate(seed: int, folder: Path) -> None:
 def _empty(folder: Path) -> None:
     if lock.holder(folder / DATA) is not None:
         raise Failed("conflict", f"a demo runs on {folder}", hint=f"mathrag down --data-dir {folder / DATA}")
-    ours = (folder / CONFIGURATION).is_file() and (folder / DATA).is_dir()
+    ours = folder == DATA_DIR or ((folder / CONFIGURATION).is_file() and (folder / DATA).is_dir())
     if folder.is_dir() and any(folder.iterdir()) and not ours:
         raise Failed("conflict", f"{folder} holds files that no demo wrote", hint="name an empty folder by --data-dir")
     shutil.rmtree(folder, ignore_errors=True)

@@ -50,10 +50,10 @@ def pipelines() -> str:
     return "\n".join(f"  {name:<14}{about}" for name, about in PIPELINES.items())
 
 
-def results(setting: str, reports: Mapping[str, Json], pair: Json) -> str:
-    """One setting: accuracies, the gate's decision, and what the test says of mathrag-gate against hybrid."""
+def results(about: str, reports: Mapping[str, Json], pair: Json) -> str:
+    """One set of documents: accuracies, the gate's decision, and what the test says of mathrag-gate against hybrid."""
     told = [gate(reports["mathrag-gate"]), conclusion(pair)]
-    return "\n".join([f"\n{setting}", *_accuracies(reports), *map(paragraph, told)])
+    return "\n".join([f"\n{about.strip()}", *_accuracies(reports), *map(paragraph, told)])
 
 
 def _accuracies(reports: Mapping[str, Json]) -> Iterator[str]:
@@ -72,16 +72,16 @@ def gate(report: Json) -> str:
     """Who scored the documents, and why."""
     found = report["gate"]
     if found["rho"] is None:
-        return f"The gate could not compare rules and judge: {found['reason']}."
+        return f"Gate: it could not compare rules and judge: {found['reason']}."
     asked = report["calls_made"].get("judge", 0) + report["calls_reused"].get("judge", 0)
-    both = f"Scores of {len(found['documents'])} documents by rules and by the judge were compared (correlation"
+    both = f"Gate: scores of {len(found['documents'])} documents by rules and by the judge were compared (correlation"
     told = f"{both} r = {found['rho']:.2f}, threshold {found['tau']:g})."
     if found["strategy"] == "rules":
         told += (
             f" The rules agree with the judge, so rules score the rest: the judge was asked for {asked:,} ratings only."
         )
     else:
-        told += f" They agree too little, so the judge scores all documents that were found: {asked:,} ratings."
+        told += f" Rules and judge agree too little, so the judge scores all that was found: {asked:,} ratings."
     return told + _undecided(found)
 
 
@@ -201,6 +201,7 @@ def next_steps(data_dir: Path, setting: str, index: int) -> str:
       --set context_size=3 --set generate.max_tokens=96 --set verify.modulus=10 --wait
                                              the same job again: no model is asked twice
   mathrag down
+In the repository:
   README.md                                  your own questions, documents and models
   docs/reproduction.md                       six such settings, five worlds each, and where reordering does harm"""
 
