@@ -27,7 +27,7 @@ The idea that is tried: reorder the documents that were found by how well they r
 answered. A gate decides who scores them: rules, which cost nothing, where they agree with the judge; else the judge,
 which is a model and has to be loaded.
 
-All of it runs on this machine, without a GPU or a network. It takes about two minutes."""
+All of it runs on this machine, without a GPU or a network. It takes one to four minutes."""
 READING = (
     "Accuracy is the share of questions answered right. With other questions of the same kind it could lie anywhere in "
     "its 95 % interval."

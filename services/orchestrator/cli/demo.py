@@ -16,7 +16,7 @@ DataDir = Annotated[
 
 
 def demo(seed: Seed = 1, data_dir: DataDir = None) -> None:
-    """Start everything, answer 300 questions in five ways, and explain what came out; two to five minutes."""
+    """Start everything, answer 300 questions in five ways, and explain what came out; one to four minutes."""
     # An end from outside must stop the stack too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with reported(as_json=False):
