@@ -56,8 +56,8 @@ LABEL org.opencontainers.image.title="MathRAG-Gate" \
 
 # Brings the schema to the newest version, as the database's owner, and ends.
 FROM base AS migrate
-COPY alembic.ini ./
 COPY migrations migrations
+ENV ALEMBIC_CONFIG=/app/migrations/alembic.ini
 CMD ["alembic", "upgrade", "head"]
 
 

@@ -32,8 +32,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP) ## Start everything, answer a small batch, print the report
-	@$(BIN)/python -m world.demo
+demo: $(STAMP) ## Start everything, answer two small batches, and explain what came out
+	@$(BIN)/mathrag demo
 
 reproduce-world: SCALE ?= full
 reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reproduction.md; SCALE=quick

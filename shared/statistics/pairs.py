@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from shared.statistics import shares
+from shared.statistics import randomisation, shares
 from shared.statistics.bootstrap import RESAMPLES, SEED, bootstrap
 from shared.statistics.intervals import Interval
 from shared.statistics.power import needed
@@ -64,19 +64,18 @@ def effect(left: float | None, right: float | None) -> float | None:
 
 
 def p_value(differences: Values) -> float:
-    """Two-sided p of a mean difference of 0: as if every item's sign had been a coin's; 1 where no item differs."""
+    """Two-sided p of a mean difference of 0: as if every item's sign had been a coin's; 1 where no item differs.
+
+    Exact for one verdict an item and for few items that differ; else estimated from `RESAMPLES` draws.
+    """
     sizes: Counter[int] = Counter()
     unit = math.lcm(*(value.denominator for value in differences))
     for value, count in differences.items():
         if value and count:
             sizes[int(abs(value) * unit)] += count
-    if len(sizes) > 1:
-        total = int(sum(value * count for value, count in differences.items()) * unit)
-        return _drawn(sizes, abs(total))
-    from scipy.stats import binomtest  # slow to import, and most processes never need it
-
-    gained = sum(count for value, count in differences.items() if value > 0)
-    return float(binomtest(gained, sizes.total()).pvalue) if sizes else 1.0
+    total = int(sum(value * count for value, count in differences.items()) * unit)
+    p = randomisation.exact(sizes, total)
+    return _drawn(sizes, abs(total)) if p is None else p
 
 
 def _drawn(sizes: Counter[int], total: int) -> float:

@@ -1,15 +1,21 @@
-"""Whether two systems differ on the same questions: paired t-tests, with Holm's correction for several.
+"""Whether two systems differ on the same questions: paired tests, with Holm's correction for several.
 
 Student's t where information retrieval also uses bootstrap and randomisation: on means over some fifty queries the
-three agree (Smucker, Allan and Carterette 2007), and t needs neither draws nor time.
+three agree (Smucker, Allan and Carterette 2007), and t needs neither draws nor time. Where few questions differ, or all
+that differ do so by the same amount, t would presume a spread that was not seen: there the randomisation test is exact.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
+from shared.statistics import randomisation
+
+UNIT = 10**12
+"""Differences are whole numbers of 1 / UNIT, so that those that differ by rounding only are equal."""
 CONFIDENCE = 0.95
 LEVEL = 1 - CONFIDENCE
 
@@ -20,7 +26,7 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     """None: there was no question."""
     low: float | None
-    """None: fewer than two questions say nothing about their spread."""
+    """None: fewer than two questions, or equal values, say nothing about the spread."""
     high: float | None
     n: int
 
@@ -43,8 +49,9 @@ class Difference(Tested, frozen=True, kw_only=True):
     """The mean of `left - right` over the same questions."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    """Of Student's 95 % interval; None where all differences are equal, as they show no spread."""
+    high: float | None
     effect: float | None
     """Cohen's d of the differences: mean / standard deviation; None where they are all equal."""
     n: int
@@ -53,28 +60,41 @@ class Difference(Tested, frozen=True, kw_only=True):
 def mean(values: Sequence[float]) -> Mean:
     """Of values in [0, 1], which the interval does not leave."""
     n = len(values)
-    if n < 2:
+    if len(set(values)) < 2:
         return Mean(value=values[0] if values else None, low=None, high=None, n=n)
     centre, half = _centre(values)
     return Mean(value=centre, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n)
 
 
 def paired(left: Sequence[float], right: Sequence[float]) -> Difference | None:
-    """The paired t-test of `left - right`, question by question; None for fewer than two questions.
+    """The paired test of `left - right`, question by question; None for fewer than two questions.
+
+    `p` is exact (randomisation test) where at most 16 questions differ or all that differ do so by the same amount, and
+    Student's else.
 
     Raises:
         ValueError: there are more values on one side.
     """
-    differences = [one - other for one, other in zip(left, right, strict=True)]
-    n = len(differences)
+    units = [round((one - other) * UNIT) for one, other in zip(left, right, strict=True)]
+    n = len(units)
     if n < 2:
         return None
+    differences = [unit / UNIT for unit in units]
     centre, half = _centre(differences)
-    deviation = _deviation(differences, centre)
-    effect = centre / deviation if deviation else None
-    p = _p(centre, effect, n)
-    low, high = centre - half, centre + half
-    return Difference(value=centre, low=low, high=high, p=p, adjusted=p, separable=p < LEVEL, effect=effect, n=n)
+    deviation = _deviation(differences, centre) if len(set(units)) > 1 else 0.0
+    p = randomisation.exact(Counter(abs(unit) for unit in units if unit), sum(units))
+    if p is None:
+        p = _students(centre / deviation, n)
+    return Difference(
+        value=centre,
+        low=centre - half if deviation else None,
+        high=centre + half if deviation else None,
+        p=p,
+        adjusted=p,
+        separable=p < LEVEL,
+        effect=centre / deviation if deviation else None,
+        n=n,
+    )
 
 
 def together(tests: Sequence[AnyTest | None]) -> list[AnyTest | None]:
@@ -97,11 +117,9 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _p(centre: float, effect: float | None, n: int) -> float:
+def _students(effect: float, n: int) -> float:
     from scipy import stats  # slow to import, and most processes never need it
 
-    if effect is None:
-        return 1.0 if centre == 0 else 0.0
     return float(2 * stats.t.sf(abs(effect) * math.sqrt(n), n - 1))
 
 

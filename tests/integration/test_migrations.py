@@ -26,7 +26,7 @@ class Schema:
 
     def to(self, how: str, revision: str) -> None:
         """Upgrade or downgrade it."""
-        command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "alembic.ini"), how, revision]
+        command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), how, revision]
         done = subprocess.run(
             command, cwd=REPOSITORY, env=self._environment, capture_output=True, text=True, check=False
         )

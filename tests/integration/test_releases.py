@@ -54,7 +54,8 @@ async def written(server: Postgres, anyio_backend: str) -> AsyncIterator[Databas
 
 def upgrade(owner_url: str, revision: str) -> None:
     """The schema as the release had it."""
-    command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "alembic.ini"), "upgrade", revision]
+    ini = REPOSITORY / "migrations" / "alembic.ini"
+    command = [sys.executable, "-m", "alembic", "-c", str(ini), "upgrade", revision]
     subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "MATHRAG_OWNER_URL": owner_url}, check=True)
 
 

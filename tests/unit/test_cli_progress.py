@@ -9,7 +9,7 @@ from rich.console import Console
 from services.orchestrator.cli.output import accuracy, counted, last_line
 from services.orchestrator.cli.progress import Bars, summary
 from services.orchestrator.cli.reports import lapsed, lines, retrieved, staged
-from world.demo import merged
+from world.demo.running import merged
 
 
 def job(state: str = "running", in_progress: int = 3, **stages: tuple[int, int]) -> dict[str, Any]:

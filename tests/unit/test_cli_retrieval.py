@@ -98,6 +98,10 @@ def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatc
         ({}, "+0.0200 (-0.0100 to +0.0500), p = 0.2000: not separable on 5 queries"),
         ({"separable": True, "adjusted": 0.01}, "+0.0200 (-0.0100 to +0.0500), p = 0.0100: separable"),
         ({"separable": True, "adjusted": 1e-9}, "+0.0200 (-0.0100 to +0.0500), p < 0.0001: separable"),
+        (
+            {"value": 1.0, "low": None, "high": None, "adjusted": 0.5},
+            "+1.0000 (the same on every query, so no interval), p = 0.5000: not separable on 5 queries",
+        ),
     ],
 )
 def test_a_difference_in_words(changed: dict[str, Any], said: str) -> None:

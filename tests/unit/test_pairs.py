@@ -77,6 +77,14 @@ def test_repeats_are_tested_by_signs_of_items_as_scipy_does(seed: int, shift: fl
     assert p_value(found) == pytest.approx(theirs.pvalue, abs=0.015)
 
 
+@pytest.mark.parametrize("shares", [(5, 5, 2), (5, 4, 3, 2, 1), (5, -4, 3, 2, 2, 1, 1), (3,) * 9 + (1,) * 7])
+def test_where_few_items_differ_every_sign_is_tried(shares: tuple[int, ...]) -> None:
+    """Exactly as scipy's permutation test does, with nothing drawn; items that agree do not count."""
+    found = Counter({Fraction(share, 5): shares.count(share) for share in shares}) + Counter({Fraction(0): 50})
+    theirs = stats.permutation_test((shares,), np.mean, permutation_type="samples", n_resamples=np.inf, batch=10_000)
+    assert p_value(found) == pytest.approx(theirs.pvalue)
+
+
 def test_the_test_of_repeats_has_the_level_that_it_says() -> None:
     """Of 200 pairs without a difference some 5 % are told apart, at random."""
     false = sum(p_value(differences(repeated(60, seed, 0.0))) < 0.05 for seed in range(200))

@@ -149,6 +149,29 @@ def test_without_a_correlation_no_threshold_chooses_rules() -> None:
     assert {rules for _, rules, _ in findings.by_tau(none)} == {0}
 
 
+def test_a_world_is_one_observation_however_many_questions_it_has() -> None:
+    """Five worlds that all point one way have p = 2 / 2^5; a world without a difference has no say."""
+    cells = [row(v, f"w{n}", 50 + (v == "dense") * n) for v in ("hybrid", "dense") for n in range(1, 6)]
+    cells += [row(v, "w0", 50) for v in ("hybrid", "dense")]
+    found = findings.by_world(study(*cells, **{f"w{n}": 0.0 for n in range(6)}))["dense"]
+    assert (found.better, found.worse, found.p) == (5, 0, 2 / 2**5)
+
+
+def test_worlds_that_point_both_ways_separate_nothing() -> None:
+    """Even where questions pooled over them would."""
+    cells = [row("hybrid", "one", 50), row("gate", "one", 90), row("hybrid", "two", 50), row("gate", "two", 49)]
+    found = findings.by_world(study(*cells, one=0.0, two=0.0))["gate"]
+    assert (found.better, found.worse, found.p) == (1, 1, 1.0)
+
+
+def test_worlds_are_pooled_only_over_settings_with_distractors() -> None:
+    """And the table says what the smallest p of a setting is."""
+    said = tables.worlds(invented())
+    assert "pools `agreeing`, `bilingual`, `opposed`, `orthogonal`. With 2 worlds no p can be below 0.5000" in said
+    assert said.count("| *with distractors* |") == len(tables.CLAIMS)
+    assert "of 8 |" in said
+
+
 def test_ratings_asked_for_are_those_made_and_those_reused() -> None:
     """Jobs of one experiment share them: who made a call says nothing about who needs it."""
     assert findings.judged(TWO, "gate") == 84

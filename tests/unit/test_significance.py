@@ -19,36 +19,73 @@ def compared(left: list[float], right: list[float]) -> Difference:
 
 def test_a_difference_is_scipys_paired_t_test() -> None:
     """Value, interval and p."""
-    found, theirs = compared(LEFT, RIGHT), stats.ttest_rel(LEFT, RIGHT)
-    bounds = theirs.confidence_interval(0.95)
-    assert (found.p, found.low, found.high) == pytest.approx((theirs.pvalue, bounds.low, bounds.high))
+    found, student = compared(LEFT, RIGHT), stats.ttest_rel(LEFT, RIGHT)
+    bounds = student.confidence_interval(0.95)
+    assert (found.p, found.low, found.high) == pytest.approx((student.pvalue, bounds.low, bounds.high))
     assert found.value == pytest.approx(np.mean(LEFT) - np.mean(RIGHT))
-    assert found.effect == pytest.approx(theirs.statistic / np.sqrt(80))
+    assert found.effect == pytest.approx(student.statistic / np.sqrt(80))
 
 
 def test_randomisation_finds_the_same() -> None:
     """The test without any distribution, which t stands for (Smucker et al. 2007)."""
     differences = np.asarray(LEFT) - RIGHT
-    theirs = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=0)
-    assert compared(LEFT, RIGHT).p == pytest.approx(theirs.pvalue, abs=0.01)
+    drawn = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=0)
+    assert compared(LEFT, RIGHT).p == pytest.approx(drawn.pvalue, abs=0.01)
 
 
 def test_the_sides_may_be_exchanged() -> None:
     """With the sign."""
     one, other = compared(LEFT, RIGHT), compared(RIGHT, LEFT)
+    assert other.high is not None
     assert (one.value, one.low, one.p) == pytest.approx((-other.value, -other.high, other.p))
 
 
 def test_equal_systems_do_not_differ() -> None:
-    """No spread, no effect, and nothing divided by zero."""
+    """No spread, so no interval and no effect, and nothing divided by zero."""
     found = compared(LEFT, LEFT)
-    assert (found.value, found.low, found.high, found.p, found.effect, found.separable) == (0, 0, 0, 1, None, False)
+    assert (found.value, found.p, found.separable) == (0, 1, False)
+    assert (found.low, found.high, found.effect) == (None, None, None)
 
 
-def test_a_difference_without_any_spread_is_certain() -> None:
-    """Every question says the same."""
-    found = compared([0.5, 0.75, 1.0], [0.0, 0.25, 0.5])
-    assert (found.value, found.p, found.separable) == (0.5, 0, True)
+def theirs(differences: list[float]) -> float:
+    """The p of scipy's permutation test over all signs."""
+    found = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    return float(found.pvalue)
+
+
+@pytest.mark.parametrize("n", range(2, 11))
+def test_equal_differences_are_as_certain_as_so_many_tosses_of_a_coin(n: int) -> None:
+    """All n the same has p = 2 / 2^n: two questions separate nothing, six do; more would be needed for an interval."""
+    found = compared([1.0] * n, [0.0] * n)
+    assert found.p == pytest.approx(2 / 2**n) == theirs([1.0] * n)
+    assert (found.value, found.low, found.high, found.effect) == (1, None, None, None)
+    assert found.separable == (n >= 6)
+
+
+def test_differences_that_are_equal_but_for_rounding_are_equal() -> None:
+    """0.3 - 0.2 and 0.9 - 0.8 are not the same number of binary digits."""
+    found = compared([0.3, 0.4, 0.9], [0.2, 0.3, 0.8])
+    assert (found.p, found.low, found.effect) == (0.25, None, None)
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [
+        [0.1, 0.2], [0.5, 0.5, 0.5001], [1.0, 1.0, -1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.25], [0.3, -0.2, 0.1, 0.1, 0.0],
+        [1.0] * 5 + [0.0] * 95, np.random.default_rng(2).normal(0.2, 0.3, 12).tolist(),
+    ],
+)  # fmt: skip
+def test_where_few_questions_differ_all_signs_are_tried(differences: list[float]) -> None:
+    """As scipy's permutation test does; t would separate by three nearly equal ones, or by five of a hundred."""
+    some = [each for each in differences if each]
+    zeros = [0.0] * len(differences)
+    assert compared(differences, zeros).p == pytest.approx(1.0 if len(some) == 1 else theirs(some))
+
+
+def test_one_size_of_difference_is_the_sign_test_however_many_questions() -> None:
+    """As of a measure that is 0 or 1 for a question."""
+    found = compared([1.0] * 40 + [0.0] * 60, [0.0] * 40 + [1.0] * 20 + [0.0] * 40)
+    assert found.p == pytest.approx(stats.binomtest(40, 60).pvalue)
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -75,6 +112,12 @@ def test_a_mean_of_one_value_has_no_interval() -> None:
     """And of none no value."""
     assert (mean([0.5]).value, mean([0.5]).low) == (0.5, None)
     assert (mean([]).value, mean([]).n) == (None, 0)
+
+
+def test_equal_values_have_a_mean_and_no_interval() -> None:
+    """Three questions that are all answered perfectly do not show that the next one will be."""
+    found = mean([1.0, 1.0, 1.0])
+    assert (found.value, found.low, found.high, found.n) == (1, None, None, 3)
 
 
 def test_holms_correction() -> None:

@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from statistics import stdev
 from typing import Any, NamedTuple
 
 from shared.statistics.intervals import wilson
+from shared.statistics.pairs import p_value
 
 Json = Mapping[str, Any]
 FORCED = ("gate-rules", "gate-judge")
+BASELINE = "hybrid"
 TAUS = (-1.0, 0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
 """Thresholds at which the gate is decided anew from the stored calibrations."""
 
@@ -76,6 +79,41 @@ def verdict(pair: Json) -> str:
     if not pair["separable"]:
         return "not separable"
     return "better" if pair["difference"]["value"] > 0 else "worse"
+
+
+class Worlds(NamedTuple):
+    """One variant against the baseline, with a world as one observation: questions of a world share documents."""
+
+    differences: tuple[Fraction, ...]
+    """Of the accuracies, by world."""
+
+    @property
+    def better(self) -> int:
+        """Worlds in which the variant answers more questions."""
+        return sum(each > 0 for each in self.differences)
+
+    @property
+    def worse(self) -> int:
+        """Worlds in which it answers fewer."""
+        return sum(each < 0 for each in self.differences)
+
+    @property
+    def p(self) -> float:
+        """Of the paired randomisation test over worlds; with n of them 2 / 2^n at least."""
+        return p_value(Counter(self.differences))
+
+
+def by_world(study: Json) -> dict[str, Worlds]:
+    """Each variant against the baseline in every world, by its name."""
+    accuracies: dict[str, dict[str, Fraction]] = {}
+    for row in answered(study):
+        found = row["result"]["accuracy"]
+        accuracies.setdefault(row["variant"], {})[row["dataset"]] = Fraction(found["correct"], found["graded"])
+    base = accuracies.pop(BASELINE)
+    return {
+        variant: Worlds(tuple(value - base[world] for world, value in values.items()))
+        for variant, values in accuracies.items()
+    }
 
 
 class Decided(NamedTuple):

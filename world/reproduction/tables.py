@@ -1,9 +1,11 @@
 """The findings as Markdown, block by block; every number is computed here from the committed results."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from shared.rag.taxonomy import Ending
+from world import setting as settings
 from world.reproduction import findings
 from world.reproduction.findings import Json, Score
 
@@ -80,8 +82,10 @@ def claims(results: Json) -> str:
 def _by_verdict(results: Json, variant: str) -> Iterator[str]:
     found: dict[str, list[str]] = {"better": [], "worse": [], "not separable": []}
     for name in findings.settings(results):
-        pair = findings.pairs(results["studies"][f"main-{name}"])[variant]
-        found[findings.verdict(pair)].append(f"`{name}`")
+        study = results["studies"][f"main-{name}"]
+        verdict, worlds = findings.verdict(findings.pairs(study)[variant]), findings.by_world(study)[variant]
+        alike = {"better": f" ({worlds.better})", "worse": f" ({worlds.worse})"}.get(verdict, "")
+        found[verdict].append(f"`{name}`{alike}")
     return (", ".join(names) or "-" for names in found.values())
 
 
@@ -92,6 +96,31 @@ def against(results: Json) -> str:
         pairs = findings.pairs(results["studies"][f"main-{name}"])
         rows += [[f"`{name}`", LABELS[left], pair["words"]] for left, pair in pairs.items()]
     return table(["setting", "variant", "against hybrid"], rows)
+
+
+def worlds(results: Json) -> str:
+    """Every variant against hybrid with a world as one observation, setting by setting and pooled."""
+    names = findings.settings(results)
+    by_setting = {name: findings.by_world(results["studies"][f"main-{name}"]) for name in names}
+    rows = [[f"`{name}`", *_of_worlds(v, found[v])] for name, found in by_setting.items() for v in CLAIMS]
+    misleading = [name for name in names if settings.read(name).near_words]
+    for variant in CLAIMS:
+        pooled = findings.Worlds(sum((by_setting[name][variant].differences for name in misleading), ()))
+        rows.append(["*with distractors*", *_of_worlds(variant, pooled)])
+    each = len(by_setting[names[0]]["dense"].differences)
+    said = (
+        f"*With distractors* pools {', '.join(f'`{name}`' for name in misleading)}. With {each} worlds no p can be "
+        f"below {2 / 2**each:.4f}, so that a single setting separates nothing at 0.05, whatever was seen in it."
+    )
+    head = ["setting", "variant", "worlds better, worse", "points, mean (lowest to highest world)", "p over worlds"]
+    return table(head, rows) + f"\n\n{said}"
+
+
+def _of_worlds(variant: str, found: findings.Worlds) -> list[str]:
+    points = [100 * float(each) for each in found.differences]
+    p = "< 0.001" if found.p < 0.001 else f"{found.p:.4f}"
+    spread = f"{fmean(points):+.1f} ({min(points):+.1f} to {max(points):+.1f})"
+    return [LABELS[variant], f"{found.better}, {found.worse} of {len(points)}", spread, p]
 
 
 def gate(results: Json) -> str:
@@ -207,7 +236,7 @@ def line(cells: Sequence[Any]) -> str:
 
 
 BLOCKS: dict[str, Callable[[Json], str]] = {
-    "run": run, "main": main, "claims": claims, "against": against, "gate": gate, "seeds": seeds, "tau": tau,
-    "endings": endings, "weights": weights, "noise": noise, "context": varied("context", "context_size"),
+    "run": run, "main": main, "claims": claims, "against": against, "worlds": worlds, "gate": gate, "seeds": seeds,
+    "tau": tau, "endings": endings, "weights": weights, "noise": noise, "context": varied("context", "context_size"),
     "bad": varied("bad"), "unrelated": varied("unrelated"), "agreement": varied("agreement"),
 }  # fmt: skip

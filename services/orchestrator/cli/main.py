@@ -7,6 +7,7 @@ from services.orchestrator.cli import (
     catalog,
     completion,
     config,
+    demo,
     doctor,
     experiments,
     gpu,
@@ -35,6 +36,7 @@ app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
 app.command()(doctor.doctor)
+app.command()(demo.demo)
 for noun, name in (
     (uploads.corpus, "corpus"),
     (uploads.dataset, "dataset"),

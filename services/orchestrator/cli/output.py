@@ -69,10 +69,11 @@ def verdict(test: Any) -> str:
     """A difference between two systems in words, such as "+0.01 (-0.01 to +0.03), p = 0.2800: not separable ..."."""
     if test is None:
         return "too few queries to compare"
-    value, low, high = (f"{test[name]:+.4f}" for name in ("value", "low", "high"))
+    known = test["low"] is not None
+    interval = f"{test['low']:+.4f} to {test['high']:+.4f}" if known else "the same on every query, so no interval"
     said = "separable" if test["separable"] else f"not separable on {test['n']} queries"
     p = f"p = {test['adjusted']:.4f}" if test["adjusted"] >= SMALL else f"p < {SMALL}"
-    return f"{value} ({low} to {high}), {p}: {said}"
+    return f"{test['value']:+.4f} ({interval}), {p}: {said}"
 
 
 def figure(value: float | None) -> str:

@@ -140,7 +140,7 @@ def retrieved(found: Any) -> Iterator[tuple[str, object]]:
     if found["absent"]:
         yield "not in corpus", f"{found['absent']} relevant documents"
     name = next(iter(found["final"]))
-    if (test := found["reranking"].get(name)) and (test["low"] or test["high"]):
+    if (test := found["reranking"].get(name)) and (test["value"] or test["low"]):
         yield "reranking", f"{name} {verdict(test)}"
 
 

@@ -149,6 +149,6 @@ def left_out(found: Any) -> Iterator[tuple[str, object]]:
 def print_verdicts(tests: Sequence[tuple[str, Any]]) -> None:
     """Each difference in words."""
     if tests:
-        typer.echo("  how far that is above the others, by paired t-tests with Holm's correction:")
+        typer.echo("  how far that is above the others, by paired tests with Holm's correction:")
     for other, test in tests:
         typer.echo(f"    {other}: {verdict(test)}")

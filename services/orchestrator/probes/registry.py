@@ -15,7 +15,7 @@ from shared.settings import Settings
 
 SERVERS = (
     Probe(name="postgres", run=services.postgres, fix="start it (`mathrag up`), or correct MATHRAG_DATABASE_URL"),
-    Probe(name="schema", run=services.schema, fix="`mathrag up` migrates; else `alembic upgrade head` as the owner"),
+    Probe(name="schema", run=services.schema, fix="`mathrag up` migrates; else docs/scaling.md says how"),
     Probe(name="clock", run=services.clock, fix="timedatectl set-ntp true, here and there", deep=True),
     Probe(name="redis", run=services.redis, fix="start it (`mathrag up`), or correct MATHRAG_REDIS_URL"),
     Probe(name="redis settings", run=services.redis_settings, fix="see its log", deep=True),

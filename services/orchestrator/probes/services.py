@@ -41,7 +41,7 @@ async def schema(held: Resources) -> str:
 @cache
 def head() -> str | None:
     """The newest migration that this code has."""
-    return ScriptDirectory.from_config(Config(str(REPOSITORY / "alembic.ini"))).get_current_head()
+    return ScriptDirectory.from_config(Config(str(REPOSITORY / "migrations" / "alembic.ini"))).get_current_head()
 
 
 async def clock(held: Resources) -> str:

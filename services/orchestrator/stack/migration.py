@@ -12,7 +12,7 @@ from shared.settings import REPOSITORY
 async def migrate(owner_url: str, *, log: Path | None = None) -> None:
     """Run the migrations; the owner's URL reaches this one process only."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "alembic.ini"), "upgrade", "head",
+        sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), "upgrade", "head",
         env=os.environ | {"MATHRAG_OWNER_URL": owner_url},
         cwd=REPOSITORY,
         stdout=asyncio.subprocess.PIPE,

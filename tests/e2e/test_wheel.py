@@ -1,0 +1,116 @@
+"""A wheel that is installed outside the clone runs everything that a clone does; and the demonstration, from either."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.running import REPOSITORY
+
+FOLDERS = ("deploy", "migrations", "models", "services", "shared", "world")
+MOST_MIB = 20
+"""The wheel has 14; the embeddings are ten of them."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built without a network, from a copy: setuptools leaves files beside its sources."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
+    for folder in FOLDERS:
+        shutil.copytree(REPOSITORY / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "LICENSE"):
+        shutil.copy(REPOSITORY / file, source)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(out)!r})"
+    run([sys.executable, "-c", build], source)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment with the wheel, which borrows its dependencies from ours."""
+    venv = tmp_path_factory.mktemp("venv")
+    run([sys.executable, "-m", "venv", str(venv)], venv)
+    packages = next(venv.glob("lib/python*/site-packages"))
+    # A folder that a .pth file names: the editable clone in it, which a .pth file of its own brings, is not seen.
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)], venv)
+    return venv / "bin"
+
+
+def run(command: list[str], folder: Path) -> str:
+    """What a command prints, run in a folder that is no clone."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_the_wheel_holds_every_file_of_the_clone_and_is_small(wheel: Path) -> None:
+    """Models, migrations, templates, dashboards, settings of the world: in the same places."""
+    with ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+    files = (file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*") if file.is_file())
+    wanted = {str(file.relative_to(REPOSITORY)) for file in files if "__pycache__" not in file.parts}
+    assert wanted - held == set()
+    assert not [name for name in held if "__pycache__" in name]
+    assert wheel.stat().st_size < MOST_MIB * 2**20
+
+
+def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    """Nothing of the clone is read: not its code, its models or its migrations."""
+    world, folder = tmp_path / "world", tmp_path / "empty"
+    folder.mkdir()
+    python, mathrag = str(installed / "python"), str(installed / "mathrag")
+    where = run([python, "-c", "import migrations, services, shared; print(migrations.__path__[0])"], folder)
+    assert str(installed.parent) in where
+    run([python, "-m", "world.corpus", "--seed", "1", "--items", "12", "--out", str(world)], folder)
+    run([mathrag, "up", "--detach", "--port", "0"], folder)
+    try:
+        run([mathrag, "corpus", "create", "world", "--from", str(world / "corpus.jsonl")], folder)
+        run([mathrag, "dataset", "create", "world", "--from", str(world / "dataset.jsonl")], folder)
+        asked = ["--dataset", "world", "--corpus", "world", "--pipeline", "mathrag-gate", "--wait"]
+        run([mathrag, "job", "submit", "--name", "first", *asked], folder)
+        assert "12 completed, 0 failed, of 12" in run([mathrag, "job", "report", "first"], folder)
+        run([mathrag, "audit", "first"], folder)
+        run([mathrag, "report", "bundle", "first", "--out", str(tmp_path / "bundle")], folder)
+    finally:
+        run([mathrag, "down"], folder)
+    assert (folder / ".mathrag").is_dir()
+
+
+def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no_constants(
+    installed: Path, tmp_path: Path
+) -> None:
+    """All pipelines on both sets of documents, every section, another seed another set of figures."""
+    clone = run(
+        [str(Path(sys.executable).with_name("mathrag")), "demo", "--data-dir", str(tmp_path / "demo")], tmp_path
+    )
+    (tmp_path / "empty").mkdir()
+    other = run([str(installed / "mathrag"), "demo", "--seed", "2"], tmp_path / "empty")
+    figures = [re.findall(r"^  \S+ +\d+ of 150 .*%$", told, re.MULTILINE) for told in (clone, other)]
+    assert len(figures[0]) == len(figures[1]) == 10
+    assert figures[0] != figures[1]
+    for told in (clone, other):
+        assert "Gate: scores of" in told
+        assert told.count("Conclusion: ") == 2
+        assert re.search(r"the same, one at a time +\d+ model loads, ", told)
+        assert "against its invariants: nothing is wrong" in told
+
+
+def test_the_demo_deletes_nothing_that_it_did_not_write(installed: Path, tmp_path: Path) -> None:
+    """A folder of somebody's own is refused."""
+    (tmp_path / "thesis.tex").write_text("mine")
+    command = [str(installed / "mathrag"), "demo", "--data-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "holds files that no demo wrote" in done.stderr
+    assert (tmp_path / "thesis.tex").read_text() == "mine"

@@ -1,0 +1,1 @@
+"""The demonstration: ``mathrag demo`` starts everything, answers questions in five ways, and explains the figures."""

@@ -1,0 +1,203 @@
+"""Runs the demonstration on a stack of its own: two corpora, five pipelines on each, and a few questions one by one."""
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from services.orchestrator.cli import following, progress
+from services.orchestrator.cli.client import Client, segment
+from services.orchestrator.cli.failures import Failed
+from services.orchestrator.cli.own_stack import CONFIGURATION, DATA, own_stack
+from services.orchestrator.cli.sources import Sources
+from services.orchestrator.stack import lock, state
+from shared.ingest import paths
+from shared.ingest.lines import Row
+from shared.storage.jobs import ROLES
+from world import setting as settings
+from world.corpus import build, write
+from world.demo import sentences
+
+SETTINGS = ("orthogonal", "clean")
+"""One in which most documents mislead, and one in which none does (docs/reproduction.md)."""
+PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}, "verify": {"modulus": 10}}
+"""As of docs/reproduction.md: answers have some 30 tokens, numbers of the world one digit."""
+FEW = 5
+"""Questions that are also asked one by one: each of them loads models, which takes seconds."""
+SHOWN_S = 10.0
+"""Between two lines of progress, where no terminal shows bars."""
+DATA_DIR = Path(".mathrag") / "demo"
+DATASET, CORPUS = "dataset.jsonl", "corpus.jsonl"
+
+Reports = dict[str, dict[str, Any]]
+"""Reports of jobs by setting and pipeline."""
+
+
+def demonstrate(seed: int, folder: Path) -> None:
+    """The demonstration, start to end; what `folder` held of an earlier one is deleted.
+
+    Raises:
+        Failed: a step or a job failed, or `folder` holds something else.
+    """
+    began = time.monotonic()
+    print(sentences.INTRODUCTION)
+    _empty(folder)
+    _say("1. Starting PostgreSQL, Redis and five services on this machine (half a minute)")
+    with _stack(folder) as client:
+        _say("2. Two sets of documents")
+        worlds = {setting: _upload_world(client, setting, seed, folder / "worlds" / setting) for setting in SETTINGS}
+        print("\n".join(worlds.values()))
+        _say(f"3. Answering all questions with {len(sentences.PIPELINES)} pipelines")
+        print(sentences.pipelines())
+        reports = _answer_all(client)
+        _say("4. What came out")
+        print(sentences.paragraph(sentences.READING))
+        pairs = {setting: _compared(client, reports[setting]) for setting in SETTINGS}
+        for setting in SETTINGS:
+            print(sentences.results(worlds[setting], reports[setting], pairs[setting]))
+        _say(f"5. One question of {SETTINGS[0]}, and its answers")
+        index, told = sentences.question(_rows(client, reports[SETTINGS[0]]))
+        print(told)
+        _say("6. Model loads: in stages, and one question at a time")
+        print(_loads(client, reports, folder))
+        _say("7. Are the records whole?")
+        print(_audits(client, [each for found in reports.values() for each in found.values()]))
+        _say("8. Stopping everything")
+    _say("In short")
+    print(sentences.summary(pairs))
+    _say("Where to look next")
+    print(sentences.next_steps(folder / DATA, SETTINGS[0], index))
+    print(f"\nThe demonstration took {time.monotonic() - began:.0f} s.")
+
+
+def _empty(folder: Path) -> None:
+    if lock.holder(folder / DATA) is not None:
+        raise Failed("conflict", f"a demo runs on {folder}", hint=f"mathrag down --data-dir {folder / DATA}")
+    ours = folder == DATA_DIR or ((folder / CONFIGURATION).is_file() and (folder / DATA).is_dir())
+    if folder.is_dir() and any(folder.iterdir()) and not ours:
+        raise Failed("conflict", f"{folder} holds files that no demo wrote", hint="name an empty folder by --data-dir")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _stack(folder: Path) -> Iterator[Client]:
+    """A fresh stack on a free port; stopped in the end, whatever happens."""
+    with own_stack(folder, {}, keep=False):
+        running = state.read(folder / DATA)
+        if running is None:
+            raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder / DATA}/logs/*")
+        with Client(running.url) as client:
+            yield client
+
+
+def _upload_world(client: Client, setting: str, seed: int, folder: Path) -> str:
+    written = build(seed, settings.read(setting))
+    write(written, folder)
+    misleading = sum(not settings.useful(document.kind) for document in written.documents)
+    corpus = client.upload("/v1/corpora", Sources(paths.corpus_lines(folder / CORPUS)), name=setting)
+    dataset = _upload_questions(client, setting, paths.dataset_lines(folder / DATASET))
+    return sentences.world(setting, corpus["documents"], misleading, dataset["items"])
+
+
+def _upload_questions(client: Client, name: str, rows: Iterator[Row]) -> Any:
+    return client.upload("/v1/datasets", Sources(rows), name=name)
+
+
+def _submit(client: Client, name: str, *, dataset: str, corpus: str, pipeline: str, **fields: Any) -> str:
+    body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": PARAMS, **fields}
+    return str(client.post("/v1/jobs", body)["id"])
+
+
+def _answer_all(client: Client) -> Reports:
+    """All jobs at once: the scheduler shares every model load between them."""
+    submitted = {
+        (setting, pipeline): _submit(
+            client, f"{setting}-{pipeline}", dataset=setting, corpus=setting, pipeline=pipeline
+        )
+        for setting in SETTINGS
+        for pipeline in sentences.PIPELINES
+    }
+    _watch(client, list(submitted.values()), progress.view())
+    found: Reports = {setting: {} for setting in SETTINGS}
+    for (setting, pipeline), job in submitted.items():
+        found[setting][pipeline] = _report(client, job)
+    return found
+
+
+def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
+    """Show all jobs as one until every one has ended.
+
+    Raises:
+        Failed: a job did not complete.
+    """
+    shown = 0.0
+    try:
+        while True:
+            jobs = [client.get(f"/v1/jobs/{segment(job)}") for job in ids]
+            ended = all(job["state"] in following.ENDED for job in jobs)
+            if ended or sys.stdout.isatty() or time.monotonic() - shown > SHOWN_S:
+                view.show(merged(jobs))
+                shown = time.monotonic()
+            if ended:
+                break
+            time.sleep(following.POLL_S)
+    finally:
+        view.close()
+    if failed := [job["name"] for job in jobs if job["state"] != "completed"]:
+        raise Failed("internal", f"these jobs did not complete: {', '.join(failed)}", hint="mathrag job report NAME")
+
+
+def merged(jobs: Sequence[Any]) -> Any:
+    """Several jobs as one: their counts added up."""
+    stages = {role: {"done": 0, "total": 0} for role in ROLES}
+    for job in jobs:
+        for role, stage in job.get("stages", {}).items():
+            for part in stage:
+                stages[role][part] += stage[part]
+    counts = {part: sum(job["request_counts"][part] for job in jobs) for part in ("total", "in_progress")}
+    live = sum(job["state"] not in following.ENDED for job in jobs)
+    begun = {role: stage for role, stage in stages.items() if stage["total"]}
+    return {"name": "all jobs", "state": f"{live} running", "stages": begun, "request_counts": counts}
+
+
+def _report(client: Client, job: str) -> Any:
+    return client.get(f"/v1/jobs/{segment(job)}/report")
+
+
+def _compared(client: Client, reports: dict[str, Any]) -> Any:
+    """mathrag-gate against hybrid retrieval: the one comparison that the demonstration is about."""
+    gate, hybrid = reports["mathrag-gate"]["id"], reports["hybrid"]["id"]
+    return client.get("/v1/comparison", job=[gate, hybrid], baseline=hybrid)["pairs"][0]
+
+
+def _rows(client: Client, reports: dict[str, Any]) -> dict[str, list[Any]]:
+    """Samples by pipeline, in the order of the questions."""
+    return {pipeline: list(client.all(f"/v1/jobs/{report['id']}/samples")) for pipeline, report in reports.items()}
+
+
+def _loads(client: Client, reports: Reports, folder: Path) -> str:
+    rows = list(paths.dataset_lines(folder / "worlds" / SETTINGS[0] / DATASET))[:FEW]
+    together = _ask_alone(client, "together", rows)
+    alone = [_ask_alone(client, f"alone-{number}", [row]) for number, row in enumerate(rows, start=1)]
+    jobs = [report for found in reports.values() for report in found.values()]
+    return sentences.loads(jobs, together, alone)
+
+
+def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
+    """The report of a job that shares nothing with any other."""
+    _upload_questions(client, name, iter(rows))
+    job = _submit(client, name, dataset=name, corpus=SETTINGS[0], pipeline="mathrag-gate", reuse="none")
+    _watch(client, [job], progress.Silent())
+    return _report(client, job)
+
+
+def _audits(client: Client, reports: Sequence[Any]) -> str:
+    found = {report["name"]: client.get(f"/v1/jobs/{report['id']}/audit") for report in reports}
+    return sentences.audits({name: audit["violations"] for name, audit in found.items()})
+
+
+def _say(text: str) -> None:
+    print(f"\n== {text}", flush=True)
