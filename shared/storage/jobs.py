@@ -12,11 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict
 from shared.storage import pace, pages
 from shared.storage.database import Database
 from shared.storage.names import usable
 from shared.storage.stored import decoded
+from shared.storage.unknown import not_found
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
@@ -42,7 +43,7 @@ LIST = text(f"""{JOBS}
         AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
         AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
     ORDER BY j.id DESC LIMIT :n""")
-BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name ORDER BY id DESC LIMIT 10")
+BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
 STAGES = text("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
@@ -162,7 +163,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
         ids = ", ".join(str(row.public_id) for row in found)
         raise Conflict(f"{reference!r} stands for several jobs: {ids}", hint="use one of these ids")
     if not found:
-        raise NotFound(f"no job {reference!r}", hint="mathrag job list")
+        raise await not_found(connection, "job", reference)
     return int(found[0].id)
 
 

@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from services.orchestrator.api.numbers import WHOLE
+from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.calls import Decoding
 from shared.contracts.params import Params
@@ -140,8 +141,9 @@ def _refused(message: str) -> Invalid:
     path = ".".join(filter(None, ["params", found["path"] if found else ""]))
     words = found["words"] if found else message
     if unknown := _UNKNOWN.match(words):
-        known = ", ".join(sorted(_fields(path)))
-        return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=f"fields of `{path}`: {known}")
+        known = sorted(_fields(path))
+        hint = suggestions.hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
+        return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=hint)
     return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}")
 
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 import msgspec
 import yaml
@@ -11,6 +10,7 @@ from pydantic_settings import SettingsError
 
 from shared.lease.placement import problems
 from shared.settings import Settings, config_file
+from shared.suggestions import nearest
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
 """What loading the settings raises."""
@@ -107,8 +107,8 @@ def _invalid(place: Sequence[str | int], kind: str, message: str) -> Finding:
 
 
 def _nearest(name: str, known: set[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else "take it away; docs/operations.md lists all settings"
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else "take it away; docs/operations.md lists all settings"
 
 
 def _where(path: Sequence[str]) -> str:
