@@ -18,7 +18,8 @@ from shared.storage.database import Database
 from shared.storage.stored import decoded
 
 SOURCE = text("""
-    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank, j.metadata, j.online, j.state,
+    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
+        CAST(j.code ->> 'limit' AS integer) AS "limit", j.metadata, j.online, j.state,
         j.ended_at, d.name AS dataset, k.name AS corpus,
         (SELECT jsonb_object_agg(p.key, m.name) FROM jsonb_each(j.pins) p
          JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
@@ -53,7 +54,7 @@ def _submission(row: RowMapping) -> Submission:
     params, problem = decoded(row["params"], Params, f"the parameters of job {row['public_id']}")
     if params is None:
         raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
-    copied = ("dataset", "corpus", "pipeline", "repeats", "reuse", "rank", "metadata", "online", "models")
+    copied = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank", "metadata", "online", "models")
     return Submission(
         name=next_name(row["name"]),
         params=params,

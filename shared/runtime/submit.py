@@ -60,6 +60,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     pipeline: str
     corpus: str | None = None
+    limit: int | None = None
+    """Only the first so many items of the dataset; None: all."""
     repeats: int = 1
     reuse: str = "all"
     """"all" replies of other jobs, or "none"."""
@@ -86,9 +88,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     dataset: int
     corpus: int | None
     items: int
+    """That are asked, of the dataset's."""
     spec: JobSpec
     """As it would run."""
     code: dict[str, Any]
+    """What accepted it, and the submission's limit; kept in `jobs.code`."""
 
     @property
     def samples(self) -> int:
@@ -143,6 +147,7 @@ class Drafting:
         """
         _pipeline(submission.pipeline)
         dataset, items = await self._once(_dataset, submission.dataset)
+        items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._once(_corpus, submission.corpus)
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
@@ -151,7 +156,10 @@ class Drafting:
         if _pipeline(submission.pipeline).prepare is not None and corpus is not None:
             admission.check_calibration(submission.params, items, await self._once(_corpus_size, corpus))
         code = await self._once(accepting, self._settings, corpus, submission.configuration)
-        return Draft(submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code=code)
+        asked = {} if submission.limit is None else {"limit": submission.limit}
+        return Draft(
+            submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
+        )
 
     async def _once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
         key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])

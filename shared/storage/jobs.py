@@ -22,6 +22,7 @@ from shared.storage.unknown import not_found
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
+        CAST(j.code ->> 'limit' AS integer) AS "limit",
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
@@ -123,6 +124,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain: str | None
     """Hash of the last record: covers the provenance of every sample; null until it has ended."""
     gate: Gate | None
+    limit: int | None = None
+    """Only the first so many items of the dataset are asked; missing: all."""
     experiment: str | None = None
     """The experiment that it was made for."""
     stages: dict[str, StageCount] | None = None
@@ -242,8 +245,8 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int, 
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
-    "name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "rank", "metadata", "version", "created_at",
-    "running_at", "ended_at", "reason", "chain", "experiment",
+    "name", "state", "pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "rank", "metadata", "version",
+    "created_at", "running_at", "ended_at", "reason", "chain", "experiment",
 )  # fmt: skip
 
 

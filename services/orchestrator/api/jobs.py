@@ -50,7 +50,7 @@ async def submit(request: JobRequest, held: Held, key: IdempotencyKey) -> Respon
     422, and while the first request is still being answered 409.
     """
     submission = request.submission(await configurations.holding(held.database))
-    return await _submitted(held, submission, keyed(key, "POST /v1/jobs", request.model_dump()))
+    return await _submitted(held, submission, keyed(key, "POST /v1/jobs", request.identity()))
 
 
 @router.post("/{job}/requeue", status_code=202, summary="Requeue a job", responses=ACCEPTED)

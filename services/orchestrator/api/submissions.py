@@ -53,6 +53,8 @@ class JobRequest(BaseModel):
     dataset: Stored
     pipeline: Stored
     corpus: Stored | None = None
+    limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
+    """Only the first so many items of the dataset; all of them where it has fewer."""
     repeats: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
@@ -64,6 +66,10 @@ class JobRequest(BaseModel):
     """Smaller is claimed sooner."""
     metadata: Metadata = {}
     """What you want to find again; nothing here reads it."""
+
+    def identity(self) -> dict[str, Any]:
+        """What its idempotency key stands for; a `limit` that is not given is left out, as before there was one."""
+        return self.model_dump(exclude={"limit"} if self.limit is None else None)
 
     def submission(self, holding: Configuration = SHIPPED) -> Submission:
         """The same, checked; parameters that it does not name are as `holding` has them.

@@ -29,6 +29,7 @@ Metadata = Annotated[list[str] | None, typer.Option("--metadata", metavar="KEY=T
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="The same key again is the same job. [default: a new one]")
 ]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many questions of the dataset.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch it until it has ended.")]
 
 
@@ -38,6 +39,7 @@ def submit(
     dataset: Annotated[str, typer.Option(help="What is asked.")],
     pipeline: Annotated[str, typer.Option(help="How it is answered; see `mathrag pipeline`.")],
     corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
+    limit: Limit = None,
     repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
     reuse: Annotated[str, typer.Option(help="`all` replies of other jobs, or `none`.")] = "all",
     settings: Set = None,
@@ -52,7 +54,7 @@ def submit(
     with reported(as_json=as_json), Client() as client:
         body = {
             "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
-            "reuse": reuse, "params": parameters(settings or []),
+            "reuse": reuse, **({} if limit is None else {"limit": limit}), "params": parameters(settings or []),
             "models": dict(pair(text, "--model") for text in model or []), "rank": rank,
             "metadata": dict(pair(text, "--metadata") for text in metadata or []),
         }  # fmt: skip
@@ -189,7 +191,7 @@ def print_job(found: Any) -> None:
             ("id", found["id"]),
             ("reason", last_line(found["reason"])),
             ("pipeline", found["pipeline"]),
-            ("dataset", found["dataset"]),
+            ("dataset", _dataset(found)),
             ("corpus", found["corpus"]),
             ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
             ("calls", ", ".join(stages)),
@@ -199,6 +201,10 @@ def print_job(found: Any) -> None:
     )
     verb = "report" if found["state"] in ENDED else "watch"
     typer.echo(f"  next: mathrag job {verb} {found['id'][:8]}")
+
+
+def _dataset(found: Any) -> str:
+    return f"{found['dataset']}, the first {found['limit']} items" if found.get("limit") else str(found["dataset"])
 
 
 def _row(found: Any) -> tuple[object, ...]:
