@@ -14,10 +14,8 @@ from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.api.submissions import params_of
 from services.orchestrator.reports.work import work
-from shared.contracts.calls import Generated
-from shared.contracts.samples import Decision, Item, Outcome
+from shared.contracts.samples import Decision, Item
 from shared.lease import residencies
-from shared.rag.answers import extract
 from shared.runtime import online
 from shared.runtime.jobs import Jobs
 from shared.runtime.price import Price, price
@@ -191,18 +189,11 @@ async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None) -
         "answer": sample.outcome.answer,
         "extraction": sample.outcome.extraction.value,
         "truncated": sample.outcome.truncated,
-        "text": _text(sample, sample.outcome),
+        "text": sample.text,
         "refusal": sample.outcome.refusal,
         "decisions": list(sample.outcome.trace.decisions),
         "context": [shown[document] for document in sample.outcome.context],
     }
-
-
-def _text(sample: provenance.Provenance, outcome: Outcome) -> str | None:
-    """What the generator wrote; of several texts the last one that gives the sample's answer."""
-    replies = [step.attempt.reply for step in sample.steps if step.attempt is not None and step.role == "generate"]
-    texts = [reply.text for reply in reversed(replies) if isinstance(reply, Generated)]
-    return next((text for text in texts if extract(text)[0] == outcome.answer), texts[0] if texts else None)
 
 
 async def _cost(held: Resources, public_id: uuid.UUID) -> Cost:

@@ -172,9 +172,11 @@ async def sample_page(
     limit: Limit = pages.DEFAULT,
     cursor: str | None = None,
     differing: Annotated[bool, Query(description="Only those that the two graders judge differently.")] = False,  # noqa: FBT002 - a query parameter
+    wrong: Annotated[bool, Query(description="Only those whose answer is wrong.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
     """In dataset order, whatever their state."""
-    return json(await samples.listed(held.database, job, limit, cursor, differing=differing))
+    only = samples.Only(differing=differing, wrong=wrong)
+    return json(await samples.listed(held.database, job, limit, cursor, only))
 
 
 @router.get(

@@ -13,7 +13,7 @@ from services.orchestrator.cli.following import ENDED
 from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table
 from services.orchestrator.cli.parameters import pair, parameters
-from services.orchestrator.cli.references import Job
+from services.orchestrator.cli.references import CorpusOption, DatasetOption, Job, RequiredPipelineOption
 from services.orchestrator.cli.reports import print_report
 
 PARTS = (
@@ -36,9 +36,9 @@ Wait = Annotated[bool, typer.Option("--wait", help="Watch it until it has ended.
 @job.command(cls=Mutation)
 def submit(
     name: Annotated[str, typer.Option(help="What you call it.")],
-    dataset: Annotated[str, typer.Option(help="What is asked.")],
-    pipeline: Annotated[str, typer.Option(help="How it is answered; see `mathrag pipeline`.")],
-    corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
+    dataset: DatasetOption,
+    pipeline: RequiredPipelineOption,
+    corpus: CorpusOption = None,
     limit: Limit = None,
     repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
     reuse: Annotated[str, typer.Option(help="`all` replies of other jobs, or `none`.")] = "all",

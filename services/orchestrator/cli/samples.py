@@ -21,12 +21,13 @@ def list_samples(
     differing: Annotated[
         bool, typer.Option("--differing", help="Only those that the two graders judge differently.")
     ] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only those whose answer is wrong.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Samples of a job, in dataset order."""
     with reported(as_json=as_json), Client() as client:
         path = f"/v1/jobs/{segment(reference)}/samples"
-        only = {"differing": "true"} if differing else {}
+        only = {name: "true" for name, asked in (("differing", differing), ("wrong", wrong)) if asked}
         found = list(islice(client.all(path, limit=min(limit, MOST_OF_A_PAGE), **only), limit))
         if as_json:
             print_json(found)
