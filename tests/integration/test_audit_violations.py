@@ -25,6 +25,9 @@ T = TypeVar("T")
 JUDGED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'judge'"
 SEARCHED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'retrieve'"
 FIRST, LAST = "SELECT min(epoch) FROM residencies", "SELECT max(epoch) FROM residencies"
+GENERATED_OF_ITEM_6 = """
+    SELECT min(a.id) FROM attempts a JOIN steps t ON t.call_id = a.call_id JOIN calls c ON c.id = a.call_id
+    JOIN samples s ON s.id = t.sample_id WHERE c.role = 'generate' AND s.ordinal = 6"""
 AN_ITEM = "SELECT min(id) FROM samples WHERE kind = 'item'"
 
 
@@ -440,16 +443,11 @@ async def test_a_violation_names_the_first_items_and_counts_them(database: Datab
     await furnish(database, items=8)
     job = await submit_job(database)
     await staged(database)
-    await plant(
-        "UPDATE outcomes SET correct = NOT correct WHERE sample_id IN (SELECT id FROM samples WHERE ordinal > 0)"
-    )
+    await plant("UPDATE outcomes SET correct = NOT correct FROM samples s WHERE s.id = sample_id AND s.ordinal > 0")
     (replayed,) = [each for each in await check(database, job) if each.invariant == "I18"]
     assert (replayed.items, replayed.item_count) == ((1, 2, 3, 4, 5), 7)
-    generated = (
-        "SELECT min(a.id) FROM attempts a JOIN steps t ON t.call_id = a.call_id JOIN calls c ON c.id = a.call_id"
-        " JOIN samples s ON s.id = t.sample_id WHERE c.role = 'generate' AND s.ordinal = 6"
-    )
-    await plant(f"UPDATE attempts SET epoch = NULL WHERE id = ({generated})")
+    generated = await scalar(database, GENERATED_OF_ITEM_6)
+    await plant("UPDATE attempts SET epoch = NULL WHERE id = :attempt", attempt=generated)
     named = [each.items for each in await check(database, job) if any(row.startswith("attempts") for row in each.rows)]
     assert named == [(6,)] * len(named) != []
 

@@ -48,7 +48,7 @@ def findings(refused: Exception) -> list[Finding]:
         return [_invalid(error["loc"], error["type"], error["msg"]) for error in refused.errors(include_url=False)]
     mark = getattr(refused, "problem_mark", None)
     where = "the environment" if isinstance(refused, SettingsError) else str(config_file())
-    where = f"{config_file()}, line {mark.line + 1}" if mark else where
+    where = f"{config_file()}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
     message = str(getattr(refused, "problem", None) or refused).partition("\n")[0]
     return [Finding(key="", where=where, message=message, fix="correct it")]
 
