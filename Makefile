@@ -1,6 +1,8 @@
 # `make` alone prints the targets. Everything runs in .venv, which is made on the first need.
 
 PYTHON ?= python3
+# PIPESTATUS is of bash.
+SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
@@ -26,11 +28,14 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("error: Python 3.11 or newer is needed, and $(PYTHON) is " + sys.version.split()[0] + "\n  fix: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 		{ echo "error: Python lacks its venv module"; echo "  fix: install your system's package python3-venv"; exit 1; } >&2
-	@echo "Creating $(VENV); this takes about a minute, once."
+	@echo "Creating $(VENV), once: $$(grep -c == requirements/dev.txt) packages, which takes one to five minutes."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r requirements/dev.txt | awk '\
+		/^Collecting / { sub(/==.*/, "", $$2); printf "  %d %s\n", ++n, $$2; fflush() } \
+		/^Installing collected/ { print "  installing them"; fflush() }'; test $${PIPESTATUS[0]} -eq 0
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+	@echo "$(VENV) is ready: $(BIN)/mathrag --help"
 
 demo: $(STAMP) ## Start everything, answer two small batches, and explain what came out
 	@$(BIN)/mathrag demo

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -53,8 +54,14 @@ class Service:
             assert response.status_code == 201, response.text
 
     def submit(self, name: str, **fields: Any) -> str:
-        """A job over the problem world; its id."""
-        body = {"name": name, "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", **fields}
+        """A job over the problem world, its name made unique: tests share a stack; its id."""
+        body = {
+            "name": f"{name}-{secrets.token_hex(3)}",
+            "dataset": "world",
+            "corpus": "world",
+            "pipeline": "mathrag-gate",
+            **fields,
+        }
         response = self.api.post("/v1/jobs", json=body)
         assert response.status_code == 202, response.text
         return str(response.json()["id"])

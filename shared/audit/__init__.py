@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.audit import calls, events, protection, records, replays, requests, residencies, samples, sources
 from shared.audit.finding import Audit, Violation, unchecked
+from shared.audit.places import with_items
 from shared.errors import NotFound
 from shared.storage.database import Database
 
@@ -62,7 +63,8 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
         if job is None:
             raise NotFound(f"no job {public_id}", hint="mathrag job list")
         audit = Audit(connection, job)
-        return [violation for each in CHECKS for violation in await _found(audit, each)]
+        found = [violation for each in CHECKS for violation in await _found(audit, each)]
+        return await with_items(audit, found)
 
 
 async def _found(audit: Audit, check: Check) -> list[Violation]:

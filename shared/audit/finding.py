@@ -20,6 +20,10 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with each of the rows."""
     rows: tuple[str, ...]
     """Tables and ids: "attempts 17"."""
+    items: tuple[int, ...] = ()
+    """The first five items of the dataset that these rows belong to, from 0: `mathrag sample show JOB INDEX`."""
+    item_count: int = 0
+    """How many items there are."""
 
 
 class Audit(NamedTuple):

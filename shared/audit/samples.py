@@ -7,6 +7,7 @@ from shared.pipelines import registry
 
 OWED = """
     SELECT i.ordinal, r FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
+        AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
     CROSS JOIN generate_series(0, j.repeats - 1) r WHERE j.id = :job AND j.running_at IS NOT NULL"""
 MISSING = text(f"""
     WITH owed(ordinal, repeat) AS ({OWED})
@@ -19,7 +20,8 @@ NOT_ASKED_FOR = text(f"""
     WHERE s.job_id = :job AND s.kind = 'item' AND o.ordinal IS NULL ORDER BY s.id""")  # noqa: S608 - constants
 MISCOUNTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job AND (
-        j.total <> j.repeats * (SELECT count(*) FROM items i WHERE i.dataset_id = j.dataset_id)
+        j.total <> j.repeats * (SELECT LEAST(count(*), CAST(j.code ->> 'limit' AS integer))
+            FROM items i WHERE i.dataset_id = j.dataset_id)
         OR (j.state IN ('running', 'finalizing', 'completed')) AND j.running_at IS NULL)""")
 UNPREPARED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job

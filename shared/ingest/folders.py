@@ -7,15 +7,20 @@ from shared.ingest import lines, passages, rows
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Empty, Fields, Row
 from shared.ingest.passages import Chunking, Passage
 
-TEXTS = (".md", ".markdown", ".txt")
+TEXTS = (".md", ".markdown", ".txt", ".rst")
 MAX_TEXT_BYTES = 16 << 20
 """A text file is read whole."""
 
 
 def math_files(folder: Path, split: str) -> list[Path]:
-    """The problems of a MATH folder (of its `split`, where it has splits), in natural order."""
+    """The problems of a MATH folder (of its `split`, where it has splits), in natural order.
+
+    None in a folder of texts that has JSON files, too: only MATH numbers them.
+    """
     root = folder / split if (folder / split).is_dir() else folder
-    return sorted(root.glob("*/*.json"), key=_natural)
+    found = sorted(root.glob("*/*.json"), key=_natural)
+    numbered = all(file.stem.isdecimal() for file in found)
+    return found if numbered or not text_files(folder) else []
 
 
 def math(folder: Path, files: Iterable[Path]) -> Iterator[Row]:

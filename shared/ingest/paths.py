@@ -15,7 +15,7 @@ LAYOUTS = (
     "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{split}.tsv)",
     "an AutoRAG folder (corpus.parquet, qa.parquet)",
     "a FlashRAG folder ({split}.jsonl)",
-    "for a corpus, Markdown or text files (.md, .markdown, .txt), or a folder of them",
+    "for a corpus, Markdown, reStructuredText or text files (.md, .markdown, .rst, .txt), or a folder of them",
 )
 DEFAULT = Chunking()
 _SUFFIXES = {

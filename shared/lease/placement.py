@@ -7,6 +7,7 @@ the same time.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shared import suggestions
 from shared.errors import Invalid
 from shared.lease.expectation import expectations
 from shared.models.ollama import DEFAULT_URL
@@ -66,7 +67,8 @@ def narrowed(settings: Settings, device: str) -> Settings:
     """
     found = {each.id: each for each in settings.all_devices()}
     if device not in found:
-        raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint="see `device` and `devices`")
+        hint = suggestions.hint(device, found, "see `device` and `devices`")
+        raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint=hint)
     placed, _ = _placed(settings)
     models = {name: model for name, model in settings.models.items() if placed[name] == device}
     own = {"device": found[device], "devices": (), "models": models, "guard_url": found[device].guard_url}

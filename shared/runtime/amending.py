@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from shared.contracts import canonical
 from shared.runtime.control import locked
+from shared.runtime.job_names import reserve
 from shared.storage.database import Database
 
 AMEND = text("""
@@ -44,10 +45,14 @@ async def amend(
     Raises:
         NotFound: no such job.
         PreconditionFailed: it is at none of `versions`.
+        Conflict: another job has the name already.
+        InProgress: another request is taking the name.
     """
     metadata = None if change.metadata is None else canonical.encode(change.metadata).decode()
     async with database.transaction() as connection:
         job = await locked(connection, public_id, versions)
+        if change.name is not None:
+            await reserve(connection, [change.name], public_id)
         values = {"job": job.id, "name": change.name, "rank": change.rank, "metadata": metadata}
         await connection.execute(AMEND, values)
         if change.rank is not None:

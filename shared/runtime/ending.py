@@ -44,7 +44,9 @@ RUN = text("""
 EXPAND = text("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT j.id, 'item', i.ordinal, r, 0
-    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN generate_series(0, j.repeats - 1) r
+    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
+        AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+    CROSS JOIN generate_series(0, j.repeats - 1) r
     WHERE j.id = ANY(:jobs) ORDER BY j.id, r, i.ordinal""")
 FAIL = text("""
     UPDATE jobs SET state = 'failed', reason = :reason, chain = :chain, ended_at = clock_timestamp(),

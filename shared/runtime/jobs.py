@@ -15,11 +15,12 @@ from shared.runtime.binding import Binding, Pin
 from shared.runtime.replay import Replay, graded
 
 JOBS = text(
-    "SELECT id, public_id::text AS public_id, pipeline, rank, params, pins, reuse, dataset_id, prepared"
-    " FROM jobs WHERE id = ANY(:ids)"
+    "SELECT id, public_id::text AS public_id, pipeline, rank, params, pins, reuse, dataset_id, prepared,"
+    " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
 )
 CALIBRATION = text(
     "SELECT ordinal, question, gold, custom_id, expected FROM items WHERE dataset_id = :dataset"
+    " AND ordinal < COALESCE(CAST(:limit AS integer), ordinal + 1)"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
 
@@ -34,6 +35,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     params: Params
     binding: Binding
     prepared: GateDecision | None
+    limit: int | None = None
+    """Only the first so many items of the dataset; None: all."""
 
     def ranked(self, rank: int) -> "JobSpec":
         """The same job; its rank alone may change while it is kept."""
@@ -71,8 +74,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise Unreadable(f"the job's pipeline is not installed: {error}") from error
 
     async def calibration(self, connection: AsyncConnection) -> list[Item]:
-        """The items that the gate is calibrated on: the first `gate.items` by sha256(seed, item)."""
-        values = {"dataset": self.dataset_id, "seed": str(self.params.seed).encode(), "n": self.params.gate.items}
+        """The items that the gate is calibrated on: the first `gate.items` that are asked, by sha256(seed, item)."""
+        seed = str(self.params.seed).encode()
+        values = {"dataset": self.dataset_id, "limit": self.limit, "seed": seed, "n": self.params.gate.items}
         return [item_of(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
 
 
@@ -141,6 +145,7 @@ def _spec(row: RowMapping) -> JobSpec:
         dataset_id=row["dataset_id"],
         params=params,
         prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
+        limit=row["item_limit"],
         binding=Binding(
             pins=msgspec.convert(row["pins"], dict[str, Pin]),
             params=params,

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
@@ -30,6 +31,7 @@ REGISTER = text("""
     RETURNING id""")
 BY_HASH = text("SELECT id, hash FROM models WHERE hash = ANY(:hashes)")
 LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
+SERVED = text("SELECT DISTINCT name FROM models WHERE served AND device IS NOT NULL")
 RETIRE = text("UPDATE models SET served = false WHERE device = :device AND served")
 OF_INDEX = text("""
     SELECT i.kind, m.id, m.hash FROM corpora c
@@ -118,7 +120,9 @@ async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
     """
     row = (await connection.execute(LATEST, {"name": name})).first()
     if row is None:
-        raise Invalid(f"`models.{role}`: no guard serves a model {name!r}", hint="see GET /v1/models; is the guard up?")
+        served = (await connection.execute(SERVED)).scalars()
+        hint = suggestions.hint(name, served, "`mathrag model list` shows all; is the guard up?")
+        raise Invalid(f"`models.{role}`: no guard serves a model {name!r}", hint=hint)
     return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 
 

@@ -52,7 +52,10 @@ DELETE_EXPERIMENTS = text("""
 DELETE_DATASETS = text("""
     DELETE FROM datasets d WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id) RETURNING d.name""")
 DELETE_CORPORA = text("""
-    DELETE FROM corpora c WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.corpus_id = c.id) RETURNING c.name""")
+    DELETE FROM corpora c WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.corpus_id = c.id)
+        AND NOT EXISTS (
+            SELECT 1 FROM jobs j JOIN indexes i ON i.model_id = CAST(j.pins -> 'fallback' ->> 'model_id' AS integer)
+            WHERE j.ended_at IS NULL AND i.id = c.sparse_index) RETURNING c.name""")
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):

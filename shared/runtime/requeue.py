@@ -4,7 +4,6 @@ Ended states are final, so the old job stays what it is. Replies are shared: wha
 computed anew, and everything else is read. With `reuse: none` a job shares nothing, so all of it is computed anew.
 """
 
-import re
 import uuid
 from collections.abc import Sequence
 
@@ -13,20 +12,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
 from shared.errors import Conflict, NotFound, Unreadable
+from shared.runtime.job_names import next_name
 from shared.runtime.submit import Submission
 from shared.storage.database import Database
 from shared.storage.stored import decoded
 
 SOURCE = text("""
-    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank, j.metadata, j.online, j.state,
+    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
+        CAST(j.code ->> 'limit' AS integer) AS "limit", j.metadata, j.online, j.state,
         j.ended_at, d.name AS dataset, k.name AS corpus,
         (SELECT jsonb_object_agg(p.key, m.name) FROM jsonb_each(j.pins) p
          JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
          WHERE p.key IN ('judge', 'generate')) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
     WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")
-LONGEST_NAME = 100
-_NUMBERED = re.compile(r"(?P<name>.+)-r(?P<number>[1-9]\d{0,5})", re.DOTALL)
 
 
 async def again(database: Database, public_id: uuid.UUID) -> Submission:
@@ -55,18 +54,10 @@ def _submission(row: RowMapping) -> Submission:
     params, problem = decoded(row["params"], Params, f"the parameters of job {row['public_id']}")
     if params is None:
         raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
-    copied = ("dataset", "corpus", "pipeline", "repeats", "reuse", "rank", "metadata", "online", "models")
+    copied = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank", "metadata", "online", "models")
     return Submission(
         name=next_name(row["name"]),
         params=params,
         requeued_from=uuid.UUID(str(row["public_id"])),
         **{field: row[field] for field in copied},
     )
-
-
-def next_name(name: str) -> str:
-    """`first` → `first-r2` → `first-r3`: a name of its own, so that both jobs can be told apart by name."""
-    found = _NUMBERED.fullmatch(name)
-    base, number = (found["name"], int(found["number"])) if found else (name, 1)
-    suffix = f"-r{number + 1}"
-    return base[: LONGEST_NAME - len(suffix)] + suffix

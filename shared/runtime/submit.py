@@ -10,22 +10,24 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.calls import Judge
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
-from shared.errors import Invalid, NotFound
+from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.provenance.code import accepting
 from shared.rag.graders import marking
-from shared.runtime import admission, ending, models, thresholds
+from shared.runtime import admission, ending, job_names, models, thresholds
 from shared.runtime.binding import Binding, Pin, bind
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
 from shared.settings import Settings
 from shared.storage import idempotency
 from shared.storage.database import Database
+from shared.storage.unknown import not_found
 from shared.telemetry import references, traces
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
@@ -59,6 +61,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     pipeline: str
     corpus: str | None = None
+    limit: int | None = None
+    """Only the first so many items of the dataset; None: all."""
     repeats: int = 1
     reuse: str = "all"
     """"all" replies of other jobs, or "none"."""
@@ -85,9 +89,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     dataset: int
     corpus: int | None
     items: int
+    """That are asked, of the dataset's."""
     spec: JobSpec
     """As it would run."""
     code: dict[str, Any]
+    """What accepted it, and the submission's limit; kept in `jobs.code`."""
 
     @property
     def samples(self) -> int:
@@ -96,7 +102,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def submit(database: Database, settings: Settings, submission: Submission) -> uuid.UUID:
-    """Insert the job, whatever was sent before."""
+    """Insert the job, whatever was sent before. Errors: see `submit_once`."""
     return (await submit_once(database, settings, submission, None)).job
 
 
@@ -108,8 +114,9 @@ async def submit_once(
     Raises:
         NotFound: no such dataset or corpus.
         Invalid: a field cannot be used; the message names it.
+        Conflict: a job has this name already.
         TooLarge, TooMany: more than the operator allows.
-        IdempotencyMismatch, InProgress: see `idempotency.once`.
+        IdempotencyMismatch, InProgress: see `idempotency.once` and `job_names.reserve`.
     """
 
     async def make() -> uuid.UUID:
@@ -142,6 +149,7 @@ class Drafting:
         _pipeline(submission.pipeline)
         dataset, items, grader = await self._once(_dataset, submission.dataset)
         submission = _with_grader(submission, grader)
+        items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._once(_corpus, submission.corpus)
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
@@ -155,7 +163,10 @@ class Drafting:
         if _pipeline(submission.pipeline).prepare is not None and corpus is not None:
             admission.check_calibration(submission.params, items, await self._once(_corpus_size, corpus))
         code = await self._once(accepting, self._settings, corpus, submission.configuration)
-        return Draft(submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code=code)
+        asked = {} if submission.limit is None else {"limit": submission.limit}
+        return Draft(
+            submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
+        )
 
     async def _once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
         key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
@@ -168,15 +179,36 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
     """The jobs and their first samples; the jobs' ids, in their order.
 
     Raises:
+        Conflict: a job has one of the names already.
         TooLarge, TooMany: more than the operator allows.
+        InProgress: another request is taking one of the names.
     """
     await admission.admit(connection, settings.limits, [draft.samples for draft in drafts])
+    drafts = await _with_own_names(connection, drafts)
     rows = await to_thread.run_sync(_rows, drafts)
     inserted = (await connection.execute(INSERT, {name: [row[name] for row in rows] for name in rows[0]})).all()
     calibrated = {row.id for row in inserted if _pipeline(row.pipeline).prepare is not None}
     await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
     await ending.run(connection, sorted({row.id for row in inserted} - calibrated), None)
     return [row["public_id"] for row in rows]
+
+
+async def _with_own_names(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[Draft]:
+    """A requeued job takes the next number that is free; a chat needs no name of its own."""
+    named = [draft.submission for draft in drafts if not draft.submission.online]
+    await job_names.reserve(connection, [each.name for each in named if each.requeued_from is None])
+    given: dict[uuid.UUID, str] = {}
+    for each in named:
+        if each.requeued_from is not None:
+            given[each.requeued_from] = await job_names.reserve_next(connection, each.name, given.values())
+    return [_renamed(draft, given) for draft in drafts]
+
+
+def _renamed(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
+    source = draft.submission.requeued_from
+    if source is None or source not in given:
+        return draft
+    return msgspec.structs.replace(draft, submission=msgspec.structs.replace(draft.submission, name=given[source]))
 
 
 def _rows(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
@@ -205,13 +237,14 @@ def _pipeline(name: str) -> registry.Registered:
     try:
         return registry.get(name)
     except registry.UnknownPipeline as error:
-        raise Invalid(f"`pipeline`: {error}") from error
+        hint = suggestions.hint(name, registry.names(), "mathrag pipeline list")
+        raise Invalid(f"`pipeline`: {error}", hint=hint) from error
 
 
 async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int, str | None]:
     row = (await connection.execute(DATASET, {"name": name})).first()
     if row is None:
-        raise NotFound(f"no dataset {name!r}", hint="mathrag dataset list")
+        raise await not_found(connection, "dataset", name)
     if row.items == 0:
         raise Invalid(f"`dataset`: {name!r} has no items")
     return row.id, row.items, row.grader
@@ -222,7 +255,7 @@ async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
         return None
     corpus: int | None = (await connection.execute(CORPUS, {"name": name})).scalar()
     if corpus is None:
-        raise NotFound(f"no corpus {name!r}", hint="mathrag corpus list")
+        raise await not_found(connection, "corpus", name)
     return corpus
 
 
@@ -237,9 +270,10 @@ async def _pins(
     corpus_name: str | None,
     roles: Mapping[Any, str],
 ) -> dict[str, Pin]:
-    unknown = named.keys() - roles.keys()
-    if unknown:
-        raise Invalid(f"`models`: no role {min(unknown)!r}; the roles are {', '.join(sorted(roles))}")
+    if unknown := sorted(named.keys() - roles.keys()):
+        near = suggestions.nearest(unknown[0], roles)
+        message = f"`models`: no role {unknown[0]!r}; the roles are {', '.join(sorted(roles))}"
+        raise Invalid(message, hint=near and f"did you mean {near!r}?")
     pins = {**await models.pin_built_in(connection), "rerank": await models.pin_reranker(connection)}
     for role, name in {**roles, **named}.items():
         pins[role] = await models.pin(connection, role, name)

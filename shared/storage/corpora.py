@@ -9,12 +9,13 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Conflict, Invalid, NotFound
+from shared.errors import Conflict, Invalid
 from shared.ingest.corpora import CorpusRecord
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database
 from shared.storage.names import checked
+from shared.storage.unknown import not_found
 
 COLUMNS = """
     id, name, encode(hash, 'hex') AS hash, documents, created_at,
@@ -151,8 +152,8 @@ async def get(database: Database, name: str) -> Corpus:
     """
     async with database.transaction() as connection:
         row = (await connection.execute(ONE, {"name": name})).mappings().first()
-    if row is None:
-        raise NotFound(f"no corpus {name!r}", hint="mathrag corpus list")
+        if row is None:
+            raise await not_found(connection, "corpus", name)
     return _corpus(row)
 
 

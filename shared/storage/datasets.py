@@ -10,12 +10,13 @@ from sqlalchemy import RowMapping, text
 
 from shared.contracts import canonical
 from shared.contracts.samples import Item
-from shared.errors import Conflict, Invalid, NotFound
+from shared.errors import Conflict, Invalid
 from shared.ingest.datasets import DatasetItem
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database
 from shared.storage.names import checked
+from shared.storage.unknown import not_found
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
@@ -145,8 +146,8 @@ async def get(database: Database, name: str) -> Dataset:
     """
     async with database.transaction() as connection:
         row = (await connection.execute(ONE, {"name": name})).mappings().first()
-    if row is None:
-        raise NotFound(f"no dataset {name!r}", hint="mathrag dataset list")
+        if row is None:
+            raise await not_found(connection, "dataset", name)
     return _dataset(row)
 
 

@@ -13,10 +13,11 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict
 from shared.storage import jobs, pace, pages
 from shared.storage.database import Database
 from shared.storage.names import usable
+from shared.storage.unknown import not_found
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
@@ -150,7 +151,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
         ids = ", ".join(str(row.public_id) for row in found)
         raise Conflict(f"{reference!r} stands for several experiments: {ids}", hint="use one of these ids")
     if not found:
-        raise NotFound(f"no experiment {reference!r}", hint="mathrag experiment list")
+        raise await not_found(connection, "experiment", reference)
     return int(found[0].id)
 
 

@@ -12,15 +12,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
-from shared.errors import Conflict, NotFound
+from shared.errors import Conflict
 from shared.storage import pace, pages
 from shared.storage.database import Database
 from shared.storage.names import usable
 from shared.storage.stored import decoded
+from shared.storage.unknown import not_found
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
+        CAST(j.code ->> 'limit' AS integer) AS "limit",
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
@@ -42,7 +44,7 @@ LIST = text(f"""{JOBS}
         AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
         AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
     ORDER BY j.id DESC LIMIT :n""")
-BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name ORDER BY id DESC LIMIT 10")
+BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
 STAGES = text("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
@@ -122,6 +124,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain: str | None
     """Hash of the last record: covers the provenance of every sample; null until it has ended."""
     gate: Gate | None
+    limit: int | None = None
+    """Only the first so many items of the dataset are asked; missing: all."""
     experiment: str | None = None
     """The experiment that it was made for."""
     stages: dict[str, StageCount] | None = None
@@ -162,7 +166,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
         ids = ", ".join(str(row.public_id) for row in found)
         raise Conflict(f"{reference!r} stands for several jobs: {ids}", hint="use one of these ids")
     if not found:
-        raise NotFound(f"no job {reference!r}", hint="mathrag job list")
+        raise await not_found(connection, "job", reference)
     return int(found[0].id)
 
 
@@ -241,8 +245,8 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int, 
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
-    "name", "state", "pipeline", "dataset", "corpus", "repeats", "reuse", "rank", "metadata", "version", "created_at",
-    "running_at", "ended_at", "reason", "chain", "experiment",
+    "name", "state", "pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "rank", "metadata", "version",
+    "created_at", "running_at", "ended_at", "reason", "chain", "experiment",
 )  # fmt: skip
 
 

@@ -9,11 +9,12 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Reply
+from shared.contracts.calls import Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
+from shared.rag.answers import extract
 from shared.runtime.binding import Request, seed_of
 from shared.storage import jobs, samples
 from shared.storage.database import Database
@@ -165,6 +166,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None
     ended_at: datetime | None
     outcome: Outcome | None
+    text: str | None
+    """All that the generator wrote; of several texts the last one that gives the sample's answer."""
     ending: str | None
     """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
     ending_reason: str | None
@@ -208,6 +211,7 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
             index=row["ordinal"],
             state=STATES[row["state"]],
             outcome=outcome,
+            text=_text(steps, outcome),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
@@ -224,6 +228,18 @@ _COPIED = (
     "repeat", "custom_id", "question", "gold", "gold_documents", "subject", "level", "failure", "ended_at",
     "record_hash", "item_hash", "gold_hash", "pipeline_hash", "decision_hash", "code",
 )  # fmt: skip
+
+
+def _text(steps: Sequence[Step], outcome: Outcome | None) -> str | None:
+    replies = [step.attempt.reply for step in steps if step.attempt is not None and step.role == "generate"]
+    return written([reply.text for reply in replies if isinstance(reply, Generated)], outcome)
+
+
+def written(texts: Sequence[str], outcome: Outcome | None) -> str | None:
+    """Of a sample's generated texts, in order, the last one that gives its answer; without an outcome the last."""
+    newest = list(reversed(texts))
+    answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)
+    return next(answering, newest[0] if newest else None)
 
 
 def _place(row: RowMapping) -> Place | None:

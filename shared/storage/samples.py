@@ -23,6 +23,7 @@ PAGE = text("""
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
         AND (s.state >= 2 OR NOT :ended) AND (o.correct <> o.strict OR NOT :differing)
+        AND (NOT o.correct OR NOT :wrong)
     ORDER BY s.ordinal, s.repeat LIMIT :n""")
 START = (-1, -1)
 
@@ -64,18 +65,28 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """What `correct` was decided by, where the grader has degrees: token F1, F1 of a set, or a rating from 1 to 5."""
 
 
+class Only(msgspec.Struct, frozen=True, kw_only=True):
+    """Which samples a list holds."""
+
+    differing: bool = False
+    """Those that the two graders judge differently."""
+    wrong: bool = False
+    """Those whose answer is wrong (`correct` is false); failed samples have no verdict."""
+
+
+EVERY = Only()
 Traced = tuple[SampleRow, Outcome | None]
 
 
 async def listed(
-    database: Database, reference: str, limit: int, cursor: str | None, *, differing: bool = False
+    database: Database, reference: str, limit: int, cursor: str | None, only: Only = EVERY
 ) -> pages.Page[SampleRow]:
-    """Samples in dataset order, whatever their state; `differing`: only those that the graders judge differently."""
+    """Samples in dataset order, whatever their state."""
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
-        scope = pages.scope("samples", job=str(job), differing=str(differing))
+        scope = pages.scope("samples", job=str(job), differing=str(only.differing), wrong=str(only.wrong))
         after = pages.decode(cursor, scope, 2) if cursor else START
-        found = await _traced(connection, job, after, limit + 1, ended=False, differing=differing)
+        found = await _traced(connection, job, after, limit + 1, ended=False, only=only)
     rows = [row for row, _ in found]
     last = rows[:limit][-1:]
     return pages.page(rows, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
@@ -124,10 +135,10 @@ async def one(connection: AsyncConnection, job: int, index: int, repeat: int) ->
 
 
 async def _traced(
-    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool, differing: bool = False
+    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool, only: Only = EVERY
 ) -> list[Traced]:
     place = {"job": job, "ordinal": after[0], "repeat": after[1]}
-    values = {**place, "n": limit, "ended": ended, "differing": differing}
+    values = {**place, "n": limit, "ended": ended, **msgspec.structs.asdict(only)}
     rows = (await connection.execute(PAGE, values)).mappings().all()
     read = [decoded(row["outcome"], Outcome, "its outcome") for row in rows]
     asked = [_subject(row, outcome) for row, (outcome, _) in zip(rows, read, strict=True)]

@@ -49,7 +49,7 @@ def test_a_job_is_paused_resumed_watched_and_exported(stack: RunningStack, tmp_p
     assert mathrag("job", "pause", job[:8], MATHRAG_URL=stack.url).returncode == Exit.DONE
     assert stack.get(f"/v1/jobs/{job}")["state"] == "paused"
     assert mathrag("job", "resume", job[:8], MATHRAG_URL=stack.url).returncode == Exit.DONE
-    watched = mathrag("job", "watch", "by-command", "--json", MATHRAG_URL=stack.url)
+    watched = mathrag("job", "watch", job, "--json", MATHRAG_URL=stack.url)
     assert json.loads(watched.stdout)["state"] == "completed"
     exported = mathrag("job", "export", job, "--to", str(tmp_path / "out"), MATHRAG_URL=stack.url)
     assert exported.returncode == Exit.DONE, exported.stderr

@@ -26,6 +26,7 @@ class Api:
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.http = http
         self.woken = 0
+        self._jobs = 0
         self.asked: list[httpx2.Request] = []
         """Requests to the other services."""
         self.other: Answer = lambda _: httpx2.Response(200, json={})
@@ -41,8 +42,10 @@ class Api:
         return await self.http.post(f"/v1/{what}", params={"name": name, **query}, content=body)
 
     async def job(self, pipeline: str = "closed-book", **fields: Any) -> Any:
-        """Submit a job over the scene's dataset and corpus."""
-        body = {"name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": pipeline, **fields}
+        """Submit a job over the scene's dataset and corpus: "a-job", then "a-job-2" and so on."""
+        self._jobs += "name" not in fields
+        name = "a-job" if self._jobs == 1 else f"a-job-{self._jobs}"
+        body = {"name": name, "dataset": "items", "corpus": "docs", "pipeline": pipeline, **fields}
         reply = await self.http.post("/v1/jobs", json=body)
         assert reply.status_code == 202, reply.text
         return reply.json()

@@ -118,9 +118,17 @@ async def add_dataset(database: Database, items: int, name: str, changed: frozen
 
 
 async def submit_job(database: Database, pipeline: str = "mathrag-gate", **fields: object) -> uuid.UUID:
-    """A job over "items" and "docs" with a gate that decides on five pairs."""
+    """A job over "items" and "docs" with a gate that decides on five pairs: "a-job", then "a-job-2" and so on."""
     params = msgspec.convert(fields.pop("params", {}), Params)
-    given = {"name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": pipeline, "params": params, **fields}
+    jobs = await scalar(database, "SELECT count(*) FROM jobs")
+    given = {
+        "name": f"a-job-{jobs + 1}" if jobs else "a-job",
+        "dataset": "items",
+        "corpus": "docs",
+        "pipeline": pipeline,
+        "params": params,
+        **fields,
+    }
     return await submit(database, SETTINGS, Submission(**given))  # type: ignore[arg-type]
 
 

@@ -50,7 +50,9 @@ async def test_a_key_opens_what_its_scopes_say(api: Api, database: Database) -> 
         await keys.create(database, "local", scope.value, {scope}) for scope in (READ, SUBMIT, OPERATE)
     ]
     assert [await status(api, key) for key in (reader, submitter, operator)] == [200, 403, 200]
-    posted = [await status(api, key, "POST", json=BODY) for key in (reader, submitter, operator)]
+    bodies = [{**BODY, "name": name} for name in ("read", "submitted", "operated")]
+    asked = zip((reader, submitter, operator), bodies, strict=True)
+    posted = [await status(api, key, "POST", json=body) for key, body in asked]
     assert posted == [403, 202, 202]
     drained = [await status(api, key, "POST", "/v1/gpus/cpu:0/drain") for key in (reader, submitter)]
     assert drained == [403, 403]
@@ -185,13 +187,13 @@ async def submitted(api: Api, **fields: object) -> httpx2.Response:
 
 async def test_as_many_jobs_live_as_may(limited: Api, database: Database) -> None:
     """The next one is told the setting and when to come again; when they have ended there is room."""
-    assert [(await submitted(limited)).status_code for _ in range(2)] == [202, 202]
-    refused = await submitted(limited)
+    assert [(await submitted(limited, name=name)).status_code for name in ("a", "b")] == [202, 202]
+    refused = await submitted(limited, name="c")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
     assert refused.json()["type"] == "urn:mathrag:too_many"
     assert "`limits.live_jobs`" in refused.json()["detail"]
     await finished(database)
-    assert (await submitted(limited)).status_code == 202
+    assert (await submitted(limited, name="c")).status_code == 202
 
 
 async def test_a_job_has_as_many_samples_as_it_may(limited: Api) -> None:

@@ -16,7 +16,7 @@ from shared.runtime.ending import finish
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
 from tests.integration.scene import furnish, rows, scalar, submit_job
-from tests.integration.test_audit import completed
+from tests.integration.test_audit import completed, staged
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +25,9 @@ T = TypeVar("T")
 JUDGED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'judge'"
 SEARCHED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'retrieve'"
 FIRST, LAST = "SELECT min(epoch) FROM residencies", "SELECT max(epoch) FROM residencies"
+GENERATED_OF_ITEM_6 = """
+    SELECT min(a.id) FROM attempts a JOIN steps t ON t.call_id = a.call_id JOIN calls c ON c.id = a.call_id
+    JOIN samples s ON s.id = t.sample_id WHERE c.role = 'generate' AND s.ordinal = 6"""
 AN_ITEM = "SELECT min(id) FROM samples WHERE kind = 'item'"
 
 
@@ -433,3 +436,24 @@ async def test_i18_a_pipeline_that_is_not_installed(database: Database, plant: P
     job = await completed(database, "hybrid")
     await plant("UPDATE jobs SET pipeline = 'gone'")
     assert await found(database, job) == ({"I18", "I21"}, {await the_job(database)})
+
+
+async def test_a_violation_names_the_first_items_and_counts_them(database: Database, plant: Plant) -> None:
+    """However the rows name them: by sample, by call or by the attempt."""
+    await furnish(database, items=8)
+    job = await submit_job(database)
+    await staged(database)
+    await plant("UPDATE outcomes SET correct = NOT correct FROM samples s WHERE s.id = sample_id AND s.ordinal > 0")
+    (replayed,) = [each for each in await check(database, job) if each.invariant == "I18"]
+    assert (replayed.items, replayed.item_count) == ((1, 2, 3, 4, 5), 7)
+    generated = await scalar(database, GENERATED_OF_ITEM_6)
+    await plant("UPDATE attempts SET epoch = NULL WHERE id = :attempt", attempt=generated)
+    named = [each.items for each in await check(database, job) if any(row.startswith("attempts") for row in each.rows)]
+    assert named == [(6,)] * len(named) != []
+
+
+async def test_a_violation_about_the_job_alone_names_no_item(database: Database, plant: Plant) -> None:
+    """There is nothing to look at but the job."""
+    job = await completed(database)
+    await plant("UPDATE jobs SET total = total + 1")
+    assert {each.items for each in await check(database, job) if each.invariant == "I12"} == {()}

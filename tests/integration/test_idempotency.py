@@ -60,8 +60,8 @@ async def test_the_key_of_another_request_is_refused(api: Api, database: Databas
 
 async def test_without_a_key_every_request_is_a_new_job(api: Api, database: Database) -> None:
     """And so is every other key."""
-    for key in (None, None, "a", "b"):
-        assert (await post(api, key)).status_code == 202
+    for number, key in enumerate((None, None, "a", "b")):
+        assert (await post(api, key, body={**BODY, "name": f"job-{number}"})).status_code == 202
     assert await scene.scalar(database, JOBS) == 4
 
 
@@ -99,11 +99,12 @@ async def test_a_request_that_failed_leaves_its_key_free(api: Api, database: Dat
 async def test_old_keys_are_forgotten_when_new_ones_come(api: Api, database: Database) -> None:
     """After a day, a bounded number at a time; the jobs stay."""
     for key in ("old", "young"):
-        await post(api, key)
+        await post(api, key, body={**BODY, "name": key})
     await scene.run_sql(database, "UPDATE idempotency SET created_at = now() - interval '25 hours' WHERE key = 'old'")
-    await post(api, "new")
+    await post(api, "new", body={**BODY, "name": "new"})
     assert await scene.rows(database, "SELECT key FROM idempotency ORDER BY key") == [("new",), ("young",)]
-    assert (await post(api, "old")).headers.get("idempotency-replayed") is None
+    again = await post(api, "old", body={**BODY, "name": "another"})
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (202, None)
     assert await scene.scalar(database, JOBS) == 4
 
 

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,6 +31,7 @@ class Users(Actor):
         super().__init__(world, Subject.JOB)
         self.jobs: list[uuid.UUID] = []
         self._due = 0
+        self._sent_jobs = 0
 
     @property
     def busy(self) -> bool:
@@ -66,11 +68,15 @@ class Users(Actor):
         self.world.store.dataset(name, seed, job.items, poisonous=job.poisonous)
         # Of their own in every schedule, so that no reply of another one is reused.
         params = Params(judge=Decoding(temperature=0.1, max_tokens=10 + seed))
-        submission = Submission(
-            name=name, dataset=name, pipeline=job.pipeline, corpus="simulated", repeats=job.repeats, params=params
+        asked = partial(
+            Submission, dataset=name, pipeline=job.pipeline, corpus="simulated", repeats=job.repeats, params=params
         )
-        settings = self.world.settings
-        self.jobs.append(await self._insist(lambda: submit(ActorDatabase(self), settings, submission)))
+        self.jobs.append(await self._insist(lambda: self._sent(asked)))
+
+    async def _sent(self, asked: Callable[..., Submission]) -> uuid.UUID:
+        """Under a new name each time: an answer that was lost may belong to a job that was made."""
+        self._sent_jobs += 1
+        return await submit(ActorDatabase(self), self.world.settings, asked(name=f"job-{self._sent_jobs}"))
 
     async def _paused(self, seconds: float) -> None:
         await self._on_job(pause)

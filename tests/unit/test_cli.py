@@ -166,11 +166,14 @@ def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> No
 
 def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Server) -> None:
     """A clean one exits with 0."""
-    violation = {"invariant": "I5", "message": "answered without a claim", "rows": ["attempts 17"]}
+    rows = [f"attempts {number}" for number in range(17, 24)]
+    broken = {"invariant": "I5", "message": "answered without a claim", "rows": rows}
+    violation = {**broken, "items": [3, 7], "item_count": 4}
     server(says({"clean": False, "violations": [violation]}))
     ended = mathrag("audit", "first")
     assert ended.exit_code == failures.Exit.FINDING
-    assert "I5: answered without a claim\n  attempts 17\n" in ended.stdout
+    assert "I5: answered without a claim\n  items 3, 7 and 2 more: mathrag sample show first 3\n" in ended.stdout
+    assert "attempts 21 and 2 more\n" in ended.stdout
     server(says({"clean": True, "violations": []}))
     assert mathrag("audit", "first").exit_code == 0
 

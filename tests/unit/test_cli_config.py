@@ -81,7 +81,7 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> No
     ("models:\n  m:\n    driver: proces\n", ("line 3: `models.m.driver`", "'process'")),
     ("devices:\n- id: b\n- id: c\n  budgt_mib: 3\n", ("line 4: `devices.1.budgt_mib`", "device.budget_mib")),
     ("devices: [{id: b}, {id: b}]\n", ("two devices are called 'b'", "correct it")),
-    ("a: [1\nb: 2\n", ("line 2", "expected")),
+    ("a: [1\nb: 2\n", ("line 2, column 2", "expected")),
     ("- 1\n", ("line 1: must hold keys and values", "mathrag.example.yaml")),
 ])  # fmt: skip
 def test_what_is_wrong_in_the_file_is_said_with_line_key_and_fix(

@@ -106,6 +106,6 @@ def test_what_is_no_date_is_refused(deleted: list[list[str]]) -> None:
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With a database of one's own the owner's address is needed; without a stack there is nothing to purge."""
     with pytest.raises(Failed, match="owner"):
-        purge._owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
+        purge.owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
     with pytest.raises(Failed, match="no PostgreSQL of ours"):
-        purge._owner_url(Settings(data_dir=tmp_path), None)
+        purge.owner_url(Settings(data_dir=tmp_path), None)

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from shared.errors import BadRequest, Invalid
-from shared.runtime.requeue import next_name
+from shared.runtime.job_names import next_name
 from shared.storage import jobs, pages
 from shared.storage.names import checked
 

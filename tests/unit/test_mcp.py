@@ -136,7 +136,13 @@ async def test_jobs_are_submitted_once_and_asked_about(server: Served) -> None:
         ("POST", b"/v1/jobs"), ("GET", b"/v1/jobs/a%2Fb"), ("GET", b"/v1/jobs/first/report"),
     ]  # fmt: skip
     assert requests[0].headers["idempotency-key"]
-    assert msgspec.json.decode(requests[0].content) == {**given, "corpus": None, "repeats": 1, "models": {}}
+    assert msgspec.json.decode(requests[0].content) == {
+        **given,
+        "corpus": None,
+        "limit": None,
+        "repeats": 1,
+        "models": {},
+    }
 
 
 async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

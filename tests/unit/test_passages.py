@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import Invalid, InvalidLine
+from shared.ingest import paths
 from shared.ingest.corpora import CorpusRecord, read_corpus
 from shared.ingest.lines import EmptyText
 from shared.ingest.passages import Chunking, Passage, passages
@@ -123,6 +124,15 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
 def read(folder: Path) -> list[CorpusRecord]:
     """Its documents."""
     return list(read_corpus(corpus_lines(folder)))
+
+
+def test_a_folder_of_documentation_with_data_files_is_a_corpus_of_texts(tmp_path: Path) -> None:
+    """JSON files without numbers are no problems of MATH, whatever folder they are in."""
+    for name in ("results/figures.json", "guide/first.md", "reference.rst"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"a": 1}' if name.endswith("json") else "Some words.", "utf-8")
+    found = [source for source, _, _ in paths.corpus_lines(tmp_path)]
+    assert found == ["guide/first.md", "reference.rst"]
 
 
 def test_a_folder_of_notes_is_a_corpus(tmp_path: Path) -> None:

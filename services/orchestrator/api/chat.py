@@ -14,10 +14,8 @@ from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.api.submissions import params_of
 from services.orchestrator.reports.work import work
-from shared.contracts.calls import Generated
-from shared.contracts.samples import Decision, Item, Outcome
+from shared.contracts.samples import Decision, Item
 from shared.lease import residencies
-from shared.rag.graders import Extract, grader
 from shared.runtime import online
 from shared.runtime.jobs import Jobs
 from shared.runtime.price import Price, price
@@ -168,8 +166,7 @@ async def _price(held: Resources, job: uuid.UUID, resident: Mapping[str, tuple[i
 
 async def _answer(held: Resources, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
     job = await jobs.get(held.database, str(public_id))
-    extract = grader(job.params.grading.grader if job.params else "").extract
-    answer = await _answered(held, public_id, corpus, extract) if job.state == "completed" else {}
+    answer = await _answered(held, public_id, corpus) if job.state == "completed" else {}
     return ChatAnswer(
         job=job.id,
         url=f"/v1/jobs/{job.id}",
@@ -181,7 +178,7 @@ async def _answer(held: Resources, public_id: uuid.UUID, stated: Price, corpus: 
     )
 
 
-async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None, extract: Extract) -> dict[str, Any]:
+async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
     """How the job's only sample ended."""
     sample = await provenance.provenance(held.database, str(public_id), 0)
     if sample.outcome is None:
@@ -192,18 +189,11 @@ async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None, e
         "answer": sample.outcome.answer,
         "extraction": sample.outcome.extraction.value,
         "truncated": sample.outcome.truncated,
-        "text": _text(sample, sample.outcome, extract),
+        "text": sample.text,
         "refusal": sample.outcome.refusal,
         "decisions": list(sample.outcome.trace.decisions),
         "context": [shown[document] for document in sample.outcome.context],
     }
-
-
-def _text(sample: provenance.Provenance, outcome: Outcome, extract: Extract) -> str | None:
-    """What the generator wrote; of several texts the last one that gives the sample's answer."""
-    replies = [step.attempt.reply for step in sample.steps if step.attempt is not None and step.role == "generate"]
-    texts = [reply.text for reply in reversed(replies) if isinstance(reply, Generated)]
-    return next((text for text in texts if extract(text)[0] == outcome.answer), texts[0] if texts else None)
 
 
 async def _cost(held: Resources, public_id: uuid.UUID) -> Cost:

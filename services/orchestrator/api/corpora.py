@@ -13,7 +13,7 @@ from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from services.orchestrator.reports import leaks
 from shared.errors import Unavailable
-from shared.storage import corpora, pages
+from shared.storage import corpora, pages, previews
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 INDEXING_S = 1800.0
@@ -21,6 +21,11 @@ INDEXING_S = 1800.0
 
 EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
+}  # fmt: skip
+DOCUMENTS: dict[str, Any] = {
+    "data": [{"index": 0, "id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?",
+              "text": "Therefore \\boxed{4}.", "truncated": False}],
+    "next_cursor": None,
 }  # fmt: skip
 UPLOADED: dict[str, Any] = {
     **EXAMPLE, "skipped": 0, "rejected": 1,
@@ -142,3 +147,13 @@ async def contamination(
     A search drops such documents anyway. Every question is held against every document: seconds for thousands.
     """
     return json(await leaks.scan(held.database, name, dataset))
+
+
+@router.get(
+    "/{name}/documents",
+    summary="List a corpus's documents",
+    responses=answers(pages.Page[previews.DocumentPreview], DOCUMENTS),
+)
+async def documents(held: Held, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """In the corpus's order, with texts up to 4,000 characters."""
+    return json(await previews.documents(held.database, name, limit, cursor))

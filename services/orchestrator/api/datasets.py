@@ -10,7 +10,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, json
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from shared.contracts.grading import Grading
-from shared.storage import datasets, pages
+from shared.storage import datasets, pages, previews
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -19,6 +19,11 @@ EXAMPLE: dict[str, Any] = {
     "grader": None,
 }  # fmt: skip
 
+ITEMS: dict[str, Any] = {
+    "data": [{"index": 0, "id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5", "subject": "Algebra",
+              "level": "Level 1", "gold_documents": {"algebra/17": 1}}],
+    "next_cursor": None,
+}  # fmt: skip
 UPLOADED: dict[str, Any] = {
     **EXAMPLE, "skipped": 0, "rejected": 1, "alternatives": 0,
     "rejected_lines": [{"line": 7, "message": "has no question; put it into `question` (or `problem`)"}],
@@ -80,3 +85,11 @@ async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = 
 async def get(held: Held, name: str) -> Response:
     """By name."""
     return json(await datasets.get(held.database, name))
+
+
+@router.get(
+    "/{name}/items", summary="List a dataset's items", responses=answers(pages.Page[previews.ItemPreview], ITEMS)
+)
+async def items(held: Held, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Questions with their expected answers, in the dataset's order."""
+    return json(await previews.items(held.database, name, limit, cursor))

@@ -49,7 +49,7 @@ PROVENANCE: Example = {
     "decision_hash": None, "code": {"version": "0.1.0", "commit": "810c6c7"},
     "fusion": {"rrf_k": 60, "tie_break": "document hash"},
     "link": {"sequence": 0, "hash": KEY, "previous": DOCUMENT},
-    "outcome": {"answer": "5", "extraction": "ok", "context": [DOCUMENT]},
+    "outcome": {"answer": "5", "extraction": "ok", "context": [DOCUMENT]}, "text": "So it is $\\boxed{5}$.",
     "steps": [{
         "position": 0, "slot": 0, "created": True, "source": None, "role": "generate", "key": KEY,
         "model": "world-generator", "model_hash": KEY, "backend": "llama.cpp", "digest": "c0ffee…", "version": "b6000",

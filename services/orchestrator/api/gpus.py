@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
+from shared import suggestions
 from shared.errors import NotFound
 from shared.lease.lease import RedisLease
 from shared.storage import devices
@@ -131,7 +132,8 @@ async def _known(held: Resources) -> set[str]:
 async def _checked(held: Resources, device: str) -> str:
     known = await _known(held)
     if device not in known:
-        raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint="GET /v1/gpus lists them")
+        hint = suggestions.hint(device, known, "mathrag gpu list")
+        raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint=hint)
     return device
 
 

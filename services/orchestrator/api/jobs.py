@@ -50,7 +50,7 @@ async def submit(request: JobRequest, held: Held, key: IdempotencyKey) -> Respon
     422, and while the first request is still being answered 409.
     """
     submission = request.submission(await configurations.holding(held.database))
-    return await _submitted(held, submission, keyed(key, "POST /v1/jobs", request.model_dump()))
+    return await _submitted(held, submission, keyed(key, "POST /v1/jobs", request.identity()))
 
 
 @router.post("/{job}/requeue", status_code=202, summary="Requeue a job", responses=ACCEPTED)
@@ -172,9 +172,11 @@ async def sample_page(
     limit: Limit = pages.DEFAULT,
     cursor: str | None = None,
     differing: Annotated[bool, Query(description="Only those that the two graders judge differently.")] = False,  # noqa: FBT002 - a query parameter
+    wrong: Annotated[bool, Query(description="Only those whose answer is wrong.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
     """In dataset order, whatever their state."""
-    return json(await samples.listed(held.database, job, limit, cursor, differing=differing))
+    only = samples.Only(differing=differing, wrong=wrong)
+    return json(await samples.listed(held.database, job, limit, cursor, only))
 
 
 @router.get(

@@ -2,16 +2,18 @@
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
+from shared import suggestions
 from shared.access.refusals import MEDIA_TYPE, PREFIX
 from shared.errors import Invalid, InvalidLine, MathragError, Unavailable
 from shared.storage.outages import passing
@@ -83,8 +85,26 @@ async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
     first = error.errors()[0]
     field = _path(first["loc"])
-    hint = "see GET /openapi.json for the fields" if first["type"] == "extra_forbidden" else None
+    hint = _hint(request, str(first["loc"][-1])) if first["type"] == "extra_forbidden" else None
     return respond(problem_of(Invalid(f"`{field}`: {_words(first)}", hint=hint), request.url.path))
+
+
+def _hint(request: Request, name: str) -> str:
+    """The field that was meant, of all that this operation's request knows."""
+    found = getattr(request.scope.get("route"), "dependant", None)
+    fields = [*found.body_params, *found.query_params] if found else []
+    known = {name for field in fields for name in _names(field.field_info.annotation)}
+    return suggestions.hint(name, known, "see GET /openapi.json for the fields")
+
+
+def _names(kind: Any) -> Iterator[str]:
+    """Fields of a model, and of the models in its fields."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            yield name
+            yield from _names(field.annotation)
+    for inner in get_args(kind):
+        yield from _names(inner)
 
 
 def _path(location: tuple[Any, ...]) -> str:

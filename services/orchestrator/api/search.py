@@ -17,12 +17,13 @@ from services.orchestrator.searching.steps import Options, steps, verdict
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Trace
-from shared.errors import NotFound, Unavailable
+from shared.errors import Unavailable
 from shared.runtime import thresholds
 from shared.runtime.models import pin_reranker
 from shared.runtime.replay import Replay
 from shared.storage import configurations, documents
 from shared.storage.configurations import Configuration
+from shared.storage.unknown import not_found
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MOST = 100
@@ -163,7 +164,7 @@ async def _indexes(connection: AsyncConnection, corpus: str) -> dict[str, int]:
     """
     rows = (await connection.execute(INDEXES, {"corpus": corpus})).all()
     if not rows:
-        raise NotFound(f"no corpus {corpus!r}", hint="mathrag corpus list")
+        raise await not_found(connection, "corpus", corpus)
     found = {row.kind: row.id for row in rows if row.id is not None}
     if len(found) < 2:
         raise Unavailable(f"the indexes of corpus {corpus!r} are not ready", hint="wait for its ingest to end")

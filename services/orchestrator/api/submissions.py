@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from services.orchestrator.api.numbers import WHOLE
+from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.calls import Decoding
 from shared.contracts.params import Params
@@ -53,6 +54,8 @@ class JobRequest(BaseModel):
     dataset: Stored
     pipeline: Stored
     corpus: Stored | None = None
+    limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
+    """Only the first so many items of the dataset; all of them where it has fewer."""
     repeats: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
@@ -64,6 +67,10 @@ class JobRequest(BaseModel):
     """Smaller is claimed sooner."""
     metadata: Metadata = {}
     """What you want to find again; nothing here reads it."""
+
+    def identity(self) -> dict[str, Any]:
+        """What its idempotency key stands for; a `limit` that is not given is left out, as before there was one."""
+        return self.model_dump(exclude={"limit"} if self.limit is None else None)
 
     def submission(self, holding: Configuration = SHIPPED) -> Submission:
         """The same, checked; parameters that it does not name are as `holding` has them.
@@ -141,8 +148,9 @@ def _refused(message: str) -> Invalid:
     path = ".".join(filter(None, ["params", found["path"] if found else ""]))
     words = found["words"] if found else message
     if unknown := _UNKNOWN.match(words):
-        known = ", ".join(sorted(_fields(path)))
-        return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=f"fields of `{path}`: {known}")
+        known = sorted(_fields(path))
+        hint = suggestions.hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
+        return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=hint)
     if value := _UNLISTED.match(words):
         hint = f"it is one of {', '.join(_listed(path))}"
         return Invalid(f"`{path}`: {value['value']} is none of its values", hint=hint)

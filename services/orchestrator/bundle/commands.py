@@ -17,6 +17,8 @@ def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
     """
     words = ["mathrag", "job", "submit", "--name", f"{job['name']}-again", "--dataset", record.dataset.name]
     words += ["--pipeline", record.pipeline, "--repeats", str(record.repeats), "--reuse", "none"]
+    if limit := record.code.get("limit"):
+        words += ["--limit", str(limit)]
     if record.corpus is not None:
         words += ["--corpus", record.corpus.name]
     for key, value in _changed(msgspec.to_builtins(Params()), job["params"]):

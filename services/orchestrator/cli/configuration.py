@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 import msgspec
 import yaml
@@ -11,6 +10,7 @@ from pydantic_settings import SettingsError
 
 from shared.lease.placement import problems
 from shared.settings import Settings, config_file
+from shared.suggestions import nearest
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)
 """What loading the settings raises."""
@@ -48,7 +48,7 @@ def findings(refused: Exception) -> list[Finding]:
         return [_invalid(error["loc"], error["type"], error["msg"]) for error in refused.errors(include_url=False)]
     mark = getattr(refused, "problem_mark", None)
     where = "the environment" if isinstance(refused, SettingsError) else str(config_file())
-    where = f"{config_file()}, line {mark.line + 1}" if mark else where
+    where = f"{config_file()}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
     message = str(getattr(refused, "problem", None) or refused).partition("\n")[0]
     return [Finding(key="", where=where, message=message, fix="correct it")]
 
@@ -107,8 +107,8 @@ def _invalid(place: Sequence[str | int], kind: str, message: str) -> Finding:
 
 
 def _nearest(name: str, known: set[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else "take it away; docs/operations.md lists all settings"
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else "take it away; docs/operations.md lists all settings"
 
 
 def _where(path: Sequence[str]) -> str:

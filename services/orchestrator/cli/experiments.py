@@ -120,6 +120,11 @@ def read(file: Path) -> Any:
         return yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
         raise Failed("not_found", f"no file {file}", hint="mathrag experiment schema says what it may hold") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        hint = "correct it there; mathrag experiment schema says what the file may hold"
+        raise Failed("invalid", f"{file}{where}: {error.problem}", hint) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Failed("invalid", f"{file} is no YAML: {' '.join(str(error).split())}") from error
 

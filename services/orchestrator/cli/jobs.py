@@ -13,7 +13,7 @@ from services.orchestrator.cli.following import ENDED
 from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table
 from services.orchestrator.cli.parameters import pair, parameters
-from services.orchestrator.cli.references import Job
+from services.orchestrator.cli.references import CorpusOption, DatasetOption, Job, RequiredPipelineOption
 from services.orchestrator.cli.reports import print_report
 
 PARTS = (
@@ -29,15 +29,17 @@ Metadata = Annotated[list[str] | None, typer.Option("--metadata", metavar="KEY=T
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="The same key again is the same job. [default: a new one]")
 ]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many questions of the dataset.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch it until it has ended.")]
 
 
 @job.command(cls=Mutation)
 def submit(
     name: Annotated[str, typer.Option(help="What you call it.")],
-    dataset: Annotated[str, typer.Option(help="What is asked.")],
-    pipeline: Annotated[str, typer.Option(help="How it is answered; see `mathrag pipeline`.")],
-    corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
+    dataset: DatasetOption,
+    pipeline: RequiredPipelineOption,
+    corpus: CorpusOption = None,
+    limit: Limit = None,
     repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
     reuse: Annotated[str, typer.Option(help="`all` replies of other jobs, or `none`.")] = "all",
     grader: Annotated[
@@ -56,7 +58,8 @@ def submit(
         chosen = [f"grading.grader={grader}"] if grader else []
         body = {
             "name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "repeats": repeats,
-            "reuse": reuse, "params": parameters([*(settings or []), *chosen]),
+            "reuse": reuse, **({} if limit is None else {"limit": limit}),
+            "params": parameters([*(settings or []), *chosen]),
             "models": dict(pair(text, "--model") for text in model or []), "rank": rank,
             "metadata": dict(pair(text, "--metadata") for text in metadata or []),
         }  # fmt: skip
@@ -193,7 +196,7 @@ def print_job(found: Any) -> None:
             ("id", found["id"]),
             ("reason", last_line(found["reason"])),
             ("pipeline", found["pipeline"]),
-            ("dataset", found["dataset"]),
+            ("dataset", _dataset(found)),
             ("corpus", found["corpus"]),
             ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
             ("calls", ", ".join(stages)),
@@ -203,6 +206,10 @@ def print_job(found: Any) -> None:
     )
     verb = "report" if found["state"] in ENDED else "watch"
     typer.echo(f"  next: mathrag job {verb} {found['id'][:8]}")
+
+
+def _dataset(found: Any) -> str:
+    return f"{found['dataset']}, the first {found['limit']} items" if found.get("limit") else str(found["dataset"])
 
 
 def _row(found: Any) -> tuple[object, ...]:

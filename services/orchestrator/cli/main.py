@@ -3,6 +3,7 @@
 import typer
 
 from services.orchestrator.cli import (
+    asking,
     bundle,
     catalog,
     completion,
@@ -23,6 +24,7 @@ from services.orchestrator.cli import (
     samples,
     stack,
     uploads,
+    version,
 )
 
 app = typer.Typer(
@@ -32,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.callback()(version.options)
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
@@ -51,6 +54,8 @@ for noun, name in (
     nouns.add(app, noun, name)
 app.command(cls=nouns.ApiCommand)(samples.audit)
 app.command(cls=nouns.ApiCommand)(plan.plan)
+app.command(cls=nouns.ApiCommand)(asking.search)
+app.command(cls=nouns.ApiCommand)(asking.chat)
 app.add_typer(keys.key, name="key", cls=nouns.Noun)
 app.add_typer(config.config, name="config", cls=nouns.Noun)
 app.add_typer(reproduce.reproduce, name="reproduce")

@@ -43,6 +43,10 @@ class Mutation(ApiCommand):
     options = staticmethod(_changing)
 
 
+class LocalCommand(TyperCommand):
+    """A command that reaches the database itself; no request to show."""
+
+
 class Noun(TyperGroup):
     """A group whose bare name is its list."""
 

@@ -29,6 +29,7 @@ def plan(
     dataset: Annotated[str | None, typer.Option(help="Of a job that is not submitted: what is asked.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="How it is answered.")] = None,
     corpus: Annotated[str | None, typer.Option(help="What is searched.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions of the dataset.")] = None,
     repeats: Annotated[int, typer.Option(help="How often each question is asked.")] = 1,
     settings: Set = None,
     model: Model = None,
@@ -45,6 +46,8 @@ def plan(
     """Plan what is left of a job, a job that is not submitted, or models and GPUs that are not there yet."""
     with reported(as_json=as_json), Client() as client:
         job = _job(dataset, pipeline, corpus, repeats, settings, model)
+        if job is not None and limit is not None:
+            job["limit"] = limit
         asked = [_model(text, context, parallel, kv, calls) for text in models or []]
         if sum((reference is not None, job is not None, bool(asked))) != 1:
             raise Failed("usage", "plan one of: a job, a job's --dataset and --pipeline, or --models")

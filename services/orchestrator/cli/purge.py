@@ -77,21 +77,27 @@ def purge(
         by_age = bool(before) or keep_last is not None or chat
         if not (references or by_age or calls_before or unused):
             raise Failed("usage", "nothing is selected", hint="name jobs, or mathrag purge --keep-last 20 --dry-run")
-        owner = _owner_url(load(), data_dir)
+        owner = owner_url(load(), data_dir)
         aged = Aged(_date("--before", before), keep_last or 0, chat) if by_age else None
         jobs = asyncio.run(_chosen(owner, references or [], aged))
         if not as_json:
             table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
         if not (dry_run or yes):
-            _confirm(len(jobs), as_json=as_json)
+            confirm(f"Delete {len(jobs)} jobs for good?", as_json=as_json)
         done = Purged(dry_run=True, jobs=jobs) if dry_run else asyncio.run(_purge(owner, jobs, unused, calls_before))
         print_json(done) if as_json else _say(done)
 
 
-def _confirm(jobs: int, *, as_json: bool) -> None:
+def confirm(question: str, *, as_json: bool) -> None:
+    """Return if a person at the terminal says yes.
+
+    Raises:
+        Failed: there is none.
+        typer.Exit: the answer is no.
+    """
     if as_json or not sys.stdin.isatty():
         raise Failed("usage", "nobody is there to confirm", hint="add --yes, or --dry-run to look first")
-    if not typer.confirm(f"Delete {jobs} jobs for good?"):
+    if not typer.confirm(question):
         raise typer.Exit(Exit.FINDING)
 
 
@@ -119,12 +125,12 @@ async def _purge(url: str, jobs: list[purging.Content], unused: bool, calls_befo
     return Purged(dry_run=False, jobs=jobs, questions=questions, removed=removed, **deleted)
 
 
-def _owner_url(settings: Settings, data_dir: Path | None) -> str:
+def owner_url(settings: Settings, data_dir: Path | None) -> str:
     """The operator's, else that of the embedded database: the services themselves never have it."""
     if settings.owner_url:
         return settings.owner_url
     if settings.database_url:
-        raise Failed("usage", "only the owner of the database may purge", hint="set MATHRAG_OWNER_URL")
+        raise Failed("usage", "only the owner of the database may delete", hint="set MATHRAG_OWNER_URL")
     return embedded(data_dir or settings.data_dir).owner_url()
 
 

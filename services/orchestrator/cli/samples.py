@@ -11,6 +11,8 @@ from services.orchestrator.cli.failures import Exit, reported
 from services.orchestrator.cli.output import AsJson, facts, print_json, table
 from services.orchestrator.cli.references import Job
 
+SHOWN_ROWS = 5
+"""Of a violation; --json has all."""
 sample = typer.Typer(help="Single answers, with all they were made from.")
 
 
@@ -21,12 +23,13 @@ def list_samples(
     differing: Annotated[
         bool, typer.Option("--differing", help="Only those that the two graders judge differently.")
     ] = False,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only those whose answer is wrong.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Samples of a job, in dataset order."""
     with reported(as_json=as_json), Client() as client:
         path = f"/v1/jobs/{segment(reference)}/samples"
-        only = {"differing": "true"} if differing else {}
+        only = {name: "true" for name, asked in (("differing", differing), ("wrong", wrong)) if asked}
         found = list(islice(client.all(path, limit=min(limit, MOST_OF_A_PAGE), **only), limit))
         if as_json:
             print_json(found)
@@ -119,9 +122,16 @@ def _seconds(attempt: Any) -> str | None:
 
 
 def print_audit(reference: str, violations: Any) -> None:
-    """One paragraph per violation."""
+    """One paragraph per violation: what is wrong, the first items and rows, and how many there are."""
     for violation in violations:
         typer.echo(f"{violation['invariant']}: {violation['message']}")
-        for row in violation["rows"]:
-            typer.echo(f"  {row}")
+        if items := violation["items"]:
+            typer.echo(f"  items {_first(items, violation['item_count'])}: mathrag sample show {reference} {items[0]}")
+        typer.echo(f"  rows {_first(violation['rows'][:SHOWN_ROWS], len(violation['rows']))}")
     typer.echo(f"job {reference}: {f'{len(violations)} violations' if violations else 'clean'}")
+
+
+def _first(shown: Any, count: int) -> str:
+    """Such as "3, 7, 9 and 12 more"."""
+    more = f" and {count - len(shown)} more" if count > len(shown) else ""
+    return ", ".join(map(str, shown)) + more

@@ -50,8 +50,9 @@ def up(
     """Start PostgreSQL, Redis and all services, and keep them running."""
     with reported(as_json=as_json):
         built = _build(data_dir, port, scale or [])
+        _say(f"Starting PostgreSQL, Redis and the services on {built.data_dir} ...", as_json)
         if detach:
-            _detached(built, scale or [])
+            _detached(built, scale or [], _Silent() if as_json else _Starting())
             _running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
         else:
             _foreground(built, as_json)
@@ -179,7 +180,29 @@ def _cancel_once(task: asyncio.Task[None]) -> None:
         task.cancel()
 
 
-def _detached(built: Stack, scale: list[str]) -> None:
+class _Silent:
+    """Says nothing of a stack that starts: for --json."""
+
+    def show(self, _now: state.State | None) -> None:
+        """Nothing."""
+
+
+class _Starting:
+    """Says once of each service that it is ready, and after how long."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._ready: set[str] = set()
+
+    def show(self, now: state.State | None) -> None:
+        """What has become ready since the last look; nothing of a stack that ran here before."""
+        for child in now.children if now is not None else ():
+            if child.phase == "ready" and child.name not in self._ready:
+                self._ready.add(child.name)
+                _ready(child.name, time.monotonic() - self._began)
+
+
+def _detached(built: Stack, scale: list[str], starting: _Silent | _Starting) -> None:
     log = built.data_dir / LOGS / "supervisor.log"
     log.touch(0o600)
     command = [sys.executable, "-m", "services.orchestrator.cli.main", "up"]
@@ -190,12 +213,13 @@ def _detached(built: Stack, scale: list[str]) -> None:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             umask=privacy.UMASK,
         )  # fmt: skip
-    _wait_running(child, built.data_dir, log)
+    _wait_running(child, built.data_dir, log, starting)
 
 
-def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -> None:
+def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path, starting: _Silent | _Starting) -> None:
     deadline = time.monotonic() + DETACHED_S
-    while not _runs(child.pid, data_dir):
+    while not (now := _of(child.pid, data_dir)) or now.phase != "running":
+        starting.show(now)
         if child.poll() is not None:
             raise _last_words(log)
         if warning := room.warning(data_dir):
@@ -203,11 +227,13 @@ def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path) -
         if time.monotonic() > deadline:
             raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
         time.sleep(POLL_S)
+    starting.show(now)
 
 
-def _runs(pid: int, data_dir: Path) -> bool:
+def _of(pid: int, data_dir: Path) -> state.State | None:
+    """What the supervisor with this process id says of the stack; None: nothing yet."""
     now = state.read(data_dir)
-    return now is not None and now.pid == pid and now.phase == "running"
+    return now if now is not None and now.pid == pid else None
 
 
 def _last_words(log: Path) -> Unavailable:

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from services.orchestrator.cli import contents
 from services.orchestrator.cli.client import INDEXED_S, Client, segment
 from services.orchestrator.cli.failures import Exit, Failed, reported
-from services.orchestrator.cli.nouns import Mutation
+from services.orchestrator.cli.nouns import LocalCommand, Mutation
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.cli.sources import Sources
 from shared.ingest import paths
@@ -146,6 +147,14 @@ def list_datasets(as_json: AsJson = False) -> None:
             print_json(rows)
         else:
             table(("NAME", "ITEMS", "GRADER", "CREATED"), map(_dataset_row, rows))
+
+
+corpus.command("show")(contents.show_corpus)
+corpus.command("preview")(contents.preview_corpus)
+corpus.command("delete", cls=LocalCommand)(contents.delete_corpus)
+dataset.command("show")(contents.show_dataset)
+dataset.command("preview")(contents.preview_dataset)
+dataset.command("delete", cls=LocalCommand)(contents.delete_dataset)
 
 
 def _corpus_row(row: Any) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ import msgspec
 
 from services.orchestrator.api.submissions import params_of
 from services.orchestrator.experiments.document import Experiment, ExperimentDataset, Variant
+from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.params import Params
 from shared.errors import Invalid, TooLarge
@@ -95,7 +96,8 @@ def _check(asked: Experiment, most: int) -> None:
                 f"`{field}`: {twice[0]!r} is there twice", hint="give each a name of its own, or leave one out"
             )
     if asked.baseline is not None and asked.baseline not in (names := [each.name for each in asked.variants]):
-        raise Invalid(f"`baseline`: no variant {asked.baseline!r}", hint=f"one of `variants`: {', '.join(names)}")
+        hint = suggestions.hint(asked.baseline, names, f"one of `variants`: {', '.join(names)}")
+        raise Invalid(f"`baseline`: no variant {asked.baseline!r}", hint=hint)
     if asked.seeds is not None and "seed" in asked.grid:
         raise Invalid("`grid.seed`: seeds are given in `seeds`", hint="take one of both away")
     for path in asked.grid:
@@ -112,7 +114,8 @@ def _check_path(path: str) -> None:
             break
         known = group.__struct_fields__
         if name not in known:
-            raise Invalid(f"`grid.{path}`: there is no such parameter", hint=f"fields of `{walked}`: {_listed(known)}")
+            hint = suggestions.hint(name, known, f"fields of `{walked}`: {_listed(known)}")
+            raise Invalid(f"`grid.{path}`: there is no such parameter", hint=hint)
         group, walked = getattr(group, name), f"{walked}.{name}"
     if isinstance(group, msgspec.Struct):
         listed = _listed(group.__struct_fields__)
@@ -169,7 +172,8 @@ def _pipeline(variant: Variant) -> registry.Registered:
     try:
         return registry.get(variant.pipeline)
     except registry.UnknownPipeline as error:
-        raise Invalid(f"`pipeline`: {error}", hint="mathrag pipeline list") from error
+        hint = suggestions.hint(variant.pipeline, registry.names(), "mathrag pipeline list")
+        raise Invalid(f"`pipeline`: {error}", hint=hint) from error
 
 
 def _refused(asked: _Asked) -> str | None:

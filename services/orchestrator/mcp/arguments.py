@@ -47,6 +47,7 @@ class Submit(Arguments, frozen=True, kw_only=True):
     dataset: str
     pipeline: str
     corpus: str | None = None
+    limit: int | None = None
     repeats: int = 1
     params: dict[str, Any] = {}
     models: dict[str, str] = {}
@@ -84,6 +85,7 @@ SUBMIT: Schema = {
         "dataset": {"type": "string", "description": "What is asked."},
         "pipeline": {"type": "string", "description": "How it is answered, such as hybrid or mathrag-gate."},
         "corpus": CORPUS,
+        "limit": {"type": "integer", "description": "Only the first so many questions of the dataset."},
         "repeats": {"type": "integer", "default": 1, "description": "How often each question is asked."},
         "params": {"type": "object", "description": 'Parameters, nested, such as {"gate": {"tau": 0.3}}.'},
         "models": {"type": "object", "description": 'Model names by role, such as {"judge": "world-judge"}.'},

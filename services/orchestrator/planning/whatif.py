@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.orchestrator.api.numbers import WHOLE
+from shared import suggestions
 from shared.contracts.calls import Lane
 from shared.contracts.params import Params
 from shared.errors import Invalid
@@ -160,9 +161,8 @@ def on_gpu(device: str) -> bool:
 def _preset(name: str, quantisation: str) -> Architecture:
     found: Any = PRESETS.get(name.lower())
     if found is None:
-        raise Invalid(
-            f"`preset`: there is no {name!r}", hint=f"there are {', '.join(sorted(PRESETS))}; or give a `shape`"
-        )
+        listed = f"there are {', '.join(sorted(PRESETS))}; or give a `shape`"
+        raise Invalid(f"`preset`: there is no {name!r}", hint=suggestions.hint(name, PRESETS, listed))
     if quantisation.lower() not in found.weights_bytes:
         raise Invalid(
             f"`quantisation`: {name} has no {quantisation!r}", hint=f"it has {', '.join(found.weights_bytes)}"

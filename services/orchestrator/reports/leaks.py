@@ -7,10 +7,10 @@ import msgspec
 from anyio import to_thread
 from sqlalchemy import text
 
-from shared.errors import NotFound
 from shared.rag.twins import Questions
 from shared.storage import corpora
 from shared.storage.database import Database
+from shared.storage.unknown import not_found
 
 DATASET = text("SELECT id FROM datasets WHERE name = :name")
 ITEMS = text("""
@@ -103,9 +103,9 @@ async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
     found = await corpora.get(database, corpus)
     async with database.transaction() as connection:
         number = (await connection.execute(DATASET, {"name": dataset})).scalar()
+        if number is None:
+            raise await not_found(connection, "dataset", dataset)
         passages = (await connection.execute(PASSAGES, {"corpus": found.id})).scalar_one()
-    if number is None:
-        raise NotFound(f"no dataset {dataset!r}", hint="mathrag dataset list")
     tally = _Tally()
     async for asked in _batches(database, ITEMS, number, BLOCK):
         tally.items += len(asked)

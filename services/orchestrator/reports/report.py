@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_hash: str
     dataset: str
     corpus: str | None
+    limit: int | None
+    """Only the first so many items of the dataset were asked; null: all."""
     repeats: int
     reuse: str
     params: Params | None
@@ -135,9 +137,7 @@ async def report(database: Database, reference: str) -> Report:
     contamination = await to_thread.run_sync(contaminated.figures)
     grading = (job.params.grading.grader if job.params else "") or "math"
     settings = Settings(
-        pipeline_hash=pinned.pipeline_hash,
-        models=models,
-        **{field: getattr(job, field) for field in ("pipeline", "dataset", "corpus", "repeats", "reuse", "params")},
+        pipeline_hash=pinned.pipeline_hash, models=models, **{field: getattr(job, field) for field in _SETTINGS}
     )
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
@@ -157,6 +157,7 @@ async def report(database: Database, reference: str) -> Report:
     )
 
 
+_SETTINGS = ("pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "params")
 _OF_JOB = ("id", "name", "state", "reason", "created_at", "ended_at", "request_counts")
 
 
@@ -175,6 +176,8 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     """What a reader must know before quoting a figure."""
     counts = job.request_counts
     said = [job.unreadable] if job.unreadable else []
+    if job.limit is not None:
+        said.append(f"only the first {job.limit} items of {job.dataset} were asked (`limit`)")
     if job.repeats > 1 and job.params is not None:
         said.append(repeated(greedy=job.params.generate.temperature == 0, shared=job.reuse == "all"))
     if not job.ended:
@@ -241,5 +244,5 @@ EXAMPLE: dict[str, Any] = {
                      "memory_mib": {"world-judge": 41.5}}],
     "by_level": {"Level 1": _ACCURACY}, "by_subject": {"Algebra": _ACCURACY}, "notes": [],
     "settings": {"pipeline": "mathrag-gate", "pipeline_hash": "77ab…", "dataset": "math-500", "corpus": "math",
-                 "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}},
+                 "limit": None, "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}},
 }  # fmt: skip

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from services.orchestrator.experiments.document import Experiment
+from shared import suggestions
 from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
 from shared.settings import Settings
@@ -72,7 +73,8 @@ def text(name: str) -> str:
     for file in (PRESETS / f"{name}.yaml", Path(name)):
         if file.is_file():
             return file.read_text("utf-8")
-    raise NotFound(f"there is no preset {name!r}", hint=f"--preset {', '.join(names())}, or a YAML file of your own")
+    hint = suggestions.hint(name, names(), f"--preset {', '.join(names())}, or a YAML file of your own")
+    raise NotFound(f"there is no preset {name!r}", hint=hint)
 
 
 def load(name: str) -> Preset:

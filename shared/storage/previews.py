@@ -1,0 +1,73 @@
+"""Items of a dataset and documents of a corpus, page by page, as they were uploaded."""
+
+import msgspec
+from sqlalchemy import text
+
+from shared.storage import corpora, datasets, pages
+from shared.storage.database import Database
+from shared.storage.documents import LONGEST_TEXT, Shown
+
+FIRST = -1
+"""Comes before the first ordinal."""
+ITEMS = text("""
+    SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents FROM items
+    WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
+DOCUMENTS = text("""
+    SELECT c.ordinal AS index, c.external_id AS id, encode(c.hash, 'hex') AS hash, left(d.problem, :most) AS problem,
+        left(d.body, :most) AS text, greatest(length(d.problem), length(d.body)) > :most AS truncated
+    FROM corpus_documents c JOIN documents d ON d.hash = c.hash
+    WHERE c.corpus_id = :corpus AND c.ordinal > :after ORDER BY c.ordinal LIMIT :n""")
+
+
+class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """One question of a dataset."""
+
+    index: int
+    """In the dataset's order, from 0: `sample show JOB INDEX` shows a job's answer to it."""
+    id: str | None
+    question: str
+    gold: str | None
+    """The expected answer."""
+    subject: str | None
+    level: str | None
+    gold_documents: dict[str, int] | None
+    """Grades of the relevant documents by their ids; null: none are named."""
+
+
+class DocumentPreview(Shown, frozen=True, kw_only=True):
+    """One document of a corpus, its texts up to 4,000 characters."""
+
+    index: int
+    """In the corpus's order, from 0."""
+
+
+async def items(database: Database, dataset: str, limit: int, cursor: str | None) -> pages.Page[ItemPreview]:
+    """Items in the dataset's order.
+
+    Raises:
+        NotFound: no such dataset.
+        BadRequest: the cursor is of another list.
+    """
+    found = await datasets.get(database, dataset)
+    scope = pages.scope("items", dataset=str(found.id))
+    after = pages.decode(cursor, scope, 1)[0] if cursor else FIRST
+    async with database.transaction() as connection:
+        values = {"dataset": found.id, "after": after, "n": limit + 1}
+        rows = [ItemPreview(**row) for row in (await connection.execute(ITEMS, values)).mappings()]
+    return pages.page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))
+
+
+async def documents(database: Database, corpus: str, limit: int, cursor: str | None) -> pages.Page[DocumentPreview]:
+    """Documents in the corpus's order.
+
+    Raises:
+        NotFound: no such corpus.
+        BadRequest: the cursor is of another list.
+    """
+    found = await corpora.get(database, corpus)
+    scope = pages.scope("documents", corpus=str(found.id))
+    after = pages.decode(cursor, scope, 1)[0] if cursor else FIRST
+    async with database.transaction() as connection:
+        values = {"corpus": found.id, "after": after, "n": limit + 1, "most": LONGEST_TEXT}
+        rows = [DocumentPreview(**row) for row in (await connection.execute(DOCUMENTS, values)).mappings()]
+    return pages.page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))

@@ -1,0 +1,25 @@
+"""The error for a name that no row has, with the name that was probably meant."""
+
+from typing import Literal
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared import suggestions
+from shared.errors import NotFound
+
+MOST = 1000
+"""Names that are compared, the newest: a service may have had a million jobs."""
+NAMES = {
+    "job": text("SELECT name FROM jobs WHERE NOT online ORDER BY id DESC LIMIT :most"),
+    "experiment": text("SELECT name FROM experiments ORDER BY id DESC LIMIT :most"),
+    "dataset": text("SELECT name FROM datasets WHERE NOT online ORDER BY id DESC LIMIT :most"),
+    "corpus": text("SELECT name FROM corpora ORDER BY id DESC LIMIT :most"),
+}
+Kind = Literal["job", "experiment", "dataset", "corpus"]
+
+
+async def not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:
+    """That there is no `kind` called `name`, and which one is called almost so."""
+    known = (await connection.execute(NAMES[kind], {"most": MOST})).scalars()
+    return NotFound(f"no {kind} {name!r}", hint=suggestions.hint(name, known, f"mathrag {kind} list"))

@@ -1,0 +1,23 @@
+"""What somebody probably meant is said, and nothing where that cannot be known."""
+
+import pytest
+
+from shared import suggestions
+
+KNOWN = ("hybrid", "dense", "sparse", "mathrag-gate")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("hybird", "hybrid"), ("HYBRID", "hybrid"), ("mathrag_gate", "mathrag-gate"), ("xyz", None)]
+)
+def test_the_nearest_name_is_found_whatever_its_case(written: str, meant: str | None) -> None:
+    """A name that is like none of them stands for nothing."""
+    assert suggestions.nearest(written, KNOWN) == meant
+
+
+def test_a_hint_says_in_any_case_where_all_names_are() -> None:
+    """With the name that was meant where there is one."""
+    assert suggestions.hint("hybird", KNOWN, "mathrag pipeline list") == (
+        "did you mean 'hybrid'? Otherwise: mathrag pipeline list"
+    )
+    assert suggestions.hint("xyz", KNOWN, "mathrag pipeline list") == "mathrag pipeline list"
