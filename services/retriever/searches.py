@@ -1,4 +1,4 @@
-"""Answering many searches at once: per index one batch, near-duplicates of each question dropped, then paged."""
+"""Answering many searches at once: per index one batch, near-duplicates of each question left out, then paged."""
 
 import asyncio
 from collections import defaultdict
@@ -8,26 +8,33 @@ import msgspec
 import numpy as np
 from anyio import to_thread
 
-from services.retriever.duplicates import near_duplicates
 from services.retriever.ports import DenseIndex, Index, Match
 from services.retriever.questions import Questions, Vector, mean
-from services.retriever.shelf import Problems, Shelf
-from shared.contracts.calls import Retrieved
-from shared.contracts.documents import Hit
+from services.retriever.shelf import Documents, Shelf
+from shared.contracts.calls import RELEASE_0_1, Duplicates, Retrieved
+from shared.contracts.documents import Document, Hit
 from shared.errors import Invalid
+from shared.rag.duplicates import is_left_out
 
 SPARE = 10
 """So many more are fetched, so that dropped duplicates leave no gap."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to one index; see `Retrieve` for what `skip` and `hypothetical` mean."""
+    """One question to one index; see `Retrieve` for what the fields mean."""
 
     index: int
     question: str
     k: int
     skip: int = 0
     hypothetical: tuple[str, ...] = ()
+    duplicates: Duplicates = RELEASE_0_1
+    item: str = ""
+    gold: str = ""
+
+    def leaves_out(self, document: Document) -> bool:
+        """Whether the document would give the answer away."""
+        return is_left_out(self.duplicates, self.item or self.question, self.gold, document)
 
     @property
     def depth(self) -> int:
@@ -38,9 +45,9 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 class Searcher:
     """Answers searches with the indexes of a shelf."""
 
-    def __init__(self, shelf: Shelf, problems: Problems, questions: Questions) -> None:
+    def __init__(self, shelf: Shelf, documents: Documents, questions: Questions) -> None:
         self._shelf = shelf
-        self._problems = problems
+        self._documents = documents
         self._questions = questions
 
     async def answer(self, searches: Sequence[Search]) -> list[Retrieved]:
@@ -52,7 +59,7 @@ class Searcher:
             TooLarge: a question or hypothetical text that the embedder cannot hold.
         """
         found = await self._matches(searches)
-        known = await self._problems.of(match.document for matches in found for match in matches)
+        known = await self._documents.of(match.document for matches in found for match in matches)
 
         def work() -> list[Retrieved]:
             return [without_duplicates(search, matches, known) for search, matches in zip(searches, found, strict=True)]
@@ -94,14 +101,13 @@ class Searcher:
         ]
 
 
-def without_duplicates(search: Search, matches: Sequence[Match], problems: dict[str, str]) -> Retrieved:
-    """The page's matches among those that are no near-duplicate of the question, so that no two pages overlap.
+def without_duplicates(search: Search, matches: Sequence[Match], known: dict[str, Document]) -> Retrieved:
+    """The page's matches among those that are not left out, so that no two pages overlap.
 
     Ranks are from 1, and go on counting from page to page. Of more than `SPARE` duplicates the rest are gaps.
     """
     fetched = matches[: search.depth]
-    asked = [(match.document, problems.get(match.document, "")) for match in fetched]
-    dropped = near_duplicates(search.question, asked)
+    dropped = [each for match in fetched if (each := match.document) in known and search.leaves_out(known[each])]
     kept = [match for match in fetched if match.document not in dropped][search.skip : search.skip + search.k]
     hits = (
         Hit(document=match.document, rank=rank, score=match.score)

@@ -10,8 +10,8 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library
 from shared.rag.crag import Evaluation, Score, evaluated, known
 from shared.rag.diversity import diversity
+from shared.rag.duplicates import repeats
 from shared.rag.provenance import Found, listed
-from shared.rag.shingles import asks_the_same
 
 NOTHING = Retrieved(hits=())
 
@@ -40,14 +40,14 @@ class Pool(NamedTuple):
         pair = Found(*(NOTHING if isinstance(reply, Failure) else reply for reply in (dense, sparse)))
         pool = self._searched(f"dense{suffix}", dense, number)._searched(f"sparse{suffix}", sparse, number)
         fused = pair.fused(params)
-        return pool._added(fused) if number == 0 else pool._harmless(fused, library)
+        return pool._added(fused) if number == 0 else pool._harmless(fused, library, params)
 
-    def elsewhere(self, reply: Retrieved | Failure, library: Library) -> Self:
+    def elsewhere(self, reply: Retrieved | Failure, params: Params, library: Library) -> Self:
         """A pool of what the fallback corpus has beside this one, in its order."""
         hits = () if isinstance(reply, Failure) else reply.hits
         new = [(hit.document, hit.score) for hit in hits if hit.document not in self.documents]
         other = type(self)(self.question)
-        return other._searched("fallback", reply, 0)._harmless(new, library)
+        return other._searched("fallback", reply, 0)._harmless(new, library, params)
 
     def scored(self, scores: Mapping[str, Score]) -> Self:
         """With what the evaluator says of further documents."""
@@ -104,9 +104,9 @@ class Pool(NamedTuple):
             )
         return self._replace(lists=(*self.lists, (name, reply)))
 
-    def _harmless(self, documents: Sequence[tuple[str, float]], library: Library) -> Self:
-        """The retriever drops documents that ask what is searched for; here that was another text."""
-        same = {document for document, _ in documents if asks_the_same(self.question, library[document].problem)}
+    def _harmless(self, documents: Sequence[tuple[str, float]], library: Library, params: Params) -> Self:
+        """Searches leave out what repeats the item's question; those of release 0.1 knew only what they looked for."""
+        same = {document for document, _ in documents if repeats(self.question, library[document].problem, params)}
         pool = self._replace(duplicates=(*self.duplicates, *sorted(same)))
         return pool._added([entry for entry in documents if entry[0] not in same])
 
