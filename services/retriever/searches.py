@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,6 +17,7 @@ from shared.contracts.documents import Document, Hit
 from shared.errors import Invalid
 from shared.rag.duplicates import is_left_out
 
+NO_VECTOR = "the embedder knows no token of the question, which therefore has no vector"
 SPARE = 10
 """So many more are fetched, so that dropped duplicates leave no gap."""
 
@@ -42,6 +44,14 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         return self.skip + self.k + SPARE
 
 
+class Found(NamedTuple):
+    """What an index has for one search."""
+
+    matches: Sequence[Match]
+    reason: str | None = None
+    """Why nothing could be searched for."""
+
+
 class Searcher:
     """Answers searches with the indexes of a shelf."""
 
@@ -58,15 +68,15 @@ class Searcher:
             Invalid: hypothetical texts for an index of words.
             TooLarge: a question or hypothetical text that the embedder cannot hold.
         """
-        found = await self._matches(searches)
-        known = await self._documents.of(match.document for matches in found for match in matches)
+        found = await self._found(searches)
+        known = await self._documents.of(match.document for each in found for match in each.matches)
 
         def work() -> list[Retrieved]:
-            return [without_duplicates(search, matches, known) for search, matches in zip(searches, found, strict=True)]
+            return [reply(search, each, known) for search, each in zip(searches, found, strict=True)]
 
         return await to_thread.run_sync(work)
 
-    async def _matches(self, searches: Sequence[Search]) -> list[list[Match]]:
+    async def _found(self, searches: Sequence[Search]) -> list[Found]:
         """Words do not wait for vectors, nor vectors for words: FAISS leaves the interpreter to the others."""
         asked: defaultdict[int, list[Search]] = defaultdict(list)
         for search in searches:
@@ -82,13 +92,15 @@ class Searcher:
         found = dict(zip((*dense, *sparse), map(iter, (*by_vectors, *by_words)), strict=True))
         return [next(found[search.index]) for search in searches]
 
-    async def _by_vectors(self, asked: Sequence[tuple[DenseIndex, list[Search]]]) -> list[list[list[Match]]]:
+    async def _by_vectors(self, asked: Sequence[tuple[DenseIndex, list[Search]]]) -> list[list[Found]]:
         """One embedding for all indexes, which have the same embedder; then one batch an index."""
         vectors = iter(await self._vectors([search for _, searches in asked for search in searches]))
         found = []
         for index, searches in asked:
             stacked = np.stack([next(vectors) for _ in searches])
-            found.append(await to_thread.run_sync(index.search_vectors, stacked, _deepest(searches)))
+            matches = await to_thread.run_sync(index.search_vectors, stacked, _deepest(searches))
+            reasons = [None if vector.any() else NO_VECTOR for vector in stacked]
+            found.append([Found(*each) for each in zip(matches, reasons, strict=True)])
         return found
 
     async def _vectors(self, searches: Sequence[Search]) -> list[Vector]:
@@ -99,6 +111,13 @@ class Searcher:
             mean([question, *(made[text] for text in search.hypothetical)]) if search.hypothetical else question
             for question, search in zip(questions, searches, strict=True)
         ]
+
+
+def reply(search: Search, found: Found, known: dict[str, Document]) -> Retrieved:
+    """What is found, or why nothing could be."""
+    if found.reason is not None:
+        return Retrieved(hits=(), reason=found.reason)
+    return without_duplicates(search, found.matches, known)
 
 
 def without_duplicates(search: Search, matches: Sequence[Match], known: dict[str, Document]) -> Retrieved:
@@ -116,8 +135,9 @@ def without_duplicates(search: Search, matches: Sequence[Match], known: dict[str
     return Retrieved(hits=tuple(hits), duplicates=tuple(dropped))
 
 
-async def _by_words(index: Index, searches: Sequence[Search]) -> list[list[Match]]:
-    return await to_thread.run_sync(index.search, [search.question for search in searches], _deepest(searches))
+async def _by_words(index: Index, searches: Sequence[Search]) -> list[Found]:
+    texts = [search.question for search in searches]
+    return [Found(each) for each in await to_thread.run_sync(index.search, texts, _deepest(searches))]
 
 
 def _refuse_hypothetical(searches: Sequence[Search], of_words: Container[int]) -> None:

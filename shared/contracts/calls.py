@@ -179,6 +179,8 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True, tag="retrieved"):
     hits: tuple[Hit, ...]
     duplicates: tuple[str, ...] = ()
     """Hashes of documents that were left out as near-duplicates of the question."""
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+    """Why nothing could be searched for; unset where it could."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored"):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from shared.contracts import canonical
 from shared.contracts.calls import FailureKind
 from shared.errors import TooLarge, Unavailable
+from shared.models.normal_form import NORMAL_FORM, in_normal_form
 from shared.models.ports import Encoder, ModelFailed
 from shared.retrieval import Embeddings
 
@@ -39,7 +40,7 @@ class ModelEmbedder:
 
     @cached_property
     def signature(self) -> str:
-        """Of model, revision, prefixes, cut, dimension and normalisation; where a server stands has no part in it.
+        """Of model, revision, prefixes, cut, dimension, normal form and length; not of where a server stands.
 
         Raises:
             Unavailable: the model does not answer.
@@ -49,7 +50,8 @@ class ModelEmbedder:
             model = self._encoder.identity()
         except ModelFailed as failed:
             raise _error(failed) from failed
-        return canonical.digest({**kept, "model": model, "dimension": self.dimension, "length": 1}).hex()
+        made = {**kept, "model": model, "dimension": self.dimension, "length": 1, "unicode": NORMAL_FORM}
+        return canonical.digest(made).hex()
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder`."""
@@ -71,7 +73,7 @@ class ModelEmbedder:
         return vectors
 
     def _cut(self, text: str) -> str:
-        return text[: self._settings.max_chars or None]
+        return in_normal_form(text)[: self._settings.max_chars or None]
 
 
 def directions(found: Sequence[Sequence[float]], count: int, dimension: int | None = None) -> NDArray[np.float32]:

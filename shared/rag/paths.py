@@ -12,7 +12,7 @@ from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.distinct import distinct
 from shared.rag.duplicates import repeats
 from shared.rag.fusion import fuse
-from shared.rag.provenance import by_document, listed, ranked, search
+from shared.rag.provenance import by_document, listed, ranked, search, unsearched
 
 ORIGINAL = "original"
 """The wording whose ranks are a candidate's dense and sparse ones."""
@@ -62,7 +62,9 @@ def gather(paths: Sequence[Path], replies: Sequence[Retrieved | Failure]) -> Gat
         raise CallFailed(next(iter(failed.values())))
     left = {path.call.index for path in lists}
     alone = f"{left.pop()} alone" if len(left) == 1 and len({path.call.index for path in paths}) == 2 else "fewer paths"
-    return Gathered(lists, tuple(_without(path, failure, alone) for path, failure in failed.items()))
+    without = [_without(path, failure, alone) for path, failure in failed.items()]
+    unasked = [decision for path, found in lists.items() for decision in unsearched(path.name, found)]
+    return Gathered(lists, (*without, *unasked))
 
 
 def merged(question: str, lists: Mapping[Path, Retrieved], library: Library, params: Params) -> Trace:

@@ -11,7 +11,7 @@ from shared.contracts.samples import Candidate, Decision, Library
 from shared.rag.crag import Evaluation, Score, evaluated, known
 from shared.rag.diversity import diversity
 from shared.rag.duplicates import repeats
-from shared.rag.provenance import Found, listed
+from shared.rag.provenance import Found, listed, unsearched
 
 NOTHING = Retrieved(hits=())
 
@@ -102,7 +102,8 @@ class Pool(NamedTuple):
             return self.decided(
                 Decision(stage="retrieve", action=f"without {name}", round=number, fallback=reply.kind.value)
             )
-        return self._replace(lists=(*self.lists, (name, reply)))
+        decisions = self.decisions + unsearched(name, reply, number)
+        return self._replace(lists=(*self.lists, (name, reply)), decisions=decisions)
 
     def _harmless(self, documents: Sequence[tuple[str, float]], library: Library, params: Params) -> Self:
         """Searches leave out what repeats the item's question; those of release 0.1 knew only what they looked for."""

@@ -71,8 +71,14 @@ async def test_no_text_no_vector(served: Setting) -> None:
 
 
 async def test_a_text_without_words_stays_zero(served: Setting) -> None:
-    """It is equally far from everything."""
+    """It is never searched for."""
     assert not (await served.embed(["+"])).any()
+
+
+async def test_texts_are_sent_in_normal_form(served: Setting) -> None:
+    """So that a model's tokenizer sees digits where a person does."""
+    await served.embed(["３ circles, ﬁve"])
+    assert served.sent == [["3 circles, five"]]
 
 
 async def test_texts_are_sent_in_batches(served: Setting) -> None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from services.retriever.dense import Faiss
 from services.retriever.ports import Index
 from services.retriever.questions import Questions, mean
-from services.retriever.searches import SPARE, Search, Searcher
+from services.retriever.searches import NO_VECTOR, SPARE, Search, Searcher
 from services.retriever.sparse import Bm25
 from shared.contracts.documents import Document
 from shared.errors import Invalid, Unavailable
@@ -107,6 +108,18 @@ async def test_a_search_in_other_words_leaves_out_what_repeats_the_items_questio
     asked = [search(index, k=5), search(index, k=5, item=TWIN, duplicates="same-text")]
     plain, careful = await searcher(twins=[twin]).answer(asked)
     assert (plain.duplicates, careful.duplicates) == ((), (twin,))
+
+
+@pytest.mark.parametrize("index", [DENSE, SPARSE])
+async def test_a_question_without_a_vector_says_why_it_finds_nothing(index: int) -> None:
+    """Only where vectors are searched: words say nothing of their own. Hypothetical documents give it one."""
+    nothing, something = await searcher().answer([search(index, "+"), search(index)])
+    assert (nothing.hits, len(something.hits)) == ((), 5)
+    assert nothing.reason == (NO_VECTOR if index == DENSE else UNSET)
+    assert something.reason is UNSET
+    if index == DENSE:
+        [moved] = await searcher().answer([search(DENSE, "+", hypothetical=("circle",))])
+        assert (len(moved.hits), moved.reason) == (5, UNSET)
 
 
 async def test_a_page_beyond_the_end_is_empty() -> None:
