@@ -49,7 +49,9 @@ class Embeddings(BaseModel):
     """Instruction before every question, such as bge's; documents have their own."""
     document_prefix: str = ""
     max_chars: int = Field(default=0, ge=0)
-    """Longer texts are cut to so many characters; 0: never, and a text that the model cannot hold is refused."""
+    """Longer texts are cut to so many characters; 0: never. What the model cannot hold even so: `too_long`."""
+    too_long: Literal["refuse", "cut"] = "refuse"
+    """A text of more tokens than the model holds: refused, or cut to the longest beginning that the model takes."""
     batch: int = Field(default=64, gt=0, le=4096)
     """Texts in one request."""
     cache: int = Field(default=10_000, ge=0)
@@ -67,7 +69,9 @@ class Embeddings(BaseModel):
             raise ValueError(f"`embeddings`: kind `{self.kind}` needs a `path`")
         if self.kind == "sentence-transformers" and not (self.model or self.path):
             raise ValueError("`embeddings`: kind `sentence-transformers` needs a `path` or a `model`")
-        if self.kind == "static" and (self.query_prefix or self.document_prefix or self.max_chars):
+        if self.kind == "static" and (
+            self.query_prefix or self.document_prefix or self.max_chars or self.too_long == "cut"
+        ):
             raise ValueError("`embeddings`: kind `static` has no prefixes, and a length of its own; take them away")
         return self
 

@@ -8,7 +8,7 @@ near and BM25, which does not stem, for different.  Unrelated: well reasoned, ab
 from collections.abc import Iterator
 from random import Random
 
-from services.retriever.duplicates import is_near_duplicate
+from shared.rag.shingles import same_words
 from world.items import Item, Pair
 from world.problems import TEST_NAMES, Document, Operator, document, invented_name
 from world.setting import Setting, drawn
@@ -60,7 +60,7 @@ def _taken(rng: Random, item: Item, free: list[Pair], *, near: bool) -> Pair:
     def distance(pair: Pair) -> tuple[bool, int, float]:
         same = 2 * (pair == (item.b, item.a)) + (pair[0] == item.a) + (pair[1] == item.b)
         shared = len({item.a, item.b} & set(pair))
-        return near and is_near_duplicate(item.question, item.about(pair)), -same if near else shared, rng.random()
+        return near and same_words(item.question, item.about(pair)), -same if near else shared, rng.random()
 
     best = min(free, key=distance)
     free.remove(best)

@@ -41,7 +41,8 @@ class Retrieving:
         request = _REQUEST.decode(call.request)
         return {
             "index": await self._index(call.model_id), "question": request.values["question"], "k": request.k,
-            "skip": request.skip, "hypothetical": request.hypothetical,
+            "skip": request.skip, "hypothetical": request.hypothetical, "duplicates": request.duplicates,
+            "item": request.item, "gold": request.gold,
         }  # fmt: skip
 
     async def _index(self, model_id: int) -> int:

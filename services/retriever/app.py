@@ -17,9 +17,9 @@ from services.retriever.backends import backends
 from services.retriever.questions import Questions
 from services.retriever.reranks import Rerank, Reranks, identity
 from services.retriever.searches import Search, Searcher
-from services.retriever.shelf import Problems, Shelf
+from services.retriever.shelf import Documents, Shelf
 from shared.access import internal
-from shared.contracts.calls import MAX_QUESTION
+from shared.contracts.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
 from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.models import retrieval_models
 from shared.models.ports import Embedder
@@ -58,6 +58,9 @@ class SearchRequest(BaseModel):
     k: Annotated[int, Field(gt=0, le=MAX_K)]
     skip: Annotated[int, Field(ge=0, le=MAX_K)] = 0
     hypothetical: Annotated[tuple[Question, ...], Field(max_length=MAX_HYPOTHETICAL)] = ()
+    duplicates: Duplicates = RELEASE_0_1
+    item: Annotated[str, Field(max_length=MAX_QUESTION)] = ""
+    gold: str = ""
 
 
 class SearchesRequest(BaseModel):
@@ -88,7 +91,7 @@ class State:
         self.backends = backends(settings.retrieval, embedder)
         self.shelf = Shelf(database, settings.data_dir, self.backends)
         self.questions = Questions(embedder, settings.retrieval.embeddings.cache)
-        self.searcher = Searcher(self.shelf, Problems(database), self.questions)
+        self.searcher = Searcher(self.shelf, Documents(database), self.questions)
         self.reranks = reranks
         self.building = anyio.Lock()
 

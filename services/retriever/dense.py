@@ -16,6 +16,8 @@ from shared.models.ports import Embedder
 FILE = "vectors.faiss"
 MARGIN = 16
 """FAISS's scores differ in the last bit with the size of the batch: so many more are fetched, then scored again."""
+LOOK = 10_000
+"""Vectors that are looked at in one go."""
 
 
 class FaissIndex:
@@ -25,6 +27,7 @@ class FaissIndex:
         self._index = index
         self._embedder = embedder
         self._near = layout.finder(index)
+        self._zero = _zero(index)
         self.documents = documents
 
     @property
@@ -37,14 +40,16 @@ class FaissIndex:
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
-        """The same for vectors [n, dimension] of length 1."""
-        if not len(vectors):
-            return []
-        near = self._near(vectors, min(k + MARGIN, len(self.documents)))
+        """The same for vectors [n, dimension] of length 1, or zero: such a one finds nothing, and is never found."""
+        if not vectors.any():
+            return [[] for _ in vectors]
+        near = self._near(vectors, min(k + MARGIN + len(self._zero), len(self.documents)))
         return [self._matches(vector, found, k) for vector, found in zip(vectors, near, strict=True)]
 
     def _matches(self, vector: NDArray[np.float32], near: NDArray[np.int64], k: int) -> list[Match]:
-        found = np.sort(near[near >= 0])
+        if not vector.any():
+            return []
+        found = np.setdiff1d(near[near >= 0], self._zero)
         scores = (self._index.reconstruct_batch(found).astype(np.float64) * vector).sum(axis=1)
         best = np.argsort(-scores, kind="stable")[:k]
         return [Match(self.documents[found[at]], float(scores[at])) for at in best]
@@ -54,6 +59,13 @@ class FaissIndex:
         # FAISS's own writer does not notice a disk that is full only when the file is closed.
         (folder / FILE).write_bytes(faiss.serialize_index(self._index).data)
         hashes.write(folder, self.documents)
+
+
+def _zero(index: Any) -> NDArray[np.int64]:
+    """Positions of the documents without a vector, whose cosine with every question would be 0."""
+    starts = range(0, index.ntotal, LOOK)
+    blocks = [index.reconstruct_n(start, min(LOOK, index.ntotal - start)) for start in starts]
+    return np.flatnonzero(~np.concatenate([block.any(axis=1) for block in blocks]))
 
 
 class Faiss(Embedded):

@@ -40,14 +40,14 @@ class Index(Protocol):
 
 @runtime_checkable
 class DenseIndex(Index, Protocol):
-    """Nearest vectors; every document has a score."""
+    """Nearest vectors; every document has a score but those whose vector is zero, which are never found."""
 
     @property
     def dimension(self) -> int:
         """Length of a vector."""
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
-        """`search` for vectors [n, dimension] of length 1 instead of questions."""
+        """`search` for vectors [n, dimension] of length 1 instead of questions; a zero vector finds nothing."""
 
 
 class SparseIndex(Index, Protocol):

@@ -11,16 +11,17 @@ from sqlalchemy import text
 
 from services.retriever import builds, files
 from services.retriever.ports import Backend, Index
+from shared.contracts.documents import Document
 from shared.recent import Recent
 from shared.storage.database import Database
 
 INDEXES = 8
 """Loaded at once; the one used least recently goes."""
-PROBLEMS_BYTES = 64 << 20
-"""Memory of the problems that are kept; MATH's 12,500 take about 7 MB."""
+DOCUMENTS_BYTES = 64 << 20
+"""Memory of the documents that are kept; MATH's 7,500 for training take about 8 MB."""
 ENTRY_BYTES = 256
 """About what the cache adds to each: the hash, its entry, the links."""
-PROBLEMS = text("SELECT hash, problem FROM documents WHERE hash = ANY(:hashes)")
+DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 
 
 class Shelf:
@@ -75,29 +76,29 @@ class Shelf:
         return await to_thread.run_sync(backend.load, folder)
 
 
-class Problems:
-    """The problem of each document, which near-duplicates are found by; documents never change."""
+class Documents:
+    """Problem and text of each document, which near-duplicates are found by; documents never change."""
 
-    def __init__(self, database: Database, most_bytes: int = PROBLEMS_BYTES) -> None:
+    def __init__(self, database: Database, most_bytes: int = DOCUMENTS_BYTES) -> None:
         self._database = database
-        self._recent: Recent[str] = Recent(most_bytes, _bytes)
+        self._recent: Recent[Document] = Recent(most_bytes, _bytes)
 
-    async def of(self, documents: Iterable[str]) -> dict[str, str]:
-        """Document hash -> problem, for every document that exists.
+    async def of(self, documents: Iterable[str]) -> dict[str, Document]:
+        """The documents by hash, as far as they exist.
 
-        A problem that is left out here makes its document look like no near-duplicate, and the answer leaks: what was
+        One that is missing here makes its document look like no near-duplicate, and the answer leaks: what was
         found is held by the caller, and never read from the shared cache again after the query.
         """
         wanted = set(documents)
         found = self._recent.find(wanted)
         if missing := [bytes.fromhex(document) for document in wanted - found.keys()]:
             async with self._database.transaction() as connection:
-                rows = await connection.execute(PROBLEMS, {"hashes": missing})
-                found |= {row.hash.hex(): row.problem for row in rows}
+                rows = await connection.execute(DOCUMENTS, {"hashes": missing})
+                found |= {row.hash.hex(): Document(problem=row.problem, text=row.body) for row in rows}
             self._recent.keep(found)
         return found
 
 
-def _bytes(problem: str) -> int:
+def _bytes(document: Document) -> int:
     """About what it takes in memory: a character takes 1 to 4 bytes."""
-    return ENTRY_BYTES + sys.getsizeof(problem)
+    return ENTRY_BYTES + sys.getsizeof(document.problem) + sys.getsizeof(document.text)

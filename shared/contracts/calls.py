@@ -6,7 +6,7 @@ and hashes the result, so a pipeline never knows which model answers.
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -38,8 +38,18 @@ MAX_QUESTION = 32_768
 """Characters of a question: refused at upload, so that no search of a whole chunk fails over one of them."""
 
 
+Duplicates = Literal["same-answer", "same-text", "off", "same-words"]
+"""Which documents a search leaves out because they have the question for their problem (`shared.rag.duplicates`).
+
+`same-text`: those whose problem is the same text but for spelling, blanks and formatting. `same-answer`: also those
+with the same mathematics and almost the same words that have the gold answer, where it is known. `same-words`: those
+with almost the same words, whatever their numbers and answers: the rule of release 0.1.
+"""
+RELEASE_0_1: Duplicates = "same-words"
+
+
 class Retrieve(msgspec.Struct, frozen=True, kw_only=True, tag="retrieve"):
-    """Search one index; near-duplicates of the question are dropped by the retriever and counted."""
+    """Search one index. The retriever leaves out documents that have the question for their problem, and names them."""
 
     question: str
     index: str
@@ -49,6 +59,12 @@ class Retrieve(msgspec.Struct, frozen=True, kw_only=True, tag="retrieve"):
     """So many of the best hits are left out: the next page of the same search. Ranks go on counting."""
     hypothetical: tuple[str, ...] = ()
     """Texts whose vectors are averaged with the question's (HyDE); dense indexes only. They are never hits."""
+    duplicates: Duplicates = RELEASE_0_1
+    """The runtime fills in this and the next two for every pipeline, as the job's parameters say."""
+    item: str = ""
+    """The question of the sample's item, where `question` is another text, such as a rewritten one."""
+    gold: str = ""
+    """The item's gold answer, which `same-answer` compares with a document's."""
 
 
 class Rerank(msgspec.Struct, frozen=True, kw_only=True, tag="rerank"):
@@ -169,7 +185,9 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True, tag="retrieved"):
 
     hits: tuple[Hit, ...]
     duplicates: tuple[str, ...] = ()
-    """Hashes of near-duplicates of the question that were dropped."""
+    """Hashes of documents that were left out as near-duplicates of the question."""
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+    """Why nothing could be searched for; unset where it could."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored"):

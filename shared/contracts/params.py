@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shared.contracts.calls import Decoding
+from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import GraderName
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -218,6 +218,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Documents kept after fusion."""
     context_size: int = 1
     """Documents in the prompt; 1 fits the shipped models, the paper uses 5."""
+    duplicates: Duplicates = "same-answer"
+    """Documents that searches leave out because they would give the question's answer away."""
     rrf_k: int = 60
     fusion: FusionParams = FusionParams()
     enhance: EnhanceParams = EnhanceParams()
@@ -241,3 +243,13 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Replaces slots of the judge's rubric, such as `negative` and `positive`."""
     seed: int = 0
     """Chooses the calibration items; never sent to a model."""
+
+
+def stored_params(raw: bytes) -> Params:
+    """The parameters of a job's row. Jobs of release 0.1 have no `duplicates`: they keep the rule of that release.
+
+    Raises:
+        ValueError: they are not JSON, or have other fields.
+    """
+    tree = msgspec.json.decode(raw)
+    return msgspec.convert({"duplicates": RELEASE_0_1, **tree} if isinstance(tree, dict) else tree, Params)

@@ -1,5 +1,7 @@
 """Vectors of a model, made fit for an index: prefixes, batches, length 1, and refused where they cannot be used."""
 
+import logging
+import re
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -9,12 +11,19 @@ from numpy.typing import NDArray
 from shared.contracts import canonical
 from shared.contracts.calls import FailureKind
 from shared.errors import TooLarge, Unavailable
+from shared.models.normal_form import NORMAL_FORM, in_normal_form
 from shared.models.ports import Encoder, ModelFailed
 from shared.retrieval import Embeddings
 
+_log = logging.getLogger(__name__)
+
 PROBE = "a"
 """What the dimension is found out with."""
-TOO_LONG = "set `retrieval.embeddings.max_chars` to what the model can hold; that makes another index"
+TOO_LONG = (
+    "set `retrieval.embeddings.too_long: cut`, or `max_chars` to what the model can hold; that makes another index"
+)
+_PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
+"""A word, or a single sign or Chinese character."""
 AWAY = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
 
 
@@ -39,17 +48,20 @@ class ModelEmbedder:
 
     @cached_property
     def signature(self) -> str:
-        """Of model, revision, prefixes, cut, dimension and normalisation; where a server stands has no part in it.
+        """Of model, revision, prefixes, cut, dimension, normal form and length; not of where a server stands.
 
         Raises:
             Unavailable: the model does not answer.
         """
         kept = self._settings.model_dump(include={"query_prefix", "document_prefix", "max_chars"})
+        if self._settings.too_long == "cut":
+            kept["too_long"] = "cut"
         try:
             model = self._encoder.identity()
         except ModelFailed as failed:
             raise _error(failed) from failed
-        return canonical.digest({**kept, "model": model, "dimension": self.dimension, "length": 1}).hex()
+        made = {**kept, "model": model, "dimension": self.dimension, "length": 1, "unicode": NORMAL_FORM}
+        return canonical.digest(made).hex()
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder`."""
@@ -64,14 +76,52 @@ class ModelEmbedder:
         try:
             for start in range(0, len(texts), self._settings.batch):
                 batch = [prefix + self._cut(text) for text in texts[start : start + self._settings.batch]]
-                found = directions(self._encoder.encode(batch), len(batch), self.dimension)
+                found = directions(self._encoded(batch, len(prefix)), len(batch), self.dimension)
                 vectors[start : start + len(batch)] = found
         except ModelFailed as failed:
             raise _error(failed) from failed
         return vectors
 
+    def _encoded(self, batch: list[str], prefix: int) -> Sequence[Sequence[float]]:
+        """In one request; where a text of it is too long and may be cut, in one request a text.
+
+        Only the model knows how many tokens a text has, and servers say it in no common way: so it is asked.
+
+        Raises:
+            ModelFailed: as `Encoder.encode`.
+        """
+        try:
+            return self._encoder.encode(batch)
+        except ModelFailed as failed:
+            if failed.kind is not FailureKind.CONTEXT_EXCEEDED or self._settings.too_long == "refuse":
+                raise
+            if len(batch) == 1:
+                return [self._beginning(batch[0], prefix, failed)]
+        return [vector for text in batch for vector in self._encoded([text], prefix)]
+
+    def _beginning(self, text: str, prefix: int, refused: ModelFailed) -> Sequence[float]:
+        """The vector of the longest beginning that the model takes, found by halving; no word is cut in two.
+
+        `text` itself was refused, and its first `prefix` characters are no part of what may be cut.
+        """
+        ends = [piece.end() for piece in _PIECE.finditer(text, prefix)]
+        fit, too_many, vector = 0, len(ends), None
+        while too_many - fit > 1:
+            middle = (fit + too_many) // 2
+            try:
+                [vector] = self._encoder.encode([text[: ends[middle - 1]]])
+                fit = middle
+            except ModelFailed as failed:
+                if failed.kind is not FailureKind.CONTEXT_EXCEEDED:
+                    raise
+                too_many = middle
+        if vector is None:
+            raise refused
+        _log.info("of a text of %d characters the embedding model has read the first %d", len(text), ends[fit - 1])
+        return vector
+
     def _cut(self, text: str) -> str:
-        return text[: self._settings.max_chars or None]
+        return in_normal_form(text)[: self._settings.max_chars or None]
 
 
 def directions(found: Sequence[Sequence[float]], count: int, dimension: int | None = None) -> NDArray[np.float32]:

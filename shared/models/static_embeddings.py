@@ -10,6 +10,7 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from shared.errors import Unavailable
+from shared.models.normal_form import NORMAL_FORM, in_normal_form
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
 MAX_TOKENS = 512
@@ -51,7 +52,7 @@ class StaticEmbedder:
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors [len(texts), dimension], L2-normalised; a text's vector does not depend on its neighbours.
 
-        A text without a known token has the zero vector, which is equally far from everything.
+        A text without a known token has the zero vector, which is never searched for and never found.
         """
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
@@ -61,7 +62,8 @@ class StaticEmbedder:
         return vectors
 
     def _token_ids(self, batch: list[str]) -> list[list[int]]:
-        encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+        texts = [in_normal_form(text) for text in batch]
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [[each for each in encoding.ids if each != self._unknown] for encoding in encodings]
 
 
@@ -86,8 +88,8 @@ def _unknown(tokenizer: Tokenizer) -> int | None:
 
 
 def _signature(folder: Path) -> str:
-    """SHA-256 over name and SHA-256 of each file, so that no byte can move between them."""
-    total = hashlib.sha256()
+    """SHA-256 over the normal form, and name and SHA-256 of each file, so that no byte can move between them."""
+    total = hashlib.sha256(f"{NORMAL_FORM}\n".encode())
     for name in FILES:
         total.update(f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()

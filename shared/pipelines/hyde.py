@@ -19,5 +19,6 @@ def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
     plain = search(sample.question, "dense", params)
     found = require((yield msgspec.structs.replace(plain, hypothetical=made_up.texts)))
     decisions = (made_up.decision(),) if written else ()
-    trace = msgspec.structs.replace(single_trace(found, "dense", params), decisions=decisions)
+    trace = single_trace(found, "dense", params)
+    trace = msgspec.structs.replace(trace, decisions=decisions + trace.decisions)
     return (yield from answer(sample.question, context(trace, params), trace))

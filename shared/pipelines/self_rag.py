@@ -39,7 +39,7 @@ def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
             plain = require((yield _after(NO_RETRIEVAL, sample, params)))
         return _answered(plain, (), Trace(decisions=(decision,)))
     trace = single_trace(require(found), "dense", params)
-    trace = replace(trace, decisions=(decision,))
+    trace = replace(trace, decisions=(decision, *trace.decisions))
     if not trace.candidates:
         return _answered(plain, (), trace)
     passages = [passage(library[candidate.document]) for candidate in trace.candidates]

@@ -99,7 +99,7 @@ def _other(found: Pool, params: Params, library: Library) -> Part:
     written = named(found.question, (yield keywords(found.question, params.enhance)))
     query = next(iter(written.queries), found.question)
     reply = yield Retrieve(question=query, index="fallback", k=params.candidates)
-    other = found.elsewhere(reply, library)
+    other = found.elsewhere(reply, params, library)
     other = other._replace(decisions=(written.decision, *other.decisions))
     new = Decision(stage="external", action="searched", detail={"new": float(len(other.documents))})
     return (yield from _evaluated(other.decided(new), params))

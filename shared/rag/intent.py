@@ -12,9 +12,13 @@ _RULES: tuple[tuple[Intent, re.Pattern[str]], ...] = (
     (
         "compare",
         re.compile(
-            r"\b(?:compare|comparison|differences? between|differ from|versus|vs\.?|(?:which|who) (?:is|has|one is)"
-            r" (?:the )?(?:larger|greater|smaller|bigger|more|less))\b|比较|区别|有何不同|有什么不同|哪个更|谁更",
-            re.IGNORECASE,
+            # "The positive difference between the roots" is a number, and so is that of whatever else is counted.
+            r"\bthe (?:main |key )?differences? between (?!(?:the|two|these|those|its)\b)[a-z -]+ and [a-z -]+\??\s*\Z"
+            r"|\bdifferences between\b|\bhow (?:do|does|is|are)\b.{1,80}\bdiffer(?:ent)? from\b"
+            r"|(?:\A|[.?!;:,]\s*|\b(?:and|please|to)\s)compare\b|\b(?:comparison|versus|vs\.?)\b"
+            r"|\b(?:which|who) (?:is|has|one is) (?:the )?(?:larger|greater|smaller|bigger|more|less)\b(?! than\b)"
+            r"|比较|区别|有何不同|有什么不同|哪个更|谁更",
+            re.IGNORECASE | re.DOTALL,
         ),
     ),
     (
@@ -26,7 +30,8 @@ _RULES: tuple[tuple[Intent, re.Pattern[str]], ...] = (
     (
         "calculate",
         re.compile(
-            r"\b(?:value|sum|number|product|probability|area|volume|remainder|perimeter|distance|length) of\b",
+            r"\b(?:value|sum|number|product|probability|area|volume|remainder|perimeter|distance|length) of\b"
+            r"|\bdifference between\b",
             re.IGNORECASE,
         ),
     ),

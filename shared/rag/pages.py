@@ -7,10 +7,10 @@ from shared.contracts.calls import Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Library
+from shared.rag.duplicates import repeats
 from shared.rag.fusion import fuse
 from shared.rag.paths import ORIGINAL, Path
 from shared.rag.provenance import listed
-from shared.rag.shingles import asks_the_same
 
 Lists = dict[str, dict[str, Hit]]
 """Hits by index and document, in list order."""
@@ -28,7 +28,7 @@ class Pages:
         self._read: dict[str, int] = defaultdict(int)
         self._lists: dict[str, Lists] = defaultdict(lambda: {index: {} for index in self._weights})
         self.duplicates: dict[str, None] = {}
-        """Near-duplicates of the question; the retriever knows only the query that it gets."""
+        """Near-duplicates of the question, which searches for it and for other queries have left out."""
 
     def next(self, query: str) -> list[Path]:
         """The searches for the next page of `query`; of a new one it is the first."""
@@ -59,4 +59,4 @@ class Pages:
 
     def _twins(self, hits: Iterable[Hit]) -> list[str]:
         documents = [hit.document for hit in hits]
-        return [each for each in documents if asks_the_same(self._question, self._library[each].problem)]
+        return [each for each in documents if repeats(self._question, self._library[each].problem, self._params)]

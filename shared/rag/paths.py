@@ -10,9 +10,9 @@ from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.distinct import distinct
+from shared.rag.duplicates import repeats
 from shared.rag.fusion import fuse
-from shared.rag.provenance import by_document, listed, ranked, search
-from shared.rag.shingles import asks_the_same
+from shared.rag.provenance import by_document, listed, ranked, search, unsearched
 
 ORIGINAL = "original"
 """The wording whose ranks are a candidate's dense and sparse ones."""
@@ -62,17 +62,19 @@ def gather(paths: Sequence[Path], replies: Sequence[Retrieved | Failure]) -> Gat
         raise CallFailed(next(iter(failed.values())))
     left = {path.call.index for path in lists}
     alone = f"{left.pop()} alone" if len(left) == 1 and len({path.call.index for path in paths}) == 2 else "fewer paths"
-    return Gathered(lists, tuple(_without(path, failure, alone) for path, failure in failed.items()))
+    without = [_without(path, failure, alone) for path, failure in failed.items()]
+    unasked = [decision for path, found in lists.items() for decision in unsearched(path.name, found)]
+    return Gathered(lists, (*without, *unasked))
 
 
 def merged(question: str, lists: Mapping[Path, Retrieved], library: Library, params: Params) -> Trace:
     """All lists fused by their paths' weights: the `params.candidates` best documents of different content.
 
-    Near-duplicates of `question` are dropped here, too: a search for other words does not know it.
+    In jobs of release 0.1 near-duplicates of `question` are dropped here, too: their searches did not know it.
     """
     weights = [path.weight for path in lists]
     fused = dict(fuse([ranked(found) for found in lists.values()], weights, params.fusion, params.rrf_k))
-    twins = [document for document in fused if asks_the_same(question, library[document].problem)]
+    twins = [document for document in fused if repeats(question, library[document].problem, params)]
     others = [document for document in fused if document not in set(twins)]
     kept = distinct(others, library)
     hits = {path: by_document(found) for path, found in lists.items()}

@@ -10,9 +10,9 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.crag import Evaluation, Score, evaluated, known
 from shared.rag.diversity import diversity
+from shared.rag.duplicates import repeats
 from shared.rag.paths import ORIGINAL, Path
-from shared.rag.provenance import Found, listed
-from shared.rag.shingles import asks_the_same
+from shared.rag.provenance import Found, listed, unsearched
 
 NOTHING = Retrieved(hits=())
 
@@ -42,7 +42,7 @@ class Pool(NamedTuple):
         pair = Found(*(NOTHING if isinstance(reply, Failure) else reply for reply in (dense, sparse)))
         pool = self._searched(f"dense{suffix}", dense, number)._searched(f"sparse{suffix}", sparse, number)
         fused = pair.fused(params)
-        return pool._added(fused) if number == 0 else pool._harmless(fused, library)
+        return pool._added(fused) if number == 0 else pool._harmless(fused, library, params)
 
     @classmethod
     def recalled(cls, question: str, lists: Mapping[Path, Retrieved], trace: Trace) -> Self:
@@ -57,12 +57,12 @@ class Pool(NamedTuple):
             decisions=trace.decisions,
         )
 
-    def elsewhere(self, reply: Retrieved | Failure, library: Library) -> Self:
+    def elsewhere(self, reply: Retrieved | Failure, params: Params, library: Library) -> Self:
         """A pool of what the fallback corpus has beside this one, in its order."""
         hits = () if isinstance(reply, Failure) else reply.hits
         new = [(hit.document, hit.score) for hit in hits if hit.document not in self.documents]
         other = type(self)(self.question)
-        return other._searched("fallback", reply, 0)._harmless(new, library)
+        return other._searched("fallback", reply, 0)._harmless(new, library, params)
 
     def scored(self, scores: Mapping[str, Score]) -> Self:
         """With what the evaluator says of further documents."""
@@ -117,11 +117,12 @@ class Pool(NamedTuple):
             return self.decided(
                 Decision(stage="retrieve", action=f"without {name}", round=number, fallback=reply.kind.value)
             )
-        return self._replace(lists=(*self.lists, (name, reply)))
+        decisions = self.decisions + unsearched(name, reply, number)
+        return self._replace(lists=(*self.lists, (name, reply)), decisions=decisions)
 
-    def _harmless(self, documents: Sequence[tuple[str, float]], library: Library) -> Self:
-        """The retriever drops documents that ask what is searched for; here that was another text."""
-        same = {document for document, _ in documents if asks_the_same(self.question, library[document].problem)}
+    def _harmless(self, documents: Sequence[tuple[str, float]], library: Library, params: Params) -> Self:
+        """Searches leave out what repeats the item's question; those of release 0.1 knew only what they looked for."""
+        same = {document for document, _ in documents if repeats(self.question, library[document].problem, params)}
         pool = self._replace(duplicates=(*self.duplicates, *sorted(same)))
         return pool._added([entry for entry in documents if entry[0] not in same])
 

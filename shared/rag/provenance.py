@@ -8,7 +8,7 @@ import msgspec
 from shared.contracts.calls import Generate, Generated, Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Outcome, Trace, WrittenOutcome
+from shared.contracts.samples import Candidate, Decision, Outcome, Trace, WrittenOutcome
 from shared.rag.answers import extract
 from shared.rag.fusion import Ranked, fuse
 from shared.rag.language import localised
@@ -36,6 +36,11 @@ class Found(NamedTuple):
         """Near-duplicates of the question that either index dropped, each once."""
         return tuple(dict.fromkeys(self.dense.duplicates + self.sparse.duplicates))
 
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Which of both indexes could not be searched, and why."""
+        return unsearched("dense", self.dense) + unsearched("sparse", self.sparse)
+
     def fused(self, params: Params) -> list[tuple[str, float]]:
         """The `params.candidates` best documents and their fused scores, best first."""
         weights = (params.fusion.dense, params.fusion.sparse)
@@ -61,7 +66,15 @@ def single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
     """The trace of one index's list, taken as it is."""
     kept = list(by_document(found).values())[: params.candidates]
     candidates = (_from_hit(hit, index, rank) for rank, hit in enumerate(kept, start=1))
-    return Trace(candidates=tuple(candidates), duplicates=found.duplicates)
+    return Trace(candidates=tuple(candidates), duplicates=found.duplicates, decisions=unsearched(index, found))
+
+
+def unsearched(name: str, found: Retrieved, number: int = 0) -> tuple[Decision, ...]:
+    """That the search `name` looked for nothing, and why; empty where it was made. A search that failed is no reply."""
+    if found.reason is msgspec.UNSET:
+        return ()
+    action, detail = f"without {name}", {"said": found.reason}
+    return (Decision(stage="retrieve", action=action, round=number, detail={**detail}, fallback="no_vector"),)
 
 
 def by_document(found: Retrieved) -> dict[str, Hit]:
@@ -91,13 +104,18 @@ def fused_trace(found: Found, params: Params) -> Trace:
         Reranked(document=document, rank=rank, fused=fused, quality=None, score=fused)
         for rank, (document, fused) in enumerate(found.fused(params), start=1)
     ]
-    return Trace(candidates=_candidates(entries, found, {}), duplicates=found.duplicates)
+    return Trace(
+        candidates=_candidates(entries, found, {}), duplicates=found.duplicates, decisions=found.decisions
+    )  # fmt: skip
 
 
 def scored_trace(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> Trace:
     """The trace of reranked candidates; `unscored` if there are some and none has a quality."""
     unscored = bool(entries) and all(entry.quality is None for entry in entries)
-    return Trace(candidates=_candidates(entries, found, scorings), duplicates=found.duplicates, unscored=unscored)
+    return Trace(
+        candidates=_candidates(entries, found, scorings), duplicates=found.duplicates, unscored=unscored,
+        decisions=found.decisions,
+    )  # fmt: skip
 
 
 def context(trace: Trace, params: Params) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from shared.rag.tfidf import terms
 
 SHINGLE = 3
 ALIKE = 0.8
-"""Jaccard index from which two texts say the same. As the retriever's, which looks at the words that BM25 counts."""
+"""Jaccard index from which two texts have almost the same words."""
 
 Shingles = frozenset[tuple[str, ...]]
 
@@ -28,11 +28,10 @@ def alike(left: Shingles, right: Shingles) -> bool:
     return shared >= ALIKE * (len(left) + len(right) - shared)
 
 
-def asks_the_same(question: str, problem: str) -> bool:
-    """Whether a document with this problem would give the question's answer away.
+def same_words(question: str, problem: str) -> bool:
+    """Whether question and problem share four fifths of their shingles, whatever their numbers and operators are.
 
-    The retriever drops such documents by the text that is searched for. Where that is not the question (a rewritten
-    one, keywords), they are dropped by this afterwards. A plain passage, without a problem, is never one.
+    That was release 0.1's rule for what a search leaves out. A plain passage, without a problem, is never one.
     """
     asked, answered = (canonical.normalise(text).lower() for text in (question, problem))
     if asked == answered or not answered:

@@ -1,4 +1,4 @@
-"""Which questions a corpus answers already: the rule of `shingles.asks_the_same`, for many questions at once.
+"""Which questions a corpus has already: the rule of `duplicates.is_near_duplicate`, for many questions at once.
 
 Candidates are found by prefix filtering (Chaudhuri, Ganti and Kaushik 2006; Bayardo, Ma and Srikant 2007): two sets
 that share enough share one of their few rarest elements. Nothing is missed, and few pairs are looked at.
@@ -9,9 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.contracts import canonical
-from shared.rag.shingles import ALIKE, Shingles, alike, shingles
-from shared.rag.tfidf import terms
+from shared.rag.duplicates import is_reworded, wording
+from shared.rag.shingles import ALIKE, Shingles
 
 Shingle = tuple[str, ...]
 
@@ -22,7 +21,7 @@ class Twin(NamedTuple):
     question: int
     """Its place among the questions."""
     exact: bool
-    """The same text but for case and outer blanks; else most of its words in the same order."""
+    """The same text but for spelling, blanks and formatting; else the same mathematics and most of its words."""
 
 
 class Questions:
@@ -30,24 +29,23 @@ class Questions:
 
     def __init__(self, questions: Sequence[str]) -> None:
         """Memory is for the questions' shingles: some 10 KB for a question of 50 words."""
-        texts = [_normal(question) for question in questions]
-        self._shingles = [shingles(terms(text)) for text in texts]
-        self._common = Counter(shingle for found in self._shingles for shingle in found)
-        self._exact: defaultdict[str, list[int]] = defaultdict(list)
+        self._asked = [wording(question) for question in questions]
+        self._common = Counter(shingle for asked in self._asked for shingle in asked.shingles)
+        self._exact: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
         self._rare: defaultdict[Shingle, list[int]] = defaultdict(list)
-        for place, (text, found) in enumerate(zip(texts, self._shingles, strict=True)):
-            self._exact[text].append(place)
-            for shingle in self._prefix(found):
+        for place, asked in enumerate(self._asked):
+            self._exact[asked.tokens].append(place)
+            for shingle in self._prefix(asked.shingles):
                 self._rare[shingle].append(place)
 
     def twins(self, problem: str) -> list[Twin]:
         """The questions that this problem is over again, in their order; none for a passage without a problem."""
-        text = _normal(problem)
-        if not text:
+        found = wording(problem)
+        if not found.tokens:
             return []
-        same, found = set(self._exact.get(text, ())), shingles(terms(text))
-        candidates = {place for shingle in self._prefix(found) for place in self._rare.get(shingle, ())}
-        near = {place for place in candidates if alike(self._shingles[place], found)}
+        same = set(self._exact.get(found.tokens, ()))
+        candidates = {place for shingle in self._prefix(found.shingles) for place in self._rare.get(shingle, ())}
+        near = {place for place in candidates if is_reworded(self._asked[place], found)}
         return [Twin(place, place in same) for place in sorted(same | near)]
 
     def _prefix(self, found: Shingles) -> list[Shingle]:
@@ -56,7 +54,3 @@ class Questions:
         needed = math.ceil(ALIKE * len(found) - 1e-9)
         rarest = sorted(found, key=lambda shingle: (self._common[shingle], shingle))
         return rarest[: len(found) - needed + 1]
-
-
-def _normal(text: str) -> str:
-    return canonical.normalise(text).lower()

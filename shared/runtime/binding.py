@@ -12,8 +12,10 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.calls import (
+    RELEASE_0_1,
     Call,
     Decoding,
+    Duplicates,
     Estimate,
     Generate,
     Grade,
@@ -52,6 +54,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     k: int = 0
     skip: int = 0
     hypothetical: tuple[str, ...] = ()
+    duplicates: Duplicates = RELEASE_0_1
+    item: str = ""
+    gold: str = ""
     logprobs: int = 0
     modulus: int = 0
     rules: Rules | None = None
@@ -165,7 +170,7 @@ def _measurement(call: Rerank | Verify | Estimate) -> Request:
 def _retrieve(call: Retrieve) -> Request:
     return Request(
         role="retrieve", model="", values={"question": call.question}, k=call.k, skip=call.skip,
-        hypothetical=call.hypothetical,
+        hypothetical=call.hypothetical, duplicates=call.duplicates, item=call.item, gold=call.gold,
     )  # fmt: skip
 
 

@@ -1,18 +1,23 @@
 """What an advance must know of a job: its pipeline, parameters and pins. Fixed at submit, so kept per process."""
 
-from typing import Any
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.calls import Yielded
 from shared.contracts.grading import Expected
-from shared.contracts.params import Params
+from shared.contracts.params import Params, stored_params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
 from shared.errors import Unreadable
 from shared.pipelines import registry
 from shared.runtime.binding import Binding, Pin
+from shared.runtime.duplicates import without_duplicates
 from shared.runtime.replay import Replay, graded
+
+T = TypeVar("T")
 
 JOBS = text(
     "SELECT id, public_id::text AS public_id, pipeline, rank, params, pins, reuse, dataset_id, prepared,"
@@ -49,7 +54,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             Unreadable: the pipeline is not installed.
         """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
-        return Replay(graded(self.installed().run(sample, self.params, library), item, self.params.grading))
+        steps = self._asked(self.installed().run(sample, self.params, library), [item])
+        return Replay(graded(steps, item, self.params.grading))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
         """A fresh replay of the job's calibration over `items`.
@@ -60,7 +66,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         prepare = self.installed().prepare
         if prepare is None:
             raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
-        return Replay(prepare(items, self.params, library))
+        return Replay(self._asked(prepare(items, self.params, library), items))
+
+    def _asked(self, steps: Generator[Yielded, Any, T], items: Sequence[Item]) -> Generator[Yielded, Any, T]:
+        return without_duplicates(steps, self.params.duplicates, items)
 
     def installed(self) -> registry.Registered:
         """Its pipeline.
@@ -137,7 +146,7 @@ def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
 
 
 def _spec(row: RowMapping) -> JobSpec:
-    params = msgspec.json.decode(row["params"], type=Params)
+    params = stored_params(row["params"])
     return JobSpec(
         id=row["id"],
         pipeline=row["pipeline"],

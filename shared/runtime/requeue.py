@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.params import Params
 from shared.errors import Conflict, NotFound, Unreadable
 from shared.runtime.job_names import next_name
 from shared.runtime.submit import Submission
 from shared.storage.database import Database
-from shared.storage.stored import decoded
+from shared.storage.stored import decoded_params
 
 SOURCE = text("""
     SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
@@ -51,7 +50,7 @@ async def all_again(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]
 
 
 def _submission(row: RowMapping) -> Submission:
-    params, problem = decoded(row["params"], Params, f"the parameters of job {row['public_id']}")
+    params, problem = decoded_params(row["params"], f"the parameters of job {row['public_id']}")
     if params is None:
         raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
     copied = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank", "metadata", "online", "models")

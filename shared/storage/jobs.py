@@ -16,7 +16,7 @@ from shared.errors import Conflict
 from shared.storage import pace, pages
 from shared.storage.database import Database
 from shared.storage.names import usable
-from shared.storage.stored import decoded
+from shared.storage.stored import decoded, decoded_params
 from shared.storage.unknown import not_found
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
@@ -251,7 +251,7 @@ _COPIED = (
 
 
 def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int | None = None) -> Job:
-    params, problem = decoded(row["params"], Params, "its parameters")
+    params, problem = decoded_params(row["params"], "its parameters")
     decision, other = decoded(row["prepared"], GateDecision, "its gate decision")
     return Job(
         id=uuid.UUID(str(row["public_id"])),

@@ -11,7 +11,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Generated, Reply
 from shared.contracts.documents import Document
-from shared.contracts.params import Params
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.rag.answers import extract
@@ -20,7 +19,7 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database
 from shared.storage.residencies import Residency, residencies
 from shared.storage.samples import STATES
-from shared.storage.stored import decoded
+from shared.storage.stored import decoded, decoded_params
 
 TIE_BREAK = "equal scores: the smaller document hash first"
 REPLY: Any = Reply
@@ -205,7 +204,7 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
             )
         steps = await _steps(connection, row["id"])
         outcome, problem = decoded(row["outcome"], Outcome, "its outcome")
-        params, _ = decoded(row["params"], Params, "")
+        params, _ = decoded_params(row["params"], "")
         ended = await samples.one(connection, job, index, repeat)
         return Provenance(
             index=row["ordinal"],

@@ -36,6 +36,9 @@ class RetrievalServer:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     """Everything that was posted."""
 
+    holds: int | None = None
+    """Words of a text at most; None: any number."""
+
     def tell(self, how: str, times: int | None = None) -> None:
         """Misbehave, so many times."""
         assert how in self.wrong.known
@@ -46,13 +49,17 @@ class RetrievalServer:
         if (seen.method, seen.path) == ("GET", "/api/tags"):
             return as_json({"models": [{"name": name, "digest": digest} for name, digest in self.digests.items()]})
         self.bodies.append(seen.json)
-        if self.wrong.now("too_long"):
+        if self.wrong.now("too_long") or self._is_too_long(seen.json):
             return as_json(*TOO_LONG[seen.path])
         if self.wrong.now("echo"):
             return as_json({"error": f"no such key: {seen.headers['authorization']}"}, 400)
         if self.wrong.now("unreadable"):
             return Reply(body=b"<html>")
         return self.wrong.spoilt(self._answer(seen.path, seen.json))
+
+    def _is_too_long(self, body: dict[str, Any]) -> bool:
+        words = (len(text.split()) for text in body.get("input", ()))
+        return self.holds is not None and max(words, default=0) > self.holds
 
     def _answer(self, path: str, body: dict[str, Any]) -> Reply:
         match path:

@@ -64,7 +64,8 @@ class Held:
         assert knn["k"] <= knn["num_candidates"] <= 10_000
         assert self.properties[knn["field"]]["similarity"] == "max_inner_product"
         asked = np.float32(knn["query_vector"])
-        products = {name: float(np.dot(np.float32(held[knn["field"]]), asked)) for name, held in self.shown.items()}
+        held = {name: np.float32(each[knn["field"]]) for name, each in self.shown.items() if knn["field"] in each}
+        products = {name: float(np.dot(vector, asked)) for name, vector in held.items()}
         scores = {name: float(np.float32(x + 1 if x >= 0 else 1 / (1 - x))) for name, x in products.items()}
         return dict(sorted(scores.items(), key=lambda each: -each[1])[: knn["k"]])
 

@@ -17,7 +17,7 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
     """A corpus with a twin of question 0, one word for word of question 2, and two passages."""
     async with serving(database, redis_url) as serving_api:
         lines = [
-            {"id": "near", "problem": f"{TEN} eleven", "text": "so it is"},
+            {"id": "near", "problem": f"{TEN} here", "text": "so it is"},
             {"id": "other", "problem": "What is music?", "text": "sound"},
             {"id": "passage", "text": TEN},
             {"id": "same", "problem": " what is 2 + 2?", "text": "4"},

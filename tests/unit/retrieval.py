@@ -240,14 +240,21 @@ class DenseConformance(Conformance):
             assert len(matches) == 6
             assert all(match.score == pytest.approx(row[position[match.document]], abs=1e-6) for match in matches)
 
-    def test_a_text_without_words_is_equally_far_from_everything(self) -> None:
-        """Its vector is zero, so nothing is NaN and the hash alone decides."""
-        [matches] = self.built().search(["+"], 6)
-        assert [match.score for match in matches] == [0.0] * 6
-        assert [match.document for match in matches] == sorted(document for document, _ in DOCUMENTS)
+    def test_a_text_without_words_finds_nothing(self) -> None:
+        """Its vector is zero: every document would be as near as any other. What is asked beside it is found."""
+        nothing, something = self.built().search(["+", TEXTS[0]], 6)
+        assert nothing == []
+        assert len(something) == 6
 
-    def test_a_document_without_words_is_indexed(self) -> None:
-        """Also by a server that knows no direction of the zero vector."""
-        index = self.built([("0" * 64, "+"), ("1" * 64, "circle")])
-        [matches] = index.search(["circle"], 2)
-        assert [match.score for match in matches] == [pytest.approx(1), 0.0]
+    def test_a_document_without_words_is_never_found(self) -> None:
+        """Nor does it take the place of one that is, however many there are."""
+        wordless = [(f"{at:064x}", "+") for at in range(40)]
+        index = self.built([*wordless, ("f" * 64, "circle")])
+        assert [[match.document for match in found] for found in index.search(["circle", "square"], 2)] == [
+            ["f" * 64]
+        ] * 2  # fmt: skip
+        assert len(index.documents) == 41
+
+    def test_an_index_of_nothing_but_wordless_documents_finds_nothing(self) -> None:
+        """And can be built."""
+        assert self.built([(f"{at:064x}", "+") for at in range(3)]).search(["circle"], 2) == [[]]

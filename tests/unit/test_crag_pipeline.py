@@ -95,8 +95,10 @@ def failing(kind: type, answer: Answer, *, index: str = "") -> Answer:
 
 
 def run(answer: Answer, *, size: int = 2, **crag: Any) -> tuple[Outcome, list[list[Call]]]:
-    """One sample; the fallback corpus is "other" unless it is set."""
-    params = Params(context_size=size, crag=msgspec.convert({"fallback": "other", **crag}, CragParams))
+    """One sample, of a job of release 0.1; the fallback corpus is "other" unless it is set."""
+    params = Params(
+        context_size=size, duplicates="same-words", crag=msgspec.convert({"fallback": "other", **crag}, CragParams)
+    )
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     return drive(registry.get("crag").run(sample, params, LIBRARY), answer)
 

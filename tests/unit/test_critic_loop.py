@@ -265,8 +265,8 @@ class Corpus:
 
 
 def run(answer: Callable[[Call], Reply], size: int = 5, **critic: Any) -> tuple[Outcome, list[list[Call]]]:
-    """One sample."""
-    params = Params(context_size=size, critic=msgspec.convert(critic, CriticParams))
+    """One sample, of a job of release 0.1."""
+    params = Params(context_size=size, duplicates="same-words", critic=msgspec.convert(critic, CriticParams))
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     result: tuple[Outcome, list[list[Call]]] = drive(registry.get("critic-loop").run(sample, params, LIBRARY), answer)
     return result
@@ -475,8 +475,8 @@ def test_a_critic_that_never_rates_takes_what_was_found_in_its_order() -> None:
     assert outcome.context == ("a", "b")
 
 
-def test_a_twin_of_the_question_that_only_another_query_finds_is_dropped() -> None:
-    """It has the answer; the retriever, which compares it with the query, lets it pass."""
+def test_in_a_job_of_release_0_1_a_twin_that_only_another_query_finds_is_dropped() -> None:
+    """Its searches compared documents with the query alone; those of today know the item's question."""
     corpus = Corpus({QUESTION: "b", BETTER: [TWIN, "x", "y"]}, {TWIN: 5, "x": 5, "y": 5}, [written(BETTER)])
     outcome, asked = run(corpus, rewrite_from=1)
     assert TWIN not in [call.document for call in of(Judge, asked)]

@@ -28,13 +28,6 @@ def test_the_same_text_has_cosine_one() -> None:
     assert match.score == pytest.approx(1, abs=1e-6)
 
 
-def test_a_text_without_words_is_equally_far_from_everything() -> None:
-    """Its vector is zero, so the hash alone decides, and nothing is NaN."""
-    [matches] = Faiss(HashedWords()).build([DOCUMENTS]).search(["+"], 6)
-    assert [match.score for match in matches] == [0.0] * 6
-    assert [match.document for match in matches] == sorted(document for document, _ in DOCUMENTS)
-
-
 def test_equal_vectors_beyond_the_margin_come_by_hash() -> None:
     """Up to `MARGIN` equals at the cut are all seen, so the smallest hashes win."""
     twins = [(f"{at:064x}", "one and the same") for at in range(MARGIN + 1)][::-1]

@@ -71,8 +71,14 @@ async def test_no_text_no_vector(served: Setting) -> None:
 
 
 async def test_a_text_without_words_stays_zero(served: Setting) -> None:
-    """It is equally far from everything."""
+    """It is never searched for."""
     assert not (await served.embed(["+"])).any()
+
+
+async def test_texts_are_sent_in_normal_form(served: Setting) -> None:
+    """So that a model's tokenizer sees digits where a person does."""
+    await served.embed(["３ circles, ﬁve"])
+    assert served.sent == [["3 circles, five"]]
 
 
 async def test_texts_are_sent_in_batches(served: Setting) -> None:
@@ -151,6 +157,17 @@ async def test_a_server_that_is_late_is_named_with_the_limit(served: Setting) ->
         await served.embed(TEXTS, timeout_s=0.1)
 
 
+async def test_a_text_that_does_not_fit_is_cut_where_the_setting_says_so(served: Setting) -> None:
+    """To what the server takes, by its own count and in whole words; the texts beside it stay as they are."""
+    served.double.holds = 5
+    long = "circle radius area prime power derivative divisor " * 20
+    found = await served.embed(["radius", long, "a prime"], too_long="cut")
+    expected = HashedWords().embed_documents(["radius", " ".join(long.split()[:5]), "a prime"])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    with pytest.raises(TooLarge, match="too long for the embedding model"):
+        await served.embed([long])
+
+
 @pytest.mark.parametrize("side", ["queries", "documents"])
 async def test_a_text_that_does_not_fit_is_its_own_fault(served: Setting, side: str) -> None:
     """And nobody else's: the caller may ask the others' again. The setting that cuts it is named."""
@@ -197,7 +214,7 @@ async def signature(served: Setting, **settings: Any) -> str:
 
 @pytest.mark.parametrize(
     "other",
-    [{"query_prefix": "q: "}, {"document_prefix": "d: "}, {"max_chars": 100}],
+    [{"query_prefix": "q: "}, {"document_prefix": "d: "}, {"max_chars": 100}, {"too_long": "cut"}],
     ids=lambda each: next(iter(each)),
 )
 async def test_whatever_changes_a_vector_changes_the_signature(served: Setting, other: dict[str, Any]) -> None:

@@ -269,14 +269,14 @@ def test_everything_can_be_turned_off() -> None:
     assert [(entry.document, entry.fused) for entry in outcome.trace.candidates] == rrf([[A, B], [B, C]])
 
 
-def test_a_twin_of_the_question_that_another_wording_found_is_dropped() -> None:
-    """The retriever compares with what it is asked; only here is the original known. The answer would leak."""
+def test_in_a_job_of_release_0_1_a_twin_that_another_wording_found_is_dropped() -> None:
+    """Its searches compared documents with the wording alone; those of today know the item's question."""
 
     def answer(call: Call) -> Reply:
         rewritten = isinstance(call, Retrieve) and call.question.startswith("common")
         return found(TWIN.hash, E) if rewritten else world(call)
 
-    outcome, _ = run(answer)
+    outcome, _ = run(answer, params(duplicates="same-words"))
     assert TWIN.hash in outcome.trace.duplicates
     assert TWIN.hash not in {entry.document for entry in outcome.trace.candidates}
 
@@ -372,7 +372,9 @@ def test_replay_repeats_calls_and_outcome(lists: list[Reply], texts: list[Reply]
             case _:
                 return Generated(text=r"\boxed{1}")
 
-    given_params = msgspec.convert({"enhance": {"hyde": True}, "hyde": {"documents": 1}}, Params)
+    given_params = msgspec.convert(
+        {"enhance": {"hyde": True}, "hyde": {"documents": 1}, "duplicates": "same-words"}, Params
+    )
     try:
         first = run(answer, given_params)
     except CallFailed:

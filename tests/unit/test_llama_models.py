@@ -82,6 +82,27 @@ def test_texts_that_are_cut_fit(folder: Path) -> None:
         assert made.embed_documents(["circle " * 900]).any()
 
 
+def test_a_text_of_too_many_tokens_is_cut_by_the_models_own_count(folder: Path) -> None:
+    """To the beginning that just fits, beside texts that fit as they are; another cut is another index."""
+    fits = " ".join(["circle"] * (bert_file.CONTEXT - 2))
+    path = folder / "encoder.gguf"
+    with retrieval_models.embedder(Embeddings(kind="gguf", path=path, too_long="cut")) as made:
+        short, full, cut = made.embed_documents(["radius", fits, f"{fits} {'power ' * 900}"])
+        np.testing.assert_allclose(cut, full, atol=1e-4)
+        assert abs(short - full).max() > 0.01
+        signature = made.signature
+    with retrieval_models.embedder(Embeddings(kind="gguf", path=path)) as refusing:
+        assert refusing.signature != signature
+
+
+def test_a_prefix_that_fills_the_model_leaves_nothing_to_cut(folder: Path) -> None:
+    """The beginning of an instruction is no vector of a text."""
+    prefix = "circle " * bert_file.CONTEXT
+    settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", too_long="cut", document_prefix=prefix)
+    with retrieval_models.embedder(settings) as made, pytest.raises(TooLarge, match="too large to process"):
+        made.embed_documents(["radius"])
+
+
 def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: Path) -> None:
     """Not its name's."""
 

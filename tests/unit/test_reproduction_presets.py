@@ -66,7 +66,7 @@ def test_the_embedders_file_is_looked_for_beside_the_problems() -> None:
 def test_an_embedder_may_be_a_server_or_the_shipped_one() -> None:
     """A server keeps the instruction of bge; the shipped table knows none."""
     served = presets.settings(changed(embedder="http://127.0.0.1:8081")).retrieval.embeddings
-    assert (served.kind, served.url, served.max_chars) == ("openai", "http://127.0.0.1:8081", 600)
+    assert (served.kind, served.url, served.too_long) == ("openai", "http://127.0.0.1:8081", "cut")
     assert served.query_prefix
     assert presets.settings(changed(embedder="shipped")).retrieval.embeddings.kind == "static"
 

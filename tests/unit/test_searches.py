@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from services.retriever.dense import Faiss
 from services.retriever.ports import Index
 from services.retriever.questions import Questions, mean
-from services.retriever.searches import SPARE, Search, Searcher
+from services.retriever.searches import NO_VECTOR, SPARE, Search, Searcher
 from services.retriever.sparse import Bm25
+from shared.contracts.documents import Document
 from shared.errors import Invalid, Unavailable
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 from tests.unit.test_questions import Counting
@@ -37,13 +39,13 @@ class Shelf:
         return self.indexes[index]
 
 
-class Problems:
-    """The problems of some documents."""
+class Known:
+    """Some documents."""
 
-    def __init__(self, known: dict[str, str]) -> None:
+    def __init__(self, known: dict[str, Document]) -> None:
         self.known = known
 
-    async def of(self, documents: Iterable[str]) -> dict[str, str]:
+    async def of(self, documents: Iterable[str]) -> dict[str, Document]:
         """As far as they are known."""
         return {document: self.known[document] for document in documents if document in self.known}
 
@@ -52,8 +54,8 @@ def searcher(embedder: Any = None, twins: Iterable[str] = ()) -> Searcher:
     """Over the three indexes; the documents `twins` ask what `TWIN` asks."""
     embedder = embedder or HashedWords()
     shelf: Any = Shelf(embedder)
-    problems: Any = Problems(dict.fromkeys(twins, TWIN))
-    return Searcher(shelf, problems, Questions(embedder, 100))
+    known: Any = Known(dict.fromkeys(twins, Document(problem=TWIN, text="")))
+    return Searcher(shelf, known, Questions(embedder, 100))
 
 
 def search(index: int, question: str = "prime circle", k: int = 5, **more: Any) -> Search:
@@ -96,6 +98,28 @@ async def test_near_duplicates_are_dropped_before_paging(index: int) -> None:
     shown = [hit.document for page in pages for hit in page.hits]
     assert shown == [document for document in documents if document not in twins][:30]
     assert pages[0].duplicates == tuple(twins)
+
+
+@pytest.mark.parametrize("index", [DENSE, SPARSE])
+async def test_a_search_in_other_words_leaves_out_what_repeats_the_items_question(index: int) -> None:
+    """It is the item's answer that must not be given away, whatever the query is."""
+    [[*best]] = await found(searcher(), search(index, k=5))
+    twin = best[1][1]
+    asked = [search(index, k=5), search(index, k=5, item=TWIN, duplicates="same-text")]
+    plain, careful = await searcher(twins=[twin]).answer(asked)
+    assert (plain.duplicates, careful.duplicates) == ((), (twin,))
+
+
+@pytest.mark.parametrize("index", [DENSE, SPARSE])
+async def test_a_question_without_a_vector_says_why_it_finds_nothing(index: int) -> None:
+    """Only where vectors are searched: words say nothing of their own. Hypothetical documents give it one."""
+    nothing, something = await searcher().answer([search(index, "+"), search(index)])
+    assert (nothing.hits, len(something.hits)) == ((), 5)
+    assert nothing.reason == (NO_VECTOR if index == DENSE else UNSET)
+    assert something.reason is UNSET
+    if index == DENSE:
+        [moved] = await searcher().answer([search(DENSE, "+", hypothetical=("circle",))])
+        assert (len(moved.hits), moved.reason) == (5, UNSET)
 
 
 async def test_a_page_beyond_the_end_is_empty() -> None:

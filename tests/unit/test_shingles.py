@@ -3,7 +3,7 @@
 import pytest
 
 from shared.rag.diversity import diversity
-from shared.rag.shingles import alike, asks_the_same, shingles
+from shared.rag.shingles import alike, same_words, shingles
 
 TEXT = "the product of all of the roots of this monic polynomial is its last coefficient"
 
@@ -37,9 +37,9 @@ def test_texts_are_alike_from_four_fifths_on() -> None:
         ("", "", False),
     ],
 )
-def test_a_document_with_the_questions_own_problem_gives_it_away(question: str, problem: str, *, same: bool) -> None:
+def test_release_0_1_compared_words_alone(question: str, problem: str, *, same: bool) -> None:
     """Signs and capitals do not count; a passage without a problem never does."""
-    assert asks_the_same(question, problem) is same
+    assert same_words(question, problem) is same
 
 
 def test_copies_are_not_diverse_and_strangers_are() -> None:

@@ -46,7 +46,17 @@ def test_vectors_have_length_one(embedder: Embedder) -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", ["", " \n", "\u2603\u2603"])
+@pytest.mark.parametrize(
+    ("text", "plain"), [("１２３", "123"), ("Ｆｉｎｄ　ｘ", "Find x"), ("ﬁnd", "find"), ("３＋４＝７", "3+4=7")]
+)
+def test_forms_of_characters_make_no_other_vector(embedder: Embedder, text: str, plain: str) -> None:
+    """Fullwidth digits and letters, ligatures: NFKC before tokenising."""
+    vector, expected = embedder.embed_queries([text, plain])
+    assert expected.any()
+    np.testing.assert_array_equal(vector, expected)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\u2603\u2603", "สวัสดี", "😀"])
 def test_a_text_without_known_tokens_is_zero(embedder: Embedder, text: str) -> None:
     """Not NaN."""
     assert not embedder.embed_documents([text]).any()

@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 from services.retriever.dense import Faiss
-from services.retriever.duplicates import is_near_duplicate
 from services.retriever.ports import Index
 from services.retriever.sparse import Bm25
 from shared.errors import Invalid, NotFound
 from shared.models.static_embeddings import StaticEmbedder
 from shared.rag.language import language
 from shared.rag.rule_rqp import rule_score
+from shared.rag.shingles import same_words
 from shared.settings import REPOSITORY
 from world.corpus import Corpus, build, write
 from world.distractors import distractors
@@ -40,11 +40,7 @@ def searched(corpus: Corpus, kind: str) -> list[tuple[Item, list[Document]]]:
     return [
         (
             item,
-            [
-                shown
-                for match in found
-                if not is_near_duplicate(item.question, (shown := documents[match.document]).problem)
-            ],
+            [shown for match in found if not same_words(item.question, (shown := documents[match.document]).problem)],
         )
         for item, found in zip(corpus.items, lists, strict=True)
     ]
@@ -132,7 +128,7 @@ def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phr
         setting = changed(PLAIN, near_words=4, near_meaning=2, unrelated=2)
         found = list(distractors(rng, setting, [asked], free, spoken))
         assert len(found) == 8
-        assert not any(is_near_duplicate(asked.question, document.problem) for document in found)
+        assert not any(same_words(asked.question, document.problem) for document in found)
 
 
 def test_the_same_text_does_not_stand_there_twice() -> None:

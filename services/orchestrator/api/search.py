@@ -16,9 +16,10 @@ from services.orchestrator.searching.answering import Answering
 from services.orchestrator.searching.steps import Options, steps, verdict
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Decision, Trace
+from shared.contracts.samples import Candidate, Decision, Item, Trace
 from shared.errors import Unavailable
 from shared.runtime import thresholds
+from shared.runtime.duplicates import without_duplicates
 from shared.runtime.models import pin_reranker
 from shared.runtime.replay import Replay
 from shared.storage import configurations, documents
@@ -59,7 +60,7 @@ class SearchRequest(BaseModel):
     crag: bool = False
     """Whether what was found is evaluated, by the reranker or by similarity."""
     params: dict[str, Any] = {}
-    """As a job's: `candidates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag` count here."""
+    """As a job's: `candidates`, `duplicates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag` count here."""
 
 
 class SearchHit(documents.Shown, frozen=True, kw_only=True):
@@ -147,7 +148,9 @@ async def _trace(answering: Answering, request: SearchRequest, params: Params) -
         RuntimeError: a defect of ours.
     """
     options = Options(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
-    replay = Replay(steps(request.question, options, params, answering.library))
+    searched = steps(request.question, options, params, answering.library)
+    item = Item(ordinal=0, question=request.question)
+    replay = Replay(without_duplicates(searched, params.duplicates, [item]))
     while replay.calls:
         replay.answer(await answering.replies(replay.calls))
     if replay.result is None:

@@ -126,7 +126,8 @@ def print_leaks(found: Any) -> None:
     affected = found["exact"] + found["near"]
     of = f"{affected} of {found['items']} questions ({100 * found['share']:.1f} %)"
     typer.echo(f"{found['dataset']} in {found['corpus']}: {of} have their problem in {found['documents']} documents")
-    typer.echo(f"  {found['exact']} word for word, {found['near']} nearly so; {found['pairs']} pairs")
+    counts = f"{found['exact']} word for word, {found['near']} nearly so; {found['pairs']} pairs"
+    typer.echo(f"  {counts}, {found['same_answer']} with the same answer")
     if found["passages"]:
         typer.echo(f"  {found['passages']} documents are passages without a problem, and were compared with nothing")
     if found["examples"]:

@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.endings import ByContent, Counts, Endings, by_content, in_order, moved
 from services.orchestrator.reports.tally import Accuracy, accuracy
-from shared.contracts.params import Params
 from shared.errors import Conflict, Invalid
 from shared.statistics import pairs, shares, significance
 from shared.statistics.bootstrap import bootstrap
@@ -23,7 +22,7 @@ from shared.statistics.repeats import Repeats, repeated, spread
 from shared.statistics.shares import Graded, Table
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
-from shared.storage.stored import decoded
+from shared.storage.stored import decoded_params
 
 FACTS = text("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
@@ -255,7 +254,7 @@ def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
         if job.state not in jobs.TERMINAL:
             said[f"job {job.name!r} is not final: {job.in_progress} samples are still in progress"] = None
         if job.repeats > 1:
-            params, problem = decoded(job.params, Params, "its parameters")
+            params, problem = decoded_params(job.params, "its parameters")
             greedy = params is not None and params.generate.temperature == 0
             words = problem or repeated(greedy=greedy, shared=job.reuse == "all")
             said[f"job {job.name!r}: {words}"] = None

@@ -7,6 +7,7 @@ import msgspec
 from anyio import to_thread
 from sqlalchemy import text
 
+from shared.rag.duplicates import has_answer
 from shared.rag.twins import Questions
 from shared.storage import corpora
 from shared.storage.database import Database
@@ -14,12 +15,12 @@ from shared.storage.unknown import not_found
 
 DATASET = text("SELECT id FROM datasets WHERE name = :name")
 ITEMS = text("""
-    SELECT ordinal, question FROM items WHERE dataset_id = :of AND ordinal > :after ORDER BY ordinal LIMIT :n""")
+    SELECT ordinal, question, gold FROM items WHERE dataset_id = :of AND ordinal > :after ORDER BY ordinal LIMIT :n""")
 PASSAGES = text("""
     SELECT count(*) FROM corpus_documents c JOIN documents d ON d.hash = c.hash
     WHERE c.corpus_id = :corpus AND btrim(d.problem, E' \\t\\r\\n') = ''""")
 DOCUMENTS = text("""
-    SELECT c.ordinal, c.external_id, encode(c.hash, 'hex') AS hash, d.problem
+    SELECT c.ordinal, c.external_id, encode(c.hash, 'hex') AS hash, d.problem, d.body
     FROM corpus_documents c JOIN documents d ON d.hash = c.hash
     WHERE c.corpus_id = :of AND c.ordinal > :after ORDER BY c.ordinal LIMIT :n""")
 BLOCK = 5000
@@ -29,9 +30,9 @@ BATCH = 250
 EXAMPLES = 20
 EXAMPLE: dict[str, Any] = {
     "corpus": "math", "dataset": "math-500", "items": 500, "documents": 7500, "passages": 0, "exact": 1, "near": 2,
-    "share": 0.006, "pairs": 4, "examples": [{
+    "share": 0.006, "pairs": 4, "same_answer": 2, "examples": [{
         "index": 17, "question": "What is $2+3$?", "id": "train/algebra/12", "document": "9f2c…",
-        "problem": "What is  $2 + 3$?", "exact": False,
+        "problem": "What is  $2 + 3$?", "exact": True, "same_answer": True,
     }],
 }  # fmt: skip
 
@@ -47,7 +48,10 @@ class Leak(msgspec.Struct, frozen=True, kw_only=True):
     """Its hash."""
     problem: str
     exact: bool
-    """The same text but for case and outer blanks; else shingles of three words with a Jaccard index of 0.8 or more."""
+    """The same text but for spelling, blanks and formatting; else the same numbers, operators, relations and variables,
+    and shingles of three words with a Jaccard index of 0.8 or more."""
+    same_answer: bool | None
+    """Whether the document has the item's gold answer; null: the item has none."""
 
 
 class Leaks(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +64,16 @@ class Leaks(msgspec.Struct, frozen=True, kw_only=True):
     passages: int
     """Documents without a problem: what they answer is not known, and they are compared with nothing."""
     exact: int
-    """Items with a document of the same problem."""
+    """Items with a document whose problem is the same text."""
     near: int
-    """Further items with one of almost the same."""
+    """Further items with one whose problem is a near-duplicate."""
     share: float
     """(exact + near) / items."""
     pairs: int
     """Of an item and a document."""
+    same_answer: int
+    """Pairs whose document has the item's gold answer: with `duplicates: same-answer` searches leave out these, and
+    the same texts."""
     examples: list[Leak]
     """The first, in the order of the items' blocks and the documents."""
 
@@ -75,7 +82,7 @@ class _Tally:
     """Counts leaks."""
 
     def __init__(self) -> None:
-        self.items = self.pairs = 0
+        self.items = self.pairs = self.same_answer = 0
         self.exact: set[int] = set()
         self.any: set[int] = set()
         self.examples: list[Leak] = []
@@ -85,12 +92,14 @@ class _Tally:
         for row in batch:
             for place, exact in questions.twins(row.problem):
                 item = asked[place]
+                same = None if item.gold is None else has_answer(row.body, item.gold)
                 self.pairs += 1
+                self.same_answer += bool(same)
                 self.any.add(item.ordinal)
                 if exact:
                     self.exact.add(item.ordinal)
                 if len(self.examples) < EXAMPLES:
-                    shown = {"question": item.question, "problem": row.problem, "exact": exact}
+                    shown = {"question": item.question, "problem": row.problem, "exact": exact, "same_answer": same}
                     self.examples.append(Leak(index=item.ordinal, id=row.external_id, document=row.hash, **shown))
 
 
@@ -123,6 +132,7 @@ async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
         near=affected - len(tally.exact),
         share=affected / tally.items if tally.items else 0.0,
         pairs=tally.pairs,
+        same_answer=tally.same_answer,
         examples=tally.examples,
     )
 

@@ -47,7 +47,10 @@ class Answering:
         return Failure(kind=FailureKind.NOT_CONFIGURED, detail=f"a search has nobody for a {type(call).__name__}")
 
     async def _search(self, call: Retrieve) -> Retrieved | Failure:
-        asked = {"index": self._indexes[call.index], "question": call.question, "k": call.k}
+        asked = {
+            "index": self._indexes[call.index], "question": call.question, "k": call.k,
+            "duplicates": call.duplicates, "item": call.item,
+        }  # fmt: skip
         try:
             reply = await self._post("/search", {"searches": [asked]}, self._retrieval.timeout_s)
             _refuse(reply)

@@ -1,7 +1,8 @@
 """Nearest vectors by Elasticsearch: `dense_vector` with Lucene's HNSW graph, unquantised.
 
-By `max_inner_product`, because `cosine` refuses the zero vector of a text without a known token. The server's score is
-1 + x for an inner product x >= 0 and 1 / (1 - x) below, in single precision; it is turned back into the cosine.
+A text without a known token has a zero vector: such a document gets none in the index and is never found, such a
+question finds nothing. By `max_inner_product`, whose score is 1 + x for an inner product x >= 0 and 1 / (1 - x) below,
+in single precision; it is turned back into the cosine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,10 +45,12 @@ class ServedVectors:
         return self.search_vectors(self._embedder.embed_queries(questions), k)
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
-        """The same for vectors [n, dimension] of length 1."""
+        """The same for vectors [n, dimension] of length 1, or zero: such a one finds nothing."""
         return backend.together(lambda vector: self._matches(vector, k), vectors.tolist())
 
     def _matches(self, vector: list[float], k: int) -> list[Match]:
+        if not any(vector):
+            return []
         fetched = min(k + MARGIN, MOST)
         candidates = min(max(self._candidates, fetched), MOST)
         knn = {"field": FIELD, "query_vector": vector, "k": fetched, "num_candidates": candidates}
@@ -84,7 +87,8 @@ class ElasticsearchVectors(backend.Served):
         return ServedVectors(place, self._embedder, self._dense.search)
 
     def _fields(self, texts: Sequence[str]) -> Iterator[backend.Fields]:
-        return ({FIELD: vector} for vector in self._embedder.embed_documents(texts).tolist())
+        vectors = self._embedder.embed_documents(texts).tolist()
+        return ({FIELD: vector} if any(vector) else {} for vector in vectors)
 
     def load(self, folder: Path) -> ServedVectors:
         """The index that was saved in `folder`."""
