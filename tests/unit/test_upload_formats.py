@@ -93,11 +93,12 @@ def test_all_formats_say_the_same(written: Callable[[Rows], bytes]) -> None:
 
 
 LOVELACE = Expected(golds=("Ada Lovelace",))
+GRACE = Expected(golds=("Grace",))
 
 
 @FORMATS
 def test_reads_flashrag(written: Callable[[Rows], bytes]) -> None:
-    """The first golden answer is the gold one, the others count as well; a corpus has its title in the first line of `contents`."""
+    """Every golden answer counts; a corpus has its title in the first line of `contents`."""
     [item] = items(written([{"id": "test_0", "question": "Who?", "golden_answers": ["Ada", "Ada Lovelace"]}]))
     assert (item.custom_id, item.question, item.gold, item.expected) == ("test_0", "Who?", "Ada", LOVELACE)
     [record] = documents(written([{"id": "0", "contents": '"Ada"\nShe wrote.'}]))
