@@ -177,8 +177,8 @@ def test_all_mistakes_that_the_server_names_are_said(corpus: Path, monkeypatch: 
 
 
 def test_several_expected_answers_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An accuracy over them is a lower bound."""
+    """Any of them counts."""
     answering(monkeypatch, alternatives=3)
     (tmp_path / "q.jsonl").write_text('{"question": "?"}\n')
     ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / "q.jsonl")])
-    assert "3 with several expected answers: the first of each is graded against" in ended.stdout
+    assert "3 with several expected answers: any of them is right" in ended.stdout

@@ -120,7 +120,7 @@ async def test_nothing_is_a_valid_file_too(name: str) -> None:
     """No line, a header, a schema."""
     parts = await written(name)
     if name == "parquet":
-        assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 22)
+        assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 23)
     else:
         assert b"".join(parts).count(b"\n") == (name == "csv")
 

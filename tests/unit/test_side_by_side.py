@@ -11,6 +11,7 @@ import pytest
 from services.judge.grades import Grades
 from services.judge.verifying import Verifying
 from shared.contracts.calls import Failure, Graded, Reply, Verified
+from shared.contracts.grading import Rules
 from shared.runtime import library
 from shared.runtime.binding import DocumentRef, Request
 from shared.runtime.claims import Claimed
@@ -49,7 +50,7 @@ class Pool:
         self.asked = 0
         self.cancelled = 0
 
-    async def grade(self, _answer: str | None, _gold: str) -> Reply:
+    async def grade(self, _answer: str | None, _gold: str, _rules: Rules) -> Reply:
         """As a grader."""
         return await self._work(Graded(math_verify=True, strict=True))
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from shared.contracts.grading import Expected
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import lines
 from shared.ingest.corpora import CorpusRecord, read_corpus
@@ -91,11 +92,15 @@ def test_all_formats_say_the_same(written: Callable[[Rows], bytes]) -> None:
     assert items(written(rows))[0].gold == "2"
 
 
+LOVELACE = Expected(golds=("Ada Lovelace",))
+GRACE = Expected(golds=("Grace",))
+
+
 @FORMATS
 def test_reads_flashrag(written: Callable[[Rows], bytes]) -> None:
-    """The first golden answer is the gold one; a corpus has its title in the first line of `contents`."""
+    """Every golden answer counts; a corpus has its title in the first line of `contents`."""
     [item] = items(written([{"id": "test_0", "question": "Who?", "golden_answers": ["Ada", "Ada Lovelace"]}]))
-    assert (item.custom_id, item.question, item.gold, item.alternatives) == ("test_0", "Who?", "Ada", 1)
+    assert (item.custom_id, item.question, item.gold, item.expected) == ("test_0", "Who?", "Ada", LOVELACE)
     [record] = documents(written([{"id": "0", "contents": '"Ada"\nShe wrote.'}]))
     assert (record.external_id, record.document.text) == ("0", '"Ada"\nShe wrote.')
 
@@ -105,7 +110,12 @@ def test_reads_autorag(written: Callable[[Rows], bytes]) -> None:
     """Every document of the nested lists is relevant."""
     qa = {"qid": "q1", "query": "Who?", "retrieval_gt": [["d1"], ["d2", "d3"]], "generation_gt": ["Ada", "Grace"]}
     [item] = items(written([qa]))
-    assert (item.custom_id, item.question, item.gold, item.alternatives) == ("q1", "Who?", "Ada", 1)
+    assert (item.custom_id, item.question, item.gold, item.expected) == (
+        "q1",
+        "Who?",
+        "Ada",
+        Expected(golds=("Grace",)),
+    )
     assert item.gold_documents == {"d1": 1, "d2": 1, "d3": 1}
     [record] = documents(written([{"doc_id": "d1", "contents": "She wrote.", "metadata": {"page": 3}}]))
     assert (record.external_id, record.document.text, record.meta) == ("d1", "She wrote.", {"page": 3})
