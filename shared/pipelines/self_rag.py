@@ -42,8 +42,11 @@ def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
     if not trace.candidates:
         return _answered(plain, (), trace)
     passages = [passage(library[candidate.document]) for candidate in trace.candidates]
-    replies = yield [_after(text, sample, params) for text in passages]
-    return _best(replies, trace, params)
+    # Two documents may read alike; what is written after the same passage is asked for once.
+    distinct = list(dict.fromkeys(passages))
+    replies = yield [_after(text, sample, params) for text in distinct]
+    written = dict(zip(distinct, replies, strict=True))
+    return _best([written[text] for text in passages], trace, params)
 
 
 def _after(said: str, sample: Sample, params: Params) -> Generate:

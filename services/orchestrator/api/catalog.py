@@ -13,10 +13,7 @@ from services.orchestrator.api.resources import Held, json
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.pipelines import registry
-from shared.runtime.binding import Binding, Pin
-from shared.runtime.jobs import JobSpec
-from shared.runtime.models import BUILT_IN
-from shared.runtime.price import dry_run
+from shared.runtime.price import dry_run, made_up_job
 from shared.settings import Settings
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
@@ -26,7 +23,6 @@ REGISTERED = text("""
 
 
 PARAMS: dict[str, Any] = msgspec.to_builtins(Params())
-ANY = Pin(model_id=0, hash="")
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +89,7 @@ def _pipeline(registered: registry.Registered) -> PipelineView:
 @cache
 def _roles(pipeline: str) -> list[str]:
     """Of the calls of a dry run: no pipeline says it of itself."""
-    named = ("dense", "sparse", "fallback", "rerank", "judge", "generate", *BUILT_IN)
-    pins = dict.fromkeys(named, ANY)
-    job = JobSpec(
-        id=0, pipeline=pipeline, rank=0, dataset_id=0, params=Params(), prepared=None,
-        binding=Binding(pins=pins, params=Params()),
-    )  # fmt: skip
+    job = made_up_job(pipeline, Params())
     return sorted({bound.role for round_ in dry_run(job, Item(ordinal=0, question="?")) for bound in round_})
 
 

@@ -15,6 +15,7 @@ from shared.contracts.calls import Decoding
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.runtime.amending import Change
+from shared.runtime.binding import MOST_REPEATS
 from shared.runtime.submit import Submission
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration, Tree, merged
@@ -52,7 +53,7 @@ class JobRequest(BaseModel):
     dataset: Stored
     pipeline: Stored
     corpus: Stored | None = None
-    repeats: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
     params: dict[str, Any] = {}

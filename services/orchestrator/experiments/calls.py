@@ -72,17 +72,19 @@ def at_most(jobs: Sequence[Sized]) -> Counter[Slot]:
 
 def _asked(number: int, job: Sized) -> Iterator[_Asked]:
     """What the job with this number asks."""
+    again = {bound.key for rounds in needs.rounds(job.spec, 1) for calls in rounds for bound in calls}
     apart = {pin.model_id for pin in job.spec.binding.pins.values() if not pin.pinned}
     for bound, first, items in _calls(job):
         request = _REQUEST.decode(bound.body)
         slot = Slot(bound.role, bound.model_id, bound.lane)
-        times = items * (job.repeats if _drawn(request) else 1)
+        draws = 1 if bound.key in again else job.repeats
+        times = items * draws
         # A model without a digest answers each job anew.
         whose = number if bound.model_id in apart else None
         if first:
             yield _Asked(slot, (whose, job.dataset, bound.key), times, times)
         elif _rates(request):
-            yield _Asked(slot, (whose, job.corpus, _without_document(request)), times, job.documents)
+            yield _Asked(slot, (whose, job.corpus, _without_document(request)), times, job.documents * draws)
         else:
             yield _Asked(slot, (number, bound.key), times, 0)
 
@@ -97,11 +99,6 @@ def _calls(job: Sized) -> Iterator[tuple[Bound, bool, int]]:
                 if bound.key not in seen:
                     seen.add(bound.key)
                     yield bound, place == 0, items
-
-
-def _drawn(request: Request) -> bool:
-    """Whether every repeat draws an answer of its own."""
-    return request.role == "generate" and request.decoding is not None and request.decoding.temperature > 0
 
 
 def _rates(request: Request) -> bool:
