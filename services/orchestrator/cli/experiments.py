@@ -20,7 +20,7 @@ from services.orchestrator.cli.experiment_reports import (
 )
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.following import RETURN_S
-from services.orchestrator.cli.jobs import Key, Wait
+from services.orchestrator.cli.jobs import Key, Wait, warn
 from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.experiments import document
@@ -47,6 +47,7 @@ def run(file: File, key: Key = None, wait: Wait = False, as_json: AsJson = False
     """Submit all jobs of an experiment, or none; they run whether or not anyone watches."""
     with reported(as_json=as_json), Client() as client:
         made = client.post(PATH, read(file), {"Idempotency-Key": key or str(uuid.uuid4())})
+        warn(made)
         if wait:
             _watch(client, made["id"], as_json)
         elif as_json:
