@@ -129,6 +129,15 @@ def drawn_roles(pipeline: str, params: Params, reuse: str) -> frozenset[str]:
     return frozenset(bound.role for bound in _calls(job, 1) if bound.key not in first)
 
 
+def is_greedy(pipeline: str, params: Params) -> bool:
+    """Whether no answer is sampled.
+
+    Raises:
+        Unreadable: the pipeline is not installed.
+    """
+    return not any(call.role == "generate" and call.sampled for call in _calls(made_up_job(pipeline, params), 0))
+
+
 def _calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
     return (bound for round_ in dry_run(job, Item(ordinal=0, question="?"), repeat) for bound in round_)
 

@@ -1,6 +1,6 @@
 """An experiment as it is asked for: the body of a request, and a YAML file of the same fields."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -65,6 +65,8 @@ class Experiment(BaseModel):
     seeds: Annotated[list[Seed], Field(min_length=1, max_length=1000)] | None = None
     """Of the parameter `seed`, which chooses the calibration's items."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    reuse: Literal["all", "none"] = "all"
+    """"none": every job computes everything anew, and every repeat draws anew, also ratings and greedy answers."""
     params: dict[str, Any] = {}
     """Of every job."""
     models: dict[Key, Stored] = {}
