@@ -379,8 +379,8 @@ async def test_an_experiment_that_reuses_nothing_computes_every_job_and_every_re
     """Its plan says so first; equal searches of two jobs are made twice, greedy answers once a repeat."""
     body = {**PAIR, "repeats": 2, "reuse": "none"}
     both = [{"name": name, "pipeline": name} for name in ("dense", "hybrid")]
-    shared = await planned(api, {**body, "variants": both, "reuse": "all"})
-    found = await planned(api, {**body, "variants": both})
+    shared = await planned(api, {**body, "variants": both, "baseline": None, "reuse": "all"})
+    found = await planned(api, {**body, "variants": both, "baseline": None})
     assert (shared["calls"]["retrieve"]["most"], found["calls"]["retrieve"]) == (10, {"most": 15, "apart": 15})
     assert any("nothing is shared" in note for note in found["notes"])
     await submitted(api, body)
