@@ -5,6 +5,7 @@ import argparse
 from services.orchestrator.app import create_app
 from shared import settings, telemetry
 from shared.access import binding
+from shared.runtime.jobs import read_code
 from shared.serving import serve
 
 STOP_S = 5
@@ -22,6 +23,7 @@ def main() -> None:
     loaded = loaded.model_copy(update={"host": arguments.host})
     telemetry.start("orchestrator", loaded)
     binding.announce(loaded)
+    read_code()
     host = arguments.bind or arguments.host
     serve(create_app(loaded), loaded.limits, host=host, port=arguments.port, stop_s=STOP_S)
 

@@ -112,6 +112,10 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """A text that stands in the prompt in the documents' place: what compression or refinement left of them."""
     logprobs: int = 0
     """So many alternatives of each token, with their log-probabilities, are wanted in the reply."""
+    temperature: float | None = None
+    """None: the job's `generate.temperature`."""
+    draw: int = 0
+    """Tells apart answers that are sampled from the same prompt: 0, 1, 2 ... A greedy call has no draw but 0."""
 
 
 class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
@@ -121,6 +125,8 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True, tag="grade"):
     gold: str
     expected: Expected = Expected()
     """Further gold answers, and the choices of a multiple-choice question."""
+    peers: bool = False
+    """Whether `gold` is another answer of a model, with which this one is compared."""
 
 
 class Verify(msgspec.Struct, frozen=True, kw_only=True, tag="verify"):

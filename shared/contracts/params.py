@@ -211,6 +211,30 @@ class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Of the judge model; `rubric` only."""
 
 
+class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the judge model rates. Temperature and tokens: the MathRAG-Gate paper, section 4.1."""
+
+    temperature: float = 0.1
+    max_tokens: int = 10
+    per_repeat: bool = False
+    """Whether every repeat asks the judge model anew for what it samples: ratings, and texts that help a search. By
+    default one reply serves all repeats."""
+
+    @property
+    def decoding(self) -> Decoding:
+        """What the model is told."""
+        return Decoding(temperature=self.temperature, max_tokens=self.max_tokens)
+
+
+class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Majority vote over sampled answers (Wang et al. 2023)."""
+
+    draws: Annotated[int, msgspec.Meta(ge=2, le=20)] = 5
+    """Answers that are sampled from one prompt. The authors draw 40; accuracy gains most from the first 5 to 10."""
+    temperature: Annotated[float, msgspec.Meta(gt=0, le=2)] = 0.7
+    """Of the draws, in the place of `generate.temperature` (the authors: 0.5 to 0.7)."""
+
+
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
 
@@ -229,6 +253,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     critic: CriticParams = CriticParams()
     hyde: HydeParams = HydeParams()
     self_rag: SelfRagParams = SelfRagParams()
+    self_consistency: SelfConsistencyParams = SelfConsistencyParams()
     rrf_weight: float = 0.1
     quality_weight: float = 0.9
     gate: GateParams = GateParams()
@@ -237,7 +262,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     verify: VerifyParams = VerifyParams()
     route: RouteParams = RouteParams()
     generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
-    judge: Decoding = Decoding(temperature=0.1, max_tokens=10)
+    judge: JudgeParams = JudgeParams()
     grading: GradingParams = GradingParams()
     anchors: dict[str, str] = {}
     """Replaces slots of the judge's rubric, such as `negative` and `positive`."""

@@ -3,19 +3,19 @@
 A module in this package registers its pipeline with `@pipeline("name")`; putting the file here is all it takes.
 """
 
-import hashlib
 import importlib
-import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from shared import pipelines
 from shared.contracts import canonical
 from shared.contracts.samples import Pipeline, Prepare
+from shared.pipelines import source
+from shared.rag import prompts
+
+_RAG = "shared.rag"
 
 
 class UnknownPipeline(LookupError):
@@ -44,6 +44,7 @@ def pipeline(name: str, prepare: Prepare | None = None) -> Callable[[Pipeline], 
         if name in _registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
         _registered[name] = Registered(name, run, prepare)
+        _own_source(run.__module__)
         return run
 
     return register
@@ -70,33 +71,57 @@ def names() -> tuple[str, ...]:
 def pipeline_hash(name: str) -> str:
     """SHA-256 in hex over the sources that decide what a pipeline does: its own module and all of shared/rag.
 
+    They are hashed as this process has imported them, whatever has become of the files since.
+
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
-    module = inspect.getmodule(get(name).run)
-    if module is None:
+    own = _own_source(get(name).run.__module__)
+    if not own:
         raise UnknownPipeline(f"pipeline {name!r} has no source to hash")
-    digest = hashlib.sha256()
-    digest.update(canonical.encode([inspect.getsource(module), _rag_sources()]))
-    return digest.hexdigest()
+    return _hash("".join(own.values()), tuple(sorted(_rag_sources().items())))
+
+
+def source_hash() -> str:
+    """SHA-256 in hex over the hashes of all pipelines: equal for processes that have imported the same sources."""
+    return canonical.digest([(name, pipeline_hash(name)) for name in names()]).hex()
+
+
+def changed_files(name: str) -> list[source.Change]:
+    """Files of a pipeline's source that have changed on disk since this process imported them; a restart reads them.
+
+    Raises:
+        UnknownPipeline: if there is no such pipeline.
+    """
+    module = get(name).run.__module__
+    return source.changes(_own_source(module) | _rag_sources(), source.module(module) | source.package(_RAG))
 
 
 @cache
-def _rag_sources() -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(_sources(resources.files("shared.rag"), "")))
+def _hash(own: str, rag: tuple[tuple[str, str], ...]) -> str:
+    named = [(path.removeprefix("shared/rag/"), text) for path, text in rag]
+    return canonical.digest([own, named]).hex()
 
 
-def _sources(folder: Traversable, prefix: str) -> Iterator[tuple[str, str]]:
-    """(path, text) of every source file and template under `folder`."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _sources(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith((".py", ".toml")):
-            yield prefix + entry.name, entry.read_text("utf-8")
+@cache
+def _own_source(module: str) -> source.Texts:
+    """Read while the module is imported: `pipeline` asks for it."""
+    return source.module(module)
+
+
+@cache
+def _rag_sources() -> source.Texts:
+    return source.package(_RAG)
 
 
 @cache
 def _discover() -> None:
-    """Import every module of this package, so that its pipeline is registered."""
+    """Import every module of this package, so that its pipeline is registered, and read every template."""
     for module in pkgutil.iter_modules(pipelines.__path__):
         importlib.import_module(f"{pipelines.__name__}.{module.name}")
+    for template in prompts.template_ids():
+        prompts.template(template)
+
+
+# With this module, long before the first job asks for it: what is edited in between has not been imported.
+_rag_sources()

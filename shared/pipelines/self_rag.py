@@ -43,7 +43,10 @@ def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
     if not trace.candidates:
         return _answered(plain, (), trace)
     passages = [passage(library[candidate.document]) for candidate in trace.candidates]
-    replies = yield [_after(text, sample, params) for text in passages]
+    # Two documents may read alike; what is written after the same passage is asked for once.
+    distinct = list(dict.fromkeys(passages))
+    written = dict(zip(distinct, (yield [_after(text, sample, params) for text in distinct]), strict=True))
+    replies = [written[text] for text in passages]
     failed = [_failed(candidate, reply) for candidate, reply in zip(trace.candidates, replies, strict=True)]
     if all(candidate.failure == FailureKind.CONTEXT_EXCEEDED for candidate in failed):
         decisions = (*trace.decisions, *map(_left_out, failed))

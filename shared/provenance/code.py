@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.settings import REPOSITORY, Settings
+from shared.settings import REPOSITORY, Settings, load
 
 SCHEMA = text("SELECT version_num FROM alembic_version")
 INDEXES = text("""
@@ -43,6 +43,12 @@ async def accepting(
         "corpus_ids": (await connection.execute(IDS, {"corpus": corpus})).scalar(),
         "indexes": {row["kind"]: {name: row[name] for name in row if name != "kind"} for row in indexes},
     }
+
+
+@cache
+def release() -> tuple[str, str | None]:
+    """Version and commit of the program that runs, as `accepting` stores them."""
+    return version("mathrag-gate"), load().commit or checkout()[0]
 
 
 def configuration_hash(settings: Settings) -> str:

@@ -6,11 +6,11 @@ stored reply: a replay and an audit leave out the same documents.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Yielded, require
+from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Yielded, require
 from shared.contracts.params import CompressParams
 from shared.contracts.samples import Decision, Library, Outcome, Trace
 from shared.rag.compression import compress
@@ -28,6 +28,17 @@ class Shown(NamedTuple):
     """How the passage was made."""
 
 
+class Written(NamedTuple):
+    """What the generator wrote with the documents that fitted."""
+
+    replies: list[Generated | Failure]
+    """One a prompt, in their order."""
+    documents: tuple[str, ...]
+    """Those that the prompts held, in prompt order."""
+    decisions: tuple[Decision, ...]
+    """How their passage was made, and which documents were left out."""
+
+
 def answer(
     question: str, documents: Sequence[str], trace: Trace, show: Callable[[tuple[str, ...]], Shown] = Shown
 ) -> Generator[Yielded, Any, Outcome]:
@@ -38,17 +49,34 @@ def answer(
     Raises:
         CallFailed: the generator failed; `context_exceeded` if the question alone does not fit.
     """
+    written = yield from write(lambda shown: [generation(question, shown.documents, shown.passage)], documents, show)
+    trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, *written.decisions))
+    return answered(require(written.replies[0]), written.documents, trace)
+
+
+def write(
+    prompts: Callable[[Shown], list[Generate]],
+    documents: Sequence[str],
+    show: Callable[[tuple[str, ...]], Shown] = Shown,
+) -> Generator[Yielded, Any, Written]:
+    """The replies to prompts over `documents`, best first, of which those that do not fit are left out.
+
+    A document is left out if every prompt was refused for its length; without any, the replies are what they are.
+    """
     left, dropped = tuple(documents), list[Decision]()
     while True:
         shown = show(left)
-        reply: Generated | Failure = yield generation(question, shown.documents, shown.passage)
-        if not shown.documents or not isinstance(reply, Failure) or reply.kind is not FailureKind.CONTEXT_EXCEEDED:
-            break
+        replies: list[Generated | Failure] = yield prompts(shown)
+        refusals = [reply for reply in replies if _is_too_long(reply)]
+        if not shown.documents or len(refusals) < len(replies):
+            return Written(replies, shown.documents, (*shown.decisions, *dropped))
         *rest, worst = (document for document in left if document in shown.documents)
         left = tuple(rest)
-        dropped.append(_dropped(worst, reply))
-    trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, *shown.decisions, *dropped))
-    return answered(require(reply), shown.documents, trace)
+        dropped.append(_dropped(worst, refusals[0]))
+
+
+def _is_too_long(reply: Generated | Failure) -> TypeGuard[Failure]:
+    return isinstance(reply, Failure) and reply.kind is FailureKind.CONTEXT_EXCEEDED
 
 
 def _dropped(document: str, refusal: Failure) -> Decision:

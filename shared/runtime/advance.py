@@ -164,6 +164,8 @@ class Advancer:
 
     async def _fresh(self, connection: AsyncConnection, row: RowMapping, spec: JobSpec) -> Progress:
         job = spec.ranked(row["rank"])
+        job.installed()
+        job.check_source()
         if row["kind"] == "prepare":
             replay = job.prepare(await job.calibration(connection), self._library)
         else:

@@ -98,10 +98,18 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     lane: Lane
     model_id: int
+    sampled: bool = False
+    """Whether a model answers it at a temperature above 0."""
+
+
+class RepeatedDraw(ValueError):
+    """A pipeline asks for the same sampled text twice; the message has the call and what to do."""
 
 
 MOST_DRAWS = 1000
-"""Texts that are sampled from one prompt of one sample; a repeat's draws begin after those of the one before."""
+"""Texts that are sampled from one prompt of one sample: a draw is from 0 to 999."""
+MOST_REPEATS = 1000
+"""Repeats of a job: from 0 to 999."""
 LANES: Mapping[str, Lane] = {
     "retrieve": Lane.JUDGE,
     "rerank": Lane.JUDGE,
@@ -114,12 +122,45 @@ LANES: Mapping[str, Lane] = {
 }
 
 
+class SampleBinder:
+    """Binds the calls of one sample, step by step, and refuses a sampled text that is asked for twice.
+
+    Equal calls have one reply. Where a pipeline means to sample again, it would count one text several times. In one
+    step that holds for every sampled call. An answer must not be generated again in a later step either, while a
+    rating or a rewritten query may be read again: it is a measurement, and one reply serves all who ask.
+    """
+
+    def __init__(self, binding: Binding, repeat: int) -> None:
+        self._binding = binding
+        self._repeat = repeat
+        self._generated: set[bytes] = set()
+
+    def bind(self, calls: Sequence[Call]) -> tuple[Bound, ...]:
+        """The calls of the next step, in their order.
+
+        Raises:
+            KeyError, ValueError: as `bind`.
+            RepeatedDraw: two sampled calls are equal.
+        """
+        bound = tuple(bind(call, self._binding, self._repeat) for call in calls)
+        seen = set(self._generated)
+        for each in bound:
+            if each.sampled and each.key in seen:
+                raise RepeatedDraw(
+                    f"the pipeline asks for the same sampled {each.role!r} call twice, and both would get one reply:"
+                    " give each call its own `draw` (0, 1, 2 ...), or ask once"
+                )
+            seen.add(each.key)
+        self._generated |= {each.key for each in bound if each.role == "generate"}
+        return bound
+
+
 def bind(call: Call, binding: Binding, repeat: int) -> Bound:
     """Bind one call to the job's models and templates.
 
     Raises:
         KeyError: the job pins no model for the call's role.
-        ValueError: the call's template does not accept its slots.
+        ValueError: the call's template does not accept its slots, or its draw cannot be used.
     """
     pin_name, request = _request(call, binding, repeat)
     pin = binding.pins[pin_name]
@@ -132,6 +173,7 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
         role=request.role,
         lane=LANES[request.role],
         model_id=pin.model_id,
+        sampled=request.decoding is not None and request.decoding.temperature > 0,
     )
 
 
@@ -177,6 +219,8 @@ def _retrieve(call: Retrieve) -> Request:
 def _grade(call: Grade, grading: GradingParams) -> Request:
     values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
     name = marking(grading.grader)
+    if call.peers and name == "regex":  # an answer is no pattern
+        name = "text"
     rules = Rules(
         grader=name,
         golds=call.expected.golds,
@@ -195,26 +239,48 @@ def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
         values["document"] = DocumentRef(call.document)
     if call.question is not None:
         values["question"] = call.question
-    decoding = call.decoding or binding.params.judge
-    return _prompted("judge", rubric.id, values, decoding, call.draw + (repeat if binding.nonce else 0))
+    decoding = call.decoding or binding.params.judge.decoding
+    # The calibration's second rating of a document serves the second repeat of a job that shares nothing.
+    draw = _checked(call.draw) + (repeat if binding.nonce else _first_draw(decoding, binding, repeat))
+    return _prompted("judge", rubric.id, values, decoding, draw)
+
+
+def _first_draw(decoding: Decoding, binding: Binding, repeat: int) -> int:
+    """Of what the judge model is asked in this repeat; 0 where one reply serves all repeats."""
+    return MOST_DRAWS * repeat if binding.params.judge.per_repeat and decoding.temperature > 0 else 0
 
 
 def _write(call: Write, binding: Binding, repeat: int) -> Request:
     values: dict[str, SlotValue | None] = dict(call.slots)
     if call.documents:
         values["documents"] = _references(call.documents)
-    draw = call.draw + (MOST_DRAWS * repeat if binding.nonce else 0)
+    draw = _checked(call.draw) + (MOST_DRAWS * repeat if binding.nonce else _first_draw(call.decoding, binding, repeat))
     return _prompted("write", call.template, values, call.decoding, draw)
 
 
 def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
     decoding = binding.params.generate
+    if call.temperature is not None:
+        decoding = msgspec.structs.replace(decoding, temperature=call.temperature)
+    if call.draw and not decoding.temperature:
+        raise ValueError(
+            f"draw {call.draw} of a greedy generation: every draw would be the same answer;"
+            " `generate.temperature` has to be above 0"
+        )
     values: dict[str, SlotValue | None] = {"question": call.question}
     if call.passage or call.context:
         values["context"] = call.passage or _references(call.context)
     sampled = decoding.temperature > 0 or bool(binding.nonce)
-    request = _prompted("generate", call.template, values, decoding, repeat if sampled else 0)
+    # Draw 0 of a repeat is the repeat's number, as it was before calls had draws: its key stays what it was.
+    draw = repeat + MOST_REPEATS * _checked(call.draw) if sampled else 0
+    request = _prompted("generate", call.template, values, decoding, draw)
     return msgspec.structs.replace(request, logprobs=call.logprobs)
+
+
+def _checked(draw: int) -> int:
+    if not 0 <= draw < MOST_DRAWS:
+        raise ValueError(f"a draw is from 0 to {MOST_DRAWS - 1}, not {draw}")
+    return draw
 
 
 def _references(hashes: Sequence[str]) -> SlotValue:

@@ -13,6 +13,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from shared.contracts.calls import Lane
+from shared.pipelines import registry
 from shared.settings import load
 
 BEAT_S = 5
@@ -28,8 +29,9 @@ def key(lane: Lane, process: int | str) -> str:
 
 
 def start(lane: Lane, redis_url: str) -> None:
-    """Beat until this process ends."""
-    threading.Thread(target=_beat, args=(key(lane, os.getpid()), redis_url), daemon=True).start()
+    """Beat until this process ends; each beat tells which pipelines' source it has imported."""
+    arguments = (key(lane, os.getpid()), registry.source_hash(), redis_url)
+    threading.Thread(target=_beat, args=arguments, daemon=True).start()
 
 
 def seen(lane: Lane, redis_url: str) -> bool:
@@ -41,12 +43,12 @@ def seen(lane: Lane, redis_url: str) -> bool:
             return False
 
 
-def _beat(name: str, redis_url: str) -> None:
+def _beat(name: str, source: str, redis_url: str) -> None:
     redis = Redis.from_url(redis_url)
     stop = threading.Event()
     while not stop.wait(0):
         try:
-            redis.set(name, "alive", ex=TTL_S)
+            redis.set(name, source, ex=TTL_S)
         except RedisError as error:
             _log.warning("heartbeat not written: %s", error)
         stop.wait(BEAT_S)

@@ -13,6 +13,7 @@ from shared.contracts.params import Params, stored_params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
 from shared.errors import Unreadable
 from shared.pipelines import registry
+from shared.provenance import code
 from shared.runtime.binding import Binding, Pin
 from shared.runtime.duplicates import without_duplicates
 from shared.runtime.replay import Replay, graded
@@ -20,7 +21,8 @@ from shared.runtime.replay import Replay, graded
 T = TypeVar("T")
 
 JOBS = text(
-    "SELECT id, public_id::text AS public_id, pipeline, rank, params, pins, reuse, dataset_id, prepared,"
+    "SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash,"
+    " code ->> 'version' AS version, code ->> 'commit' AS commit, rank, params, pins, reuse, dataset_id, prepared,"
     " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
 )
 CALIBRATION = text(
@@ -28,6 +30,12 @@ CALIBRATION = text(
     " AND ordinal < COALESCE(CAST(:limit AS integer), ordinal + 1)"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
+
+
+def read_code() -> None:
+    """Import every pipeline and read the commit now, at a process's start: what is edited later does not run."""
+    registry.names()
+    code.release()
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +50,25 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     prepared: GateDecision | None
     limit: int | None = None
     """Only the first so many items of the dataset; None: all."""
+    source: str = ""
+    """Hash of the pipeline's source when it was submitted; empty: it was not."""
+    release: tuple[str | None, str | None] = (None, None)
+    """Version and commit of the program that it was submitted to."""
+
+    def check_source(self) -> None:
+        """Return if this process runs what the job was submitted with, or a later release goes on with it.
+
+        Raises:
+            Unreadable: of the same release, this process has imported another source.
+        """
+        here = registry.pipeline_hash(self.pipeline)
+        # Without a commit, as in an image that was built without one, any difference may be another release.
+        if self.source in ("", here) or self.release[1] is None or self.release != code.release():
+            return
+        raise Unreadable(
+            f"pipeline `{self.pipeline}` was submitted with source {self.source[:12]}, and this process has imported"
+            f" {here[:12]}: a file was edited while the service ran; restart the service, then submit the job again"
+        )
 
     def ranked(self, rank: int) -> "JobSpec":
         """The same job; its rank alone may change while it is kept."""
@@ -155,6 +182,8 @@ def _spec(row: RowMapping) -> JobSpec:
         params=params,
         prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
         limit=row["item_limit"],
+        source=row["pipeline_hash"],
+        release=(row["version"], row["commit"]),
         binding=Binding(
             pins=msgspec.convert(row["pins"], dict[str, Pin]),
             params=params,

@@ -1,7 +1,7 @@
 """What one question will cost: its pipeline is run dry, on made-up replies, and its calls are held against the device.
 
-Made-up searches find nothing twice, and a made-up text can be searched with, line by line, so a pipeline without loops
-makes no more calls than this.
+Made-up searches find nothing twice, draws of one prompt answer differently, and a made-up text can be searched with,
+line by line, so a pipeline without loops makes no more calls than this.
 """
 
 import hashlib
@@ -34,16 +34,19 @@ from shared.contracts.calls import (
     Write,
 )
 from shared.contracts.documents import Document, Hit
+from shared.contracts.params import Params
 from shared.contracts.samples import Item
-from shared.pipelines import registry
 from shared.rag.self_rag import RETRIEVAL
-from shared.runtime.binding import Bound, bind
+from shared.runtime.binding import Binding, Bound, Pin, SampleBinder
 from shared.runtime.jobs import JobSpec
+from shared.runtime.models import BUILT_IN
 from shared.runtime.replay import Replay
 
 MOST_ROUNDS = 100
 MOST_QUERIES = 20
 """Lines of a made-up text: as many queries as a job may want written at once."""
+PINNED = ("dense", "sparse", "fallback", "rerank", "judge", "generate", *BUILT_IN)
+"""Roles that a job may pin."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
 WITH_WORK = text("""
@@ -115,25 +118,60 @@ class MadeUp(dict[str, Document]):
         return Document(problem="", text=hash_)
 
 
-def dry_run(job: JobSpec, item: Item) -> Iterator[list[Bound]]:
+def drawn_roles(pipeline: str, params: Params, reuse: str) -> frozenset[str]:
+    """Roles whose calls every repeat makes anew; one reply serves all repeats of the others.
+
+    Raises:
+        Unreadable: the pipeline is not installed.
+    """
+    job = made_up_job(pipeline, params, "nonce" if reuse == "none" else "")
+    first = {bound.key for bound in _calls(job, 0)}
+    return frozenset(bound.role for bound in _calls(job, 1) if bound.key not in first)
+
+
+def is_greedy(pipeline: str, params: Params) -> bool:
+    """Whether no answer is sampled.
+
+    Raises:
+        Unreadable: the pipeline is not installed.
+    """
+    return not any(call.role == "generate" and call.sampled for call in _calls(made_up_job(pipeline, params), 0))
+
+
+def _calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
+    return (bound for round_ in dry_run(job, Item(ordinal=0, question="?"), repeat) for bound in round_)
+
+
+def made_up_job(pipeline: str, params: Params, nonce: str = "") -> JobSpec:
+    """A job whose models and indexes are nobody's, for dry runs that ask what calls a pipeline makes."""
+    return JobSpec(
+        id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None,
+        binding=Binding(pins=dict.fromkeys(PINNED, Pin(model_id=0, hash="")), params=params, nonce=nonce),
+    )  # fmt: skip
+
+
+def dry_run(job: JobSpec, item: Item, repeat: int = 0) -> Iterator[list[Bound]]:
     """The calls that wait for each other's replies, round by round: the calibration's, then the sample's."""
     library = MadeUp()
-    if registry.get(job.pipeline).prepare is not None:
+    if job.installed().prepare is not None:
         prepare = job.prepare([item], library)
         yield from dry_rounds(job, prepare)
         job = msgspec.structs.replace(job, prepared=prepare.result)
-    yield from dry_rounds(job, job.start(item, 0, library))
+    yield from dry_rounds(job, job.start(item, repeat, library), repeat)
 
 
-def dry_rounds(job: JobSpec, replay: Replay[Any]) -> Iterator[list[Bound]]:
+def dry_rounds(job: JobSpec, replay: Replay[Any], repeat: int = 0) -> Iterator[list[Bound]]:
     """The calls of a replay that is answered with made-up replies, round by round.
 
     Raises:
         TooManyCalls: more at once than can be stored.
+        KeyError, ValueError: a call cannot be bound.
+        RepeatedDraw: two sampled calls are equal.
     """
+    binder = SampleBinder(job.binding, repeat)
     while replay.calls and replay.position < MOST_ROUNDS:
         replay.check_size()
-        yield [bind(call, job.binding, 0) for call in replay.calls]
+        yield list(binder.bind(replay.calls))
         replay.answer([_made_up(call) for call in replay.calls])
 
 
@@ -161,7 +199,8 @@ def _made_up(call: Call) -> Reply:
 def _text(call: Write | Generate) -> Generated:
     if isinstance(call, Generate):
         tokens = (Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
-        return Generated(text=r"\boxed{0}", tokens=tokens)  # an answer, since what has none is not rated
+        # Each draw another answer: these are compared, and what has none is not rated.
+        return Generated(text=f"\\boxed{{{call.draw}}}", tokens=tokens)
     lines = (f"{call.slots.get('question', '')} {call.template} {n}" for n in range(1, MOST_QUERIES + 1))
     return Generated(text="\n".join(lines))
 

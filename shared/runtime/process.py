@@ -17,6 +17,7 @@ from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
 from shared.runtime import hearing, heartbeats
 from shared.runtime.execution import Executor
+from shared.runtime.jobs import read_code
 from shared.runtime.worker import Worker
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -80,6 +81,7 @@ class Child:
 def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     """Run the lane's Celery worker until it is told to stop."""
     logs.configure(settings.telemetry, lane.value)
+    read_code()  # before the fork, so that a child that is forked again runs the same
     app = celery_app(settings.redis_url, settings.workers.tick_s)
     child: list[Child] = []
     main = os.getpid()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shared.contracts.calls import Reply
-from shared.runtime.binding import Bound, bind
+from shared.runtime.binding import Bound, RepeatedDraw, SampleBinder
 from shared.runtime.jobs import JobSpec
 from shared.runtime.replay import Replay, TooManyCalls
 
@@ -49,7 +49,7 @@ class Progress:
         self.replay = replay
         self.steps: list[NewStep] = []
         self.bound: tuple[Bound, ...] = ()
-        self._repeat = repeat
+        self._binder = SampleBinder(job.binding, repeat)
         self._recorded = recorded
         self._record = hashlib.sha256()
         self._bind()
@@ -90,8 +90,8 @@ class Progress:
     def _bind(self) -> None:
         try:
             self.replay.check_size()
-            self.bound = tuple(bind(call, self.job.binding, self._repeat) for call in self.replay.calls)
-        except TooManyCalls as error:
+            self.bound = self._binder.bind(self.replay.calls)
+        except (TooManyCalls, RepeatedDraw) as error:
             self.bound = ()
             self.replay.fail("pipeline_error", str(error))
         except Exception as error:  # noqa: BLE001 - whatever a pipeline yields must end its own sample only

@@ -21,7 +21,7 @@ from shared.pipelines.mathrag_gate import RUBRIC
 from shared.provenance.code import accepting
 from shared.rag.graders import marking
 from shared.runtime import admission, ending, job_names, models, thresholds
-from shared.runtime.binding import Binding, Pin, bind
+from shared.runtime.binding import Binding, Pin, RepeatedDraw, bind
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
 from shared.settings import Settings
@@ -309,7 +309,7 @@ def _probe(submission: Submission, pins: dict[str, Pin]) -> JobSpec:
     params = submission.params
     job = JobSpec(
         id=0, pipeline=submission.pipeline, rank=0, dataset_id=0, params=params, prepared=None,
-        binding=Binding(pins=pins, params=params),
+        binding=Binding(pins=pins, params=params, nonce=submission.name if submission.reuse == "none" else ""),
     )  # fmt: skip
     # Whether the judge is asked or not, what is wrong with its anchors can be said now.
     anchored = (Judge(rubric=RUBRIC, document=""),) if params.anchors else ()
@@ -320,6 +320,8 @@ def _probe(submission: Submission, pins: dict[str, Pin]) -> JobSpec:
             pass
     except KeyError as missing:
         raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing
+    except RepeatedDraw as error:
+        raise Invalid(f"`pipeline`: {submission.pipeline!r}: {error}") from error
     except ValueError as error:
         raise Invalid(f"`params`: {error}") from error
     return job

@@ -7,6 +7,10 @@ import msgspec
 
 SHARED = "repeats shared their replies (greedy decoding): they are one measurement, and std is 0 by construction"
 DETERMINISTIC = "greedy decoding is deterministic: std is 0 by construction, unless another stage or the server varies"
+JUDGED = (
+    "greedy decoding: repeats differ only where the judge model, asked anew in each, led to another context; std is of"
+    " that alone"
+)
 CLUSTERED = "intervals count items, not samples: repeats of one item are not independent"
 
 
@@ -21,8 +25,16 @@ class Repeats(msgspec.Struct, frozen=True, kw_only=True):
     """Sample standard deviation (ddof 1) over them; None: fewer than two."""
 
 
-def repeated(*, greedy: bool, shared: bool) -> str:
-    """What a reader must know of several repeats: how answers were decoded, and whether equal calls shared replies."""
+def repeated(*, greedy: bool, shared: bool, judged: bool = False) -> str:
+    """What a reader must know of several repeats.
+
+    Args:
+        greedy: answers were decoded greedily.
+        shared: equal calls of several repeats shared their replies.
+        judged: the judge model was asked anew in each.
+    """
+    if greedy and judged:
+        return JUDGED
     if greedy:
         return SHARED if shared else DETERMINISTIC
     return CLUSTERED

@@ -371,3 +371,20 @@ async def test_a_plan_refuses_what_a_submission_would(api: Api) -> None:
     refused = await planned(api, {**PAIR, "datasets": [{"dataset": "items"}]}, 422)
     assert refused["detail"].startswith("`corpus`: pipeline 'dense' needs one")
     assert "(job pair-dense-2)" in refused["detail"]
+
+
+async def test_an_experiment_that_reuses_nothing_computes_every_job_and_every_repeat_anew(
+    api: Api, database: Database
+) -> None:
+    """Its plan says so first; equal searches of two jobs are made twice, greedy answers once a repeat."""
+    body = {**PAIR, "repeats": 2, "reuse": "none"}
+    both = [{"name": name, "pipeline": name} for name in ("dense", "hybrid")]
+    shared = await planned(api, {**body, "variants": both, "baseline": None, "reuse": "all"})
+    found = await planned(api, {**body, "variants": both, "baseline": None})
+    assert (shared["calls"]["retrieve"]["most"], found["calls"]["retrieve"]) == (10, {"most": 15, "apart": 15})
+    assert any("nothing is shared" in note for note in found["notes"])
+    await submitted(api, body)
+    await finished(database)
+    assert {job["reuse"] for job in (await api.get("/v1/jobs", experiment="pair"))["data"]} == {"none"}
+    made = dict(await scene.rows(database, "SELECT role, count(*) FROM calls WHERE role <> 'grade' GROUP BY role"))  # type: ignore[arg-type]
+    assert made == {"retrieve": 5, "generate": 20}

@@ -17,6 +17,7 @@ from services.orchestrator.probes import device, growth, machine, models, servic
 from services.orchestrator.probes.probe import NotReady, Probe, checks
 from services.orchestrator.probes.registry import readiness
 from shared.contracts.calls import Lane
+from shared.pipelines import registry
 from shared.runtime.models import ModelIdentity, register
 from shared.settings import Model
 from shared.storage import devices
@@ -168,3 +169,14 @@ async def test_a_data_folder_that_others_may_read_is_named(held: Resources) -> N
         held.settings.data_dir.chmod(mode)
         (check,) = await checks([Probe(name="privacy", run=machine.privacy, fix="")], held)
         assert (check.ok, check.fix) == (well, "" if well else f"chmod 700 {held.settings.data_dir}")
+
+
+async def test_a_worker_of_another_source_is_named(held: Resources) -> None:
+    """Started before or after an edit; a worker of an older release does not say what it has imported."""
+    await held.redis.set("mathrag:worker:judge:host:1", registry.source_hash())
+    await held.redis.set("mathrag:worker:judge:host:2", "alive")
+    assert await services.worker_sources(held) == "as on disk"
+    await held.redis.set("mathrag:worker:generate:host:3", "f" * 64)
+    with pytest.raises(NotReady, match="generate:host:3") as other:
+        await services.worker_sources(held)
+    assert "restart the service" in other.value.fix

@@ -48,3 +48,20 @@ async def test_a_job_that_computes_every_repeat_anew_compares_its_ratings(api: A
     )
     assert (found["documents"], found["draws"]) == (documents, 3)
     assert sum(map(sum, found["table"])) == 3 * found["documents"]
+
+
+async def test_a_judge_that_every_repeat_asks_anew_is_compared_and_all_else_is_shared(
+    api: Api, database: Database
+) -> None:
+    """Three ratings of each document; searches are made once, and the first repeat's ratings are every job's."""
+    params = {"quality": "judge", "judge": {"per_repeat": True}}
+    job = await api.job("mathrag-gate", repeats=3, params=params)
+    await finished(database)
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    found, made = report["repeatability"], report["calls_made"]
+    assert (found["draws"], made["judge"], made["retrieve"]) == (3, 3 * found["documents"], 10)
+    assert report["settings"]["drawn"] == ["judge"]
+    assert any("the judge model, asked anew in each" in note for note in report["notes"])
+    once = await api.job("mathrag-gate", name="once", params={"quality": "judge"})
+    await finished(database)
+    assert (await api.get(f"/v1/jobs/{once['id']}/report"))["calls_made"]["judge"] == 0

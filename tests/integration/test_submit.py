@@ -1,11 +1,16 @@
 """Submit: what cannot run is refused at once, and the message names the field."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from shared.contracts.calls import Generate, require
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Pipeline, Sample, Steps
 from shared.errors import Invalid, MathragError, NotFound, Unavailable
+from shared.rag.provenance import answered
 from shared.runtime.models import ModelIdentity, register
 from shared.storage.database import Database
 from tests.integration.scene import furnish, install, job_states, rows, run_sql, scalar, submit_job, two_questions
@@ -128,3 +133,30 @@ async def test_what_a_job_is_fixed_by_is_stored_with_it(database: Database, monk
     assert (stored["candidates"], stored["rrf_k"], stored["gate"]["tau"]) == (7, 60, 0.45)
     assert len(bytes(pipeline_hash)) == 32  # type: ignore[call-overload]
     assert (rank, reuse) == (3, "none")
+
+
+async def test_a_pipeline_whose_sampled_calls_are_equal_is_refused_in_words(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one step or one after the other; three draws of one prompt, or greedy ones, are accepted."""
+
+    def asking(*steps: Sequence[int]) -> Pipeline:
+        def run(sample: Sample, _params: Params, _library: Library) -> Steps:
+            for draws in steps:
+                generated = yield [Generate(template="cot", question=sample.question, draw=draw) for draw in draws]
+            return answered(require(generated[0]))
+
+        return run
+
+    install(monkeypatch, "equal", asking((0, 0, 0)))
+    install(monkeypatch, "again", asking((0,), (0,)))
+    install(monkeypatch, "drawn", asking((0, 1), (2,)))
+    await furnish(database, items=1)
+    sampled = {"generate": {"temperature": 0.8}}
+    for name in ("equal", "again"):
+        with pytest.raises(Invalid, match=rf"`pipeline`: '{name}': .*same sampled 'generate' call twice.*own `draw`"):
+            await submit_job(database, name, params=sampled)
+        await submit_job(database, name)
+    await submit_job(database, "drawn", params=sampled)
+    with pytest.raises(Invalid, match=r"`params`: draw 1 of a greedy generation"):
+        await submit_job(database, "drawn")

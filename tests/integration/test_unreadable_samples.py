@@ -11,6 +11,7 @@ from shared.contracts.calls import MOST_SLOTS, Generate
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Outcome, Sample, Steps
 from shared.pipelines import registry
+from shared.provenance import code
 from shared.runtime import advance as advancing
 from shared.runtime.advance import Advancer
 from shared.runtime.ending import finish
@@ -270,3 +271,23 @@ async def test_a_batch_costs_as_many_statements_whatever_its_size(database: Data
         counted.clear()
     assert costs[0] == costs[1]
     assert costs[0]["commits"] == 1
+
+
+@pytest.mark.parametrize(("commit", "failure"), [("theirs", None), ("ours", "unreadable")])
+async def test_a_process_with_another_source_does_not_answer_for_the_one_that_was_submitted(
+    database: Database, monkeypatch: pytest.MonkeyPatch, commit: str, failure: str | None
+) -> None:
+    """A worker that starts after an edit fails such samples in words; another commit is an upgrade, and goes on."""
+    monkeypatch.setattr(code, "release", lambda: ("0.1.0", "ours"))
+    await two_jobs(database, monkeypatch)
+    changed = """UPDATE jobs SET code = code || jsonb_build_object('version', '0.1.0', 'commit', CAST(:c AS text))"""
+    await run_sql(database, changed, c=commit)
+    known = registry.pipeline_hash
+    monkeypatch.setattr(registry, "pipeline_hash", lambda name: "f" * 64 if name == "asking" else known(name))
+    await drain(database, ScriptedExecutor())
+    assert await rows(database, ENDED) == [
+        ("broken", 0, failure), ("broken", 1, failure), ("sound", 0, None), ("sound", 1, None),
+    ]  # fmt: skip
+    if failure:
+        detail = str(await scalar(database, DETAIL))
+        assert all(word in detail for word in (known("asking")[:12], "ffffffffffff", "restart the service"))

@@ -41,7 +41,9 @@ def report(number: int = 0, right: int = 86, **changed: Any) -> dict[str, Any]:
         "stages": {"retrieve": stage(9.0), "generate": stage(410.0), "grade": stage(30.0)}, "model_loads": 1,
         "calls_made": MADE, "calls_reused": {"generate": 0}, "duplicates_dropped": 4, "gate": None,
         "residencies": [RESIDENCY], "notes": ["repeats shared their replies"], "endings": {"correct": 430, "logic": 70},
-        "settings": {"repeats": 5, "params": params, "models": {"generate": QWEN}, "pipeline_hash": "77ab"},
+        "settings": {
+            "repeats": 5, "params": params, "models": {"generate": QWEN}, "pipeline_hash": "77ab", "drawn": [],
+        },
         **changed,
     }  # fmt: skip
 

@@ -9,11 +9,34 @@ import msgspec
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Decoding, Estimate, Generate, Grade, Judge, Lane, Rerank, Retrieve, Verify
+from shared.contracts.calls import (
+    Call,
+    Decoding,
+    Estimate,
+    Generate,
+    Grade,
+    Judge,
+    Lane,
+    Rerank,
+    Retrieve,
+    Verify,
+    Write,
+)
 from shared.contracts.params import Params
 from shared.rag import prompts
 from shared.runtime import binding as binding_
-from shared.runtime.binding import Binding, Bound, DocumentRef, Pin, Request, bind, seed_of, template_reference
+from shared.runtime.binding import (
+    Binding,
+    Bound,
+    DocumentRef,
+    Pin,
+    RepeatedDraw,
+    Request,
+    SampleBinder,
+    bind,
+    seed_of,
+    template_reference,
+)  # fmt: skip
 
 ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "verify", "estimate")
 PINS = {role: Pin(model_id=number, hash=f"{number:064x}") for number, role in enumerate(ROLES)}
@@ -248,3 +271,94 @@ def test_decoding_compares_as_json_does() -> None:
     params = msgspec.convert({"generate": {"temperature": 0}}, Params)
     assert params.generate == Decoding(temperature=0.0, max_tokens=512)
     assert isinstance(params.generate.temperature, float)
+
+
+SAMPLED = {"generate": {"temperature": 0.8}}
+
+
+def draws(*numbers: int) -> list[Call]:
+    """The same question, sampled so often."""
+    return [msgspec.structs.replace(GENERATE, draw=number) for number in numbers]
+
+
+def binder(**fields: Any) -> SampleBinder:
+    """Of one sample."""
+    params = msgspec.convert(fields.pop("params", {}), Params)
+    return SampleBinder(Binding(**{"pins": PINS, "params": params, "job": "job-1", **fields}), 0)
+
+
+def test_draws_of_one_prompt_are_calls_of_their_own_with_seeds_of_their_own() -> None:
+    """Three draws in five repeats are fifteen answers; otherwise a vote counts one text three times."""
+    made = [bound(call, repeat, params=SAMPLED) for call in draws(0, 1, 2) for repeat in range(5)]
+    assert len({each.key for each in made}) == len({seed_of(each.key) for each in made}) == 15
+
+
+def test_the_first_draw_has_the_key_that_calls_had_before_there_were_draws() -> None:
+    """What release 0.1.0 has generated is found again."""
+    made = bound(GENERATE, 3, params=SAMPLED)
+    assert made.body.endswith(b'"decoding":{"temperature":0.8,"max_tokens":512},"draw":3}')
+    assert bound(GENERATE, 0, params=SAMPLED).body.endswith(b'"decoding":{"temperature":0.8,"max_tokens":512}}')
+
+
+def test_a_call_may_have_a_temperature_of_its_own() -> None:
+    """The job's length stays; without one it is the job's."""
+    call = msgspec.structs.replace(GENERATE, temperature=0.5, draw=1)
+    assert request(call).decoding == Decoding(temperature=0.5, max_tokens=512)
+    assert request(GENERATE, params=SAMPLED).decoding == Decoding(temperature=0.8, max_tokens=512)
+
+
+@pytest.mark.parametrize("call", [*draws(1), msgspec.structs.replace(GENERATE, temperature=0.0, draw=1)])
+def test_a_draw_of_a_greedy_generation_is_refused(call: Call) -> None:
+    """Every draw would be the same answer, unnoticed."""
+    with pytest.raises(ValueError, match=r"draw 1 of a greedy generation.*`generate.temperature` has to be above 0"):
+        bound(call, params={"generate": {"temperature": 0.8}} if call.temperature is not None else {})  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("draw", [-1, 1000])
+def test_a_draw_that_could_be_another_repeats_is_refused(draw: int) -> None:
+    """The next repeat's draws begin at 1000."""
+    write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"}, draw=draw)
+    for call in (*draws(draw), msgspec.structs.replace(JUDGE, draw=draw), write):
+        with pytest.raises(ValueError, match=rf"a draw is from 0 to 999, not {draw}"):
+            bound(call, params=SAMPLED)
+
+
+def test_equal_sampled_calls_in_one_step_are_refused() -> None:
+    """Generated, rated or written: both would be one call and one reply."""
+    write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"})
+    for call, role in ((GENERATE, "generate"), (JUDGE, "judge"), (write, "write")):
+        with pytest.raises(RepeatedDraw, match=rf"the same sampled '{role}' call twice.*its own `draw`"):
+            binder(params=SAMPLED).bind([call, call])
+
+
+def test_an_answer_that_is_sampled_again_in_a_later_step_is_refused() -> None:
+    """A loop that asks until it likes the answer would get the first one for ever."""
+    sample = binder(params=SAMPLED)
+    sample.bind([GENERATE])
+    with pytest.raises(RepeatedDraw, match="its own `draw`"):
+        sample.bind([GENERATE])
+    assert len(sample.bind(draws(1))) == 1
+
+
+def test_equal_calls_that_are_not_sampled_share_their_reply() -> None:
+    """Searches, greedy answers, and a rating that is read again in a later step."""
+    sample = binder()
+    assert len(sample.bind([RETRIEVE, RETRIEVE, GENERATE, GENERATE, GRADE, GRADE])) == 6
+    sample.bind([JUDGE])
+    sample.bind([JUDGE, GENERATE])
+
+
+def test_the_judge_is_asked_anew_by_every_repeat_where_the_job_says_so() -> None:
+    """Its first repeat is what all jobs share; a greedy judge says the same again."""
+    write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"})
+    for call in (JUDGE, write):
+        anew = {bound(call, repeat, params={"judge": {"per_repeat": True}}).key for repeat in range(5)}
+        assert len(anew) == 5
+        assert bound(call).key == bound(call, params={"judge": {"per_repeat": True}}).key
+    greedy = {"judge": {"per_repeat": True, "temperature": 0.0}}
+    assert bound(JUDGE, 0, params=greedy).key == bound(JUDGE, 4, params=greedy).key
+
+
+def test_whether_repeats_ask_anew_is_not_in_the_key() -> None:
+    """Decoding is what the model is told."""
+    assert request(JUDGE, params={"judge": {"per_repeat": True}}).decoding == Decoding(temperature=0.1, max_tokens=10)

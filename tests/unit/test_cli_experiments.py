@@ -41,6 +41,14 @@ def test_a_file_is_submitted_whole_and_once(server: Server, file: Path) -> None:
     assert "mathrag experiment watch gate-or-not" in ended.stdout
 
 
+@pytest.mark.parametrize("verb", ["run", "plan"])
+def test_reuse_on_the_command_line_goes_before_that_of_the_file(server: Server, file: Path, verb: str) -> None:
+    """One file for the first run and for the one that shares nothing with it."""
+    requests = server(refuses(422, "invalid", "no"))
+    mathrag("experiment", verb, str(file), "--reuse", "none")
+    assert msgspec.json.decode(requests[0].content) == {**EXAMPLE, "reuse": "none"}
+
+
 @pytest.mark.parametrize(("content", "said", "code"), [
     (None, "no file", Exit.NOT_FOUND), ("a: [", "line 1, column 5", Exit.INVALID),
 ])  # fmt: skip

@@ -168,3 +168,9 @@ def test_lock_files_hold_no_address() -> None:
     """A lock file names packages and hashes, never where they came from."""
     for file in (REPOSITORY / "requirements").glob("*.txt"):
         assert "://" not in file.read_text("utf-8"), file.name
+
+
+def test_the_pipeline_that_the_guide_builds_is_the_one_that_is_shipped() -> None:
+    """pipelines.md shows the whole file: what a reader copies is what the tests run."""
+    shipped = (REPOSITORY / "shared" / "pipelines" / "self_consistency.py").read_text("utf-8")
+    assert f"```python\n{shipped}```" in page("pipelines.md")

@@ -8,7 +8,7 @@ import pytest
 from services.orchestrator.experiments.calls import Sized, at_most
 from services.orchestrator.experiments.planning import work
 from shared.contracts.calls import Decoding
-from shared.contracts.params import CriticParams, GateParams, HydeParams
+from shared.contracts.params import CriticParams, GateParams, HydeParams, JudgeParams
 from shared.runtime.binding import Pin
 from tests.unit.test_needs import DENSE, GENERATOR, JUDGE, PINS, SPARSE, job
 
@@ -45,6 +45,17 @@ def test_searches_of_the_same_questions_are_made_once() -> None:
     assert counted(sized("dense"), sized("sparse"), sized("hybrid"), sized("mathrag-gate"))["retrieve"] == 20
     assert counted(sized("dense"), sized("dense", dataset=2))["retrieve"] == 20
     assert counted(sized("dense"), sized("closed-book", dataset=2)) == {"retrieve": 10, "generate": 20}
+
+
+def test_what_every_repeat_draws_anew_and_what_follows_from_it_counts_for_each() -> None:
+    """Sampled answers with their comparisons; ratings that are asked anew with the answers to other contexts."""
+    assert counted(sized("hybrid", repeats=5)) == {"retrieve": 20, "generate": 10}
+    sampled = {"generate": Decoding(temperature=0.7)}
+    assert counted(sized("hybrid", repeats=5, **sampled)) == {"retrieve": 20, "generate": 50}
+    voting = counted(sized("self-consistency", repeats=5))
+    assert voting == {"retrieve": 20, "generate": 250, "grade": 500}
+    anew = counted(sized("mathrag-gate", repeats=5, judge=JudgeParams(per_repeat=True)))
+    assert anew == {"retrieve": 20, "judge": 200, "generate": 50}
 
 
 def test_answers_without_a_context_are_made_once_those_with_one_may_differ() -> None:

@@ -153,8 +153,8 @@ def test_the_hash_covers_what_pipelines_stand_on(monkeypatch: pytest.MonkeyPatch
     """A change in shared/rag is a change of every pipeline."""
     before = registry.pipeline_hash("dense")
     sources = registry._rag_sources()
-    assert {"fusion.py", "provenance.py", "templates/cot.toml"} <= {path for path, _ in sources}
-    monkeypatch.setattr(registry, "_rag_sources", lambda: (*sources[:-1], (sources[-1][0], "changed")))
+    assert {f"shared/rag/{path}" for path in ("fusion.py", "provenance.py", "templates/cot.toml")} <= sources.keys()
+    monkeypatch.setattr(registry, "_rag_sources", lambda: sources | {"shared/rag/fusion.py": "changed"})
     assert registry.pipeline_hash("dense") != before
 
 

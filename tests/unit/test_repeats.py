@@ -44,3 +44,9 @@ def test_a_deviation_of_zero_by_construction_is_said_to_be_that(greedy: bool, sh
     """Greedy repeats share their replies, or are computed again without being able to differ."""
     assert repeated(greedy=greedy, shared=shared) == said
     assert ("0 by construction" in said) == greedy
+
+
+def test_greedy_answers_vary_only_with_a_judge_that_is_asked_anew() -> None:
+    """Then the deviation is not 0 by construction, and is of nothing else."""
+    assert "the judge model, asked anew in each" in repeated(greedy=True, shared=True, judged=True)
+    assert repeated(greedy=False, shared=True, judged=True) == CLUSTERED

@@ -66,6 +66,43 @@ def test_seconds_are_those_of_models_alone() -> None:
     assert line("gate", report(stages={"generate": stage(None)})).latency_s is None
 
 
+def drawing(*roles: str, **stages: Any) -> dict[str, Any]:
+    """A report of 100 questions and five repeats, each of which draws what these roles say anew."""
+    found = report(stages=stages)
+    found["settings"]["drawn"] = list(roles)
+    return found
+
+
+def test_seconds_are_of_one_answer_where_every_repeat_draws_its_own() -> None:
+    """Five answers to each of 100 questions in 2050 s are 4.1 s each; ratings that served all five count once."""
+    stages = {"judge": stage(100.0), "generate": {**stage(2050.0), "made": 500}}
+    assert line("gate", drawing("generate", **stages)).latency_s == pytest.approx(1.0 + 4.1)
+    assert line("gate", drawing("generate", "judge", **stages)).latency_s == pytest.approx(0.2 + 4.1)
+
+
+def test_greedy_answers_to_contexts_that_the_judge_changed_are_counted_as_they_were_made() -> None:
+    """Of 100 questions 50 met a second context: 150 answers, not 500."""
+    stages = {"judge": stage(500.0), "generate": {**stage(615.0), "made": 140, "reused": 10}}
+    assert line("gate", drawing("judge", **stages)).latency_s == pytest.approx(1.0 + 4.1)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "drawn", "said"),
+    [
+        (0.0, [], "share their replies and are one measurement"),
+        (0.0, ["judge"], "is what the judge's temperature varies through the context"),
+        (0.7, ["generate"], "rated once for all, so that the judge varies nothing"),
+        (0.7, ["generate", "judge"], "documents rated anew in each"),
+    ],
+)
+def test_the_words_about_decoding_say_what_was_drawn_anew(temperature: float, drawn: list[str], said: str) -> None:
+    """A standard deviation is of that alone."""
+    found = drawing(*drawn, generate=stage(1.0))
+    found["settings"]["params"]["generate"]["temperature"] = temperature
+    (words,) = [each for each in caveats([line("gate", found)], {"gate": found}, 7500) if each.startswith("decoding")]
+    assert said in words
+
+
 def test_recall_is_given_only_where_relevance_is_known_and_five_documents_are_shown() -> None:
     """The context's recall at another size is no Recall@5."""
     known = {"context": {"value": 0.99}}

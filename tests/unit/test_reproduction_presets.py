@@ -45,6 +45,14 @@ def test_the_papers_presets_say_what_the_paper_says(name: str) -> None:
     assert experiment["repeats"] == 5
 
 
+def test_answers_and_ratings_are_drawn_anew_where_a_person_says_so() -> None:
+    """Each by itself; everything else stays the paper's."""
+    both = msgspec.convert(changed(sampled=True, redraw_judge=True).experiment["params"], Params)
+    assert (both.generate.temperature, both.judge.per_repeat) == (0.7, True)
+    greedy = msgspec.convert(changed(redraw_judge=True).experiment["params"], Params)
+    assert (greedy.generate.temperature, greedy.judge.temperature, greedy.judge.per_repeat) == (0.0, 0.1, True)
+
+
 def test_the_papers_models_are_one_at_a_time_on_a_12_gb_card() -> None:
     """Staged, below what a driver leaves of it."""
     settings = presets.settings(changed())

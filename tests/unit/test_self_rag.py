@@ -267,6 +267,22 @@ def test_it_runs_in_two_rounds() -> None:
     assert len(asked) == 2
 
 
+def test_documents_that_read_alike_are_written_after_once() -> None:
+    """Asked twice, the same sampled text would be one call; both documents have its scores."""
+    alike = {A: Document(problem="p", text="t"), B: Document(text="p\nt"), C: LIBRARY[C]}
+
+    def answer(call: Call) -> Reply:
+        if isinstance(call, Retrieve):
+            return found(A, B, C)
+        assert isinstance(call, Generate)
+        return opening() if not call.passage else GOOD if "p\nt" in call.passage else POOR
+
+    sample = Sample(item=Item(ordinal=0, question=QUESTION))
+    outcome, asked = drive(registry.get("self-rag").run(sample, Params(), alike), answer)
+    assert [call.passage for call in asked[1]] == [passage(alike[A]), passage(alike[C])]
+    assert [each.document for each in outcome.trace.candidates] == [A, B, C]
+
+
 def test_the_best_passages_answer_is_given() -> None:
     """B is relevant: its document is the context, and the trace tells every passage's scores."""
     outcome, _ = run(opening(), {A: POOR, B: GOOD, C: CUT})

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from fastapi import APIRouter, Response
 from sqlalchemy import text
 
@@ -13,10 +14,8 @@ from services.orchestrator.api.resources import Held, json
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.pipelines import registry
-from shared.runtime.binding import Binding, Pin
-from shared.runtime.jobs import JobSpec
-from shared.runtime.models import BUILT_IN
-from shared.runtime.price import dry_run
+from shared.pipelines.source import Change
+from shared.runtime.price import dry_run, made_up_job
 from shared.settings import Settings
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
@@ -26,7 +25,6 @@ REGISTERED = text("""
 
 
 PARAMS: dict[str, Any] = msgspec.to_builtins(Params())
-ANY = Pin(model_id=0, hash="")
 
 
 class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +40,9 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     params: Params
     """What a job may set, with the defaults; a pipeline ignores what does not concern it."""
     hash: str
-    """Of the sources that decide what it does."""
+    """Of the sources that decide what it does, as they were when the service imported them."""
+    changed: list[Change]
+    """Source files that were edited since: a restart of the service runs them."""
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,12 +67,17 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     responses=answers(
         list[PipelineView],
         [{"name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
-          "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…"}],
+          "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": []}],
     ),
 )  # fmt: skip
 async def pipelines() -> Response:
     """By name."""
-    return json([_pipeline(registry.get(name)) for name in registry.names()])
+    return json(await to_thread.run_sync(_pipelines))
+
+
+def _pipelines() -> list[PipelineView]:
+    """In a thread, since source files are read."""
+    return [_pipeline(registry.get(name)) for name in registry.names()]
 
 
 def _pipeline(registered: registry.Registered) -> PipelineView:
@@ -87,18 +92,14 @@ def _pipeline(registered: registry.Registered) -> PipelineView:
         summary=words.strip().partition("\n")[0],
         calibrated=registered.prepare is not None,
         hash=registry.pipeline_hash(registered.name),
+        changed=registry.changed_files(registered.name),
     )
 
 
 @cache
 def _roles(pipeline: str) -> list[str]:
     """Of the calls of a dry run: no pipeline says it of itself."""
-    named = ("dense", "sparse", "fallback", "rerank", "judge", "generate", *BUILT_IN)
-    pins = dict.fromkeys(named, ANY)
-    job = JobSpec(
-        id=0, pipeline=pipeline, rank=0, dataset_id=0, params=Params(), prepared=None,
-        binding=Binding(pins=pins, params=Params()),
-    )  # fmt: skip
+    job = made_up_job(pipeline, Params())
     return sorted({bound.role for round_ in dry_run(job, Item(ordinal=0, question="?")) for bound in round_})
 
 

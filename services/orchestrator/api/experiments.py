@@ -1,5 +1,6 @@
 """`/v1/experiments`: grids of jobs, submitted whole, looked at, cancelled, resumed and compared as one thing."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.plans import ANSWER as PLANNED
 from services.orchestrator.api.plans import PlanView, planned
 from services.orchestrator.api.resources import Held, Limit, Resources, json
+from services.orchestrator.api.views import edited
 from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.report import ExperimentReport, report
@@ -34,6 +36,8 @@ class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
     """An experiment, and where to go from it."""
 
     links: ExperimentLinks
+    warnings: tuple[str, ...] = ()
+    """Only in the answer to its submission: what the submitter should know before waiting for it."""
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +75,8 @@ async def submit(request: Experiment, held: Held, key: IdempotencyKey) -> Respon
     """
     once = keyed(key, "POST /v1/experiments", request.model_dump())
     accepted = await running.submit_once(held.database, held.settings, request, once)
-    return await _answer(held, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {})
+    warnings = await to_thread.run_sync(edited, [variant.pipeline for variant in request.variants])
+    return await _answer(held, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
 @router.post("/plan", summary="Plan an experiment", responses=answers(ExperimentPlan, PLAN))
@@ -137,15 +142,17 @@ async def resume(experiment: str, held: Held) -> Response:
     return await _answer(held, await running.resume(held.database, held.settings, experiment))
 
 
-async def _answer(held: Resources, number: int, headers: dict[str, str] | None = None) -> Response:
+async def _answer(
+    held: Resources, number: int, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
+) -> Response:
     held.wake()
     async with held.database.snapshot() as connection:
         found = await experiments.view(connection, number)
     location = {"Location": f"/v1/experiments/{found.id}", "Retry-After": POLL_S}
-    return tagged(_view(found), status=202, headers={**location, **(headers or {})})
+    return tagged(_view(found, warnings), status=202, headers={**location, **(headers or {})})
 
 
-def _view(found: experiments.Standing) -> ExperimentView:
+def _view(found: experiments.Standing, warnings: Sequence[str] = ()) -> ExperimentView:
     at = f"/v1/experiments/{found.id}"
     links = ExperimentLinks(itself=at, report=f"{at}/report", jobs=f"/v1/jobs?experiment={found.name}")
-    return ExperimentView(links=links, **msgspec.structs.asdict(found))
+    return ExperimentView(links=links, warnings=tuple(warnings), **msgspec.structs.asdict(found))

@@ -1,9 +1,11 @@
 """`/v1/jobs`: submit, look, change, pause, cancel, requeue, and read what came out."""
 
 import uuid
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
+from anyio import to_thread
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
@@ -14,7 +16,7 @@ from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
-from services.orchestrator.api.views import JobView, page, view
+from services.orchestrator.api.views import JobView, edited, page, view
 from shared import audit
 from shared.runtime.amending import amend
 from shared.runtime.cancel import cancel as cancel_job
@@ -68,15 +70,21 @@ async def _submitted(held: Resources, submission: Submission, request: Keyed | N
     accepted = await submit_once(held.database, held.settings, submission, request)
     held.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
-    return await _answer(held, accepted.job, 202, headers | ({REPLAYED: "true"} if accepted.replayed else {}))
+    warnings = await to_thread.run_sync(edited, [submission.pipeline])
+    again = {REPLAYED: "true"} if accepted.replayed else {}
+    return await _answer(held, accepted.job, 202, headers | again, warnings)
 
 
 async def _answer(
-    held: Resources, job: uuid.UUID, status: int = 200, headers: dict[str, str] | None = None
+    held: Resources,
+    job: uuid.UUID,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Response:
     held.glances.forget()
     found = await jobs.get(held.database, str(job))
-    return tagged(view(found), version=found.version, status=status, headers=headers)
+    return tagged(view(found, warnings), version=found.version, status=status, headers=headers)
 
 
 @router.get(

@@ -16,6 +16,7 @@ from shared.contracts.calls import Decoding
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.runtime.amending import Change
+from shared.runtime.binding import MOST_REPEATS
 from shared.runtime.submit import Submission
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration, Tree, merged
@@ -56,7 +57,7 @@ class JobRequest(BaseModel):
     corpus: Stored | None = None
     limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
     """Only the first so many items of the dataset; all of them where it has fewer."""
-    repeats: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
     """"none": compute everything anew, whatever other jobs have."""
     params: dict[str, Any] = {}

@@ -44,6 +44,8 @@ def list_pipelines(as_json: AsJson = False) -> None:
             table(
                 ("NAME", "HASH", "WHAT IT DOES"), ((each["name"], each["hash"][:12], each["summary"]) for each in found)
             )
+            for file in sorted({change["file"] for each in found for change in each["changed"]}):
+                typer.echo(f"{file} was edited after the service had imported it: restart the service to run it")
 
 
 @pipeline.callback()

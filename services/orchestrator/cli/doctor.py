@@ -19,6 +19,7 @@ from services.orchestrator.cli.local import DataDir, running
 from services.orchestrator.cli.output import AsJson, print_json
 from services.orchestrator.probes.probe import PATIENCE_S, Check, checks
 from services.orchestrator.probes.registry import probes
+from services.orchestrator.probes.services import RESTART
 from shared.access.bearer import authorization
 from shared.settings import Settings, load
 from shared.storage.database import Database
@@ -47,7 +48,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
     said = said or [Check(name="configuration", ok=True)]
     url = client.url(data_dir)
     if client.is_local(url):
-        return [*said, _answers(url), *_stack(settings), *asyncio.run(probed(settings))]
+        return [*said, _answers(url), *_sources(url), *_stack(settings), *asyncio.run(probed(settings))]
     with client.Client(url) as remote:
         return [*said, *msgspec.convert(remote.readiness()["checks"], list[Check])]
 
@@ -63,6 +64,18 @@ def _answers(url: str) -> Check:
     except Failed as failed:
         return Check(name="api", ok=False, detail=failed.message, fix=failed.hint or "see the orchestrator's log")
     return Check(name="api", ok=True, detail=url)
+
+
+def _sources(url: str) -> Iterator[Check]:
+    """Whether the service runs the source files that are on disk; nothing where it does not say."""
+    try:
+        with client.Client(url, patience_s=PATIENCE_S) as local:
+            found = local.get("/v1/pipelines")
+    except Failed:
+        return
+    edited = sorted({change["file"] for pipeline in found for change in pipeline["changed"]})
+    detail = f"edited since the service imported it: {', '.join(edited)}" if edited else "as on disk"
+    yield Check(name="sources", ok=not edited, detail=detail, fix=RESTART if edited else "")
 
 
 def _stack(settings: Settings) -> Iterator[Check]:

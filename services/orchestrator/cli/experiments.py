@@ -20,7 +20,7 @@ from services.orchestrator.cli.experiment_reports import (
 )
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.following import RETURN_S
-from services.orchestrator.cli.jobs import Key, Wait
+from services.orchestrator.cli.jobs import Key, Wait, warn
 from services.orchestrator.cli.nouns import Mutation
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.experiments import document
@@ -31,22 +31,26 @@ POLL_S = 1.0
 ENDED = ("completed", "failed", "cancelled", "purged")
 
 File = Annotated[Path, typer.Argument(help="YAML or JSON, as `mathrag experiment schema` says.")]
+Reuse = Annotated[
+    str | None, typer.Option(help="`all` replies of other jobs, or `none`. [default: the file's, or all]")
+]
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name, id, or the first characters of the id.")]
 
 
 @experiment.command()
-def plan(file: File, as_json: AsJson = False) -> None:
+def plan(file: File, reuse: Reuse = None, as_json: AsJson = False) -> None:
     """What an experiment would come to: cells, jobs, calls, loads, time. Nothing is made."""
     with reported(as_json=as_json), Client() as client:
-        found = client.post(f"{PATH}/plan", read(file))
+        found = client.post(f"{PATH}/plan", _asked(file, reuse))
         print_json(found) if as_json else print_plan(found)
 
 
 @experiment.command(cls=Mutation)
-def run(file: File, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
+def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
     """Submit all jobs of an experiment, or none; they run whether or not anyone watches."""
     with reported(as_json=as_json), Client() as client:
-        made = client.post(PATH, read(file), {"Idempotency-Key": key or str(uuid.uuid4())})
+        made = client.post(PATH, _asked(file, reuse), {"Idempotency-Key": key or str(uuid.uuid4())})
+        warn(made)
         if wait:
             _watch(client, made["id"], as_json)
         elif as_json:
@@ -108,6 +112,12 @@ def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] =
     """The JSON schema of an experiment's file, for editors; the repository has it as experiment-schema.json."""
     with reported(as_json=as_json):
         typer.echo(document.schema())
+
+
+def _asked(file: Path, reuse: str | None) -> Any:
+    """The body of a request."""
+    body = read(file)
+    return {**body, "reuse": reuse} if reuse and isinstance(body, dict) else body
 
 
 def read(file: Path) -> Any:

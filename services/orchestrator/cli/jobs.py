@@ -166,6 +166,7 @@ def _once(key: str | None) -> dict[str, str]:
 
 
 def _submitted(client: Client, submitted: Any, wait: bool, as_json: bool) -> None:
+    warn(submitted)
     if wait:
         _watch(client, submitted["id"], as_json)
     elif as_json:
@@ -173,6 +174,12 @@ def _submitted(client: Client, submitted: Any, wait: bool, as_json: bool) -> Non
     else:
         typer.echo(f"job {submitted['name']} is submitted: {submitted['id']}")
         typer.echo(f"  next: mathrag job watch {submitted['id'][:8]}")
+
+
+def warn(submitted: Any) -> None:
+    """Print what the service says beside having accepted it, on standard error."""
+    for warning in submitted.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def _watch(client: Client, reference: str, as_json: bool) -> None:

@@ -31,6 +31,10 @@ Items = Annotated[
 ]
 Repeats = Annotated[int | None, typer.Option(min=1, help="[default: the preset's, 5]")]
 Sampled = Annotated[bool, typer.Option("--sampled", help="Temperature 0.7: greedy repeats share their replies.")]
+Redraw = Annotated[
+    bool,
+    typer.Option("--redraw-judge", help="Rate documents anew in every repeat: what the judge's temperature varies."),
+]
 Heatmap = Annotated[bool, typer.Option("--heatmap", help="Run the grid of weights, too: 65 more jobs of one repeat.")]
 Server = Annotated[str | None, typer.Option(help="Address of the Ollama server. [default: http://127.0.0.1:11434]")]
 Device = Annotated[str | None, typer.Option(help="UUID of the GPU (`nvidia-smi -L`): its memory is then measured.")]
@@ -65,6 +69,7 @@ def math(
     items: Items = None,
     repeats: Repeats = None,
     sampled: Sampled = False,
+    redraw_judge: Redraw = False,
     heatmap: Heatmap = False,
     server: Server = None,
     device: Device = None,
@@ -84,7 +89,7 @@ def math(
     with reported(as_json=as_json):
         changes = Changes(
             server=server, device=device, budget_mib=budget, slots=slots, embedder=embedder, repeats=repeats,
-            sampled=sampled,
+            sampled=sampled, redraw_judge=redraw_judge,
         )  # fmt: skip
         chosen = presets.load(preset)
         found = problems.find(data, corpus, questions)

@@ -73,35 +73,34 @@ def at_most(jobs: Sequence[Sized]) -> Counter[Slot]:
 def _asked(number: int, job: Sized) -> Iterator[_Asked]:
     """What the job with this number asks."""
     apart = {pin.model_id for pin in job.spec.binding.pins.values() if not pin.pinned}
-    for bound, first, items in _calls(job):
+    for bound, first, times in _calls(job):
         request = _REQUEST.decode(bound.body)
         slot = Slot(bound.role, bound.model_id, bound.lane)
-        times = items * (job.repeats if _drawn(request) else 1)
         # A model without a digest answers each job anew.
         whose = number if bound.model_id in apart else None
         if first:
             yield _Asked(slot, (whose, job.dataset, bound.key), times, times)
         elif _rates(request):
-            yield _Asked(slot, (whose, job.corpus, _without_document(request)), times, job.documents)
+            yield _Asked(slot, (whose, job.corpus, _without_document(request)), times, job.documents * job.repeats)
         else:
             yield _Asked(slot, (number, bound.key), times, 0)
 
 
 def _calls(job: Sized) -> Iterator[tuple[Bound, bool, int]]:
-    """Each distinct call of one question, whether it is of the first round, and how many items ask one like it."""
+    """Each distinct call of one question, whether it is of the first round, and how often one like it is made."""
     found, seen = needs.rounds(job.spec), set[bytes]()
+    again = {bound.key for calls in needs.rounds(job.spec, 1).sample for bound in calls}
     # The calibration's items are among the samples': what both ask is asked once.
     for rounds, items in ((found.sample, job.items), (found.calibration, min(job.spec.params.gate.items, job.items))):
+        draws = 1
         for place, calls in enumerate(rounds):
+            if rounds is found.sample and not {bound.key for bound in calls} <= again:
+                # What follows from a reply that every repeat draws anew may differ in every repeat, too.
+                draws = job.repeats
             for bound in calls:
                 if bound.key not in seen:
                     seen.add(bound.key)
-                    yield bound, place == 0, items
-
-
-def _drawn(request: Request) -> bool:
-    """Whether every repeat draws an answer of its own."""
-    return request.role == "generate" and request.decoding is not None and request.decoding.temperature > 0
+                    yield bound, place == 0, items * draws
 
 
 def _rates(request: Request) -> bool:

@@ -1,6 +1,6 @@
 """An experiment as it is asked for: the body of a request, and a YAML file of the same fields."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.submissions import Key, Metadata, Rank, Stored
 from shared.contracts.params import Params
+from shared.runtime.binding import MOST_REPEATS
 
 EXAMPLE: dict[str, Any] = {
     "name": "gate-or-not", "datasets": [{"dataset": "math-500", "corpus": "math"}],
@@ -63,7 +64,9 @@ class Experiment(BaseModel):
     """Values by parameter path, such as {"gate.tau": [0.3, 0.45]}; their product, on top of each variant."""
     seeds: Annotated[list[Seed], Field(min_length=1, max_length=1000)] | None = None
     """Of the parameter `seed`, which chooses the calibration's items."""
-    repeats: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    reuse: Literal["all", "none"] = "all"
+    """"none": every job computes everything anew, and every repeat draws anew, also ratings and greedy answers."""
     params: dict[str, Any] = {}
     """Of every job."""
     models: dict[Key, Stored] = {}

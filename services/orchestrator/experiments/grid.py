@@ -214,6 +214,7 @@ def _submission(asked: Experiment, each: _Asked, at: int, configuration: int) ->
         corpus=each.place.corpus,
         pipeline=each.variant.pipeline,
         repeats=asked.repeats,
+        reuse=asked.reuse,
         params=each.params,
         configuration=configuration,
         models=_models(asked, each.variant),

@@ -25,6 +25,8 @@ UPPER = (
 )
 ONCE = "counted once: what follows from the question alone, and ratings of a document; all else counts for each job"
 
+APART = "nothing is shared: with `reuse: none` every job computes all its calls, and every repeat draws its own"
+
 
 class RoleCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role."""
@@ -92,7 +94,7 @@ def _shared(alone: Needs, together: Mapping[Slot, int]) -> Needs:
 
 def notes(asked: Experiment, grid: Grid) -> list[str]:
     """What a reader must know before believing a figure."""
-    return [*_weights(asked.grid), *_sharing(grid), ONCE, UPPER]
+    return [*_weights(asked.grid), *_sharing(grid), ONCE if asked.reuse == "all" else APART, UPPER]
 
 
 def _weights(points: Mapping[str, Sequence[Any]]) -> list[str]:

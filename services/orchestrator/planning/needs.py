@@ -59,7 +59,7 @@ class Rounds(NamedTuple):
     sample: list[list[Bound]]
 
 
-def rounds(job: JobSpec) -> Rounds:
+def rounds(job: JobSpec, repeat: int = 0) -> Rounds:
     """The job's pipeline on made-up replies; a gate that was decided stays as it is."""
     library = MadeUp()
     calibration: list[list[Bound]] = []
@@ -67,7 +67,7 @@ def rounds(job: JobSpec) -> Rounds:
         prepare = job.prepare([ITEM], library)
         calibration = list(dry_rounds(job, prepare))
         job = msgspec.structs.replace(job, prepared=prepare.result)
-    return Rounds(calibration, list(dry_rounds(job, job.start(ITEM, 0, library))))
+    return Rounds(calibration, list(dry_rounds(job, job.start(ITEM, repeat, library), repeat)))
 
 
 def dry(job: JobSpec) -> Dry:

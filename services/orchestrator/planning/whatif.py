@@ -78,6 +78,17 @@ class ModelWanted(BaseModel):
             raise ValueError("a model needs a `preset` or a `shape`, and not both")
         return self
 
+    @property
+    def model(self) -> str:
+        """Equal for roles that one server process answers: the same weights with the same slots on the same device."""
+        return self.model_dump_json(exclude={"role", "calls", "tokens"})
+
+    def beside(self, other: Self) -> Self:
+        """One model that answers both: the calls of both, with the longer one's answers, as in a job's plan."""
+        first, _ = sorted((self, other), key=lambda each: list(Lane).index(Lane(each.role)))
+        tokens = max(each.tokens or TOKENS[each.role] for each in (self, other))
+        return first.model_copy(update={"calls": self.calls + other.calls, "tokens": tokens})
+
     def demand(self, number: int, assumptions: Assumptions, *, on_gpu: bool) -> Demand:
         """As the plan wants it.
 
@@ -135,8 +146,12 @@ class RetrievalWanted(BaseModel):
 
 
 def demanded(models: list[ModelWanted], assumptions: Assumptions, *, on_gpu: bool) -> list[Demand]:
-    """Models in the order in which they were asked for."""
-    return [model.demand(number, assumptions, on_gpu=on_gpu) for number, model in enumerate(models, 1)]
+    """Models in the order in which they were asked for; one that is asked for in two roles is one model."""
+    distinct: dict[str, ModelWanted] = {}
+    for model in models:
+        known = distinct.get(model.model)
+        distinct[model.model] = known.beside(model) if known else model
+    return [model.demand(number, assumptions, on_gpu=on_gpu) for number, model in enumerate(distinct.values(), 1)]
 
 
 def roomy(devices: list[DeviceWanted]) -> list[Room]:

@@ -77,6 +77,7 @@ DEVICE = (
         run=services.worker(Lane.GENERATE),
         fix="start `python -m services.generator`, or see its log",
     ),
+    Probe(name="worker sources", run=services.worker_sources, fix=services.RESTART, deep=True),
     Probe(name="size of the database", run=growth.database, fix="mathrag purge --help", deep=True),
     Probe(name="size of redis", run=growth.redis_file, fix="redis-cli BGREWRITEAOF", deep=True),
     Probe(name="size of indexes", run=growth.index_files, fix="mathrag corpus list", deep=True),

@@ -12,12 +12,14 @@ from sqlalchemy import text
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.probe import NotReady, Run
 from shared.contracts.calls import Lane
+from shared.pipelines import registry
 from shared.settings import REPOSITORY
 
 MOST_SKEW_S = 2.0
 """Claims and heartbeats live for 15 s; times in reports should agree to the second."""
 SILENT_S = 10.0
 """A scheduler looks every second at least; one that has not for longer hangs, or what it asks does."""
+RESTART = "restart the service (`mathrag down`, `mathrag up`): a source file was edited while it ran"
 REVISION = text("SELECT version_num FROM alembic_version")
 NOW = text("SELECT clock_timestamp()")
 
@@ -108,3 +110,16 @@ def worker(lane: Lane) -> Run:
         return f"{len(alive)} alive"
 
     return run
+
+
+async def worker_sources(held: Resources) -> str:
+    """Every worker has imported the pipelines that this process has; heartbeats of older releases do not say."""
+    keys = [key async for key in held.redis.scan_iter(match="mathrag:worker:*", count=1000)]
+    here = registry.source_hash().encode()
+    sources = dict(zip(keys, await held.redis.mget(keys), strict=True)) if keys else {}
+    said = {key: source for key, source in sources.items() if source is not None and len(source) == len(here)}
+    others = sorted(key.decode() for key, source in said.items() if source != here)
+    if others:
+        names = ", ".join(key.removeprefix("mathrag:worker:") for key in others)
+        raise NotReady(f"of another source than the files here: {names}", fix=RESTART)
+    return "as on disk"

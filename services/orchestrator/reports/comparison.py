@@ -11,6 +11,7 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.reports.drawing import spread_note
 from services.orchestrator.reports.endings import ByContent, Counts, Endings, by_content, in_order, moved
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.errors import Conflict, Invalid
@@ -18,7 +19,7 @@ from shared.statistics import pairs, shares, significance
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval
 from shared.statistics.pairs import Pair
-from shared.statistics.repeats import Repeats, repeated, spread
+from shared.statistics.repeats import Repeats, spread
 from shared.statistics.shares import Graded, Table
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
@@ -255,8 +256,7 @@ def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
             said[f"job {job.name!r} is not final: {job.in_progress} samples are still in progress"] = None
         if job.repeats > 1:
             params, problem = decoded_params(job.params, "its parameters")
-            greedy = params is not None and params.generate.temperature == 0
-            words = problem or repeated(greedy=greedy, shared=job.reuse == "all")
+            words = problem if params is None else spread_note(job.pipeline, params, job.reuse)
             said[f"job {job.name!r}: {words}"] = None
     if any(pair.left_only or pair.right_only for pair in found):
         said[APART] = None

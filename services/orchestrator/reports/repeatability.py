@@ -1,7 +1,8 @@
 """Whether a judge says the same again: ratings that one job asked for several times, by other draws of its seed.
 
 There are such where a calibration rates its documents more than once (`gate.repeats`), and where a job with
-`reuse: none` repeats its items. Nothing else is asked for them, and the gate decides by the first ratings as ever.
+`judge.per_repeat` or `reuse: none` repeats its items. Nothing else is asked for them, and the gate decides by the first
+ratings as ever.
 """
 
 from collections import Counter, defaultdict
@@ -94,8 +95,10 @@ class Ratings:
 
 async def repeatability(connection: AsyncConnection, job: int, asked: jobs.Job) -> Repeatability | None:
     """Of the job with this row id; None where it asks for nothing twice."""
-    anew = asked.reuse == "none" and asked.repeats > 1
-    if asked.params is None or (not anew and asked.params.gate.repeats == 1):
+    if asked.params is None:
+        return None
+    anew = asked.repeats > 1 and (asked.reuse == "none" or asked.params.judge.per_repeat)
+    if not anew and asked.params.gate.repeats == 1:
         return None
     ratings = Ratings()
     async for rows in (await connection.stream(CALLS, {"job": job})).partitions(MOST):

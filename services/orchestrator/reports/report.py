@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.disagreements import Disagreement, Disagreements
+from services.orchestrator.reports.drawing import drawn, spread_note
 from services.orchestrator.reports.endings import Endings
 from services.orchestrator.reports.repeatability import Repeatability, repeatability
 from services.orchestrator.reports.retrieval import Findings, Retrieval
@@ -21,7 +22,7 @@ from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.runtime.binding import Pin
 from shared.statistics.intervals import Interval
-from shared.statistics.repeats import Repeats, repeated
+from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
 from shared.storage.residencies import Residency
@@ -56,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Null: this release cannot read them; a note says why."""
     models: dict[str, PinnedModel]
     """By role."""
+    drawn: list[str] | None
+    """Roles whose calls every repeat makes anew; one reply serves all repeats of the others. Null: cannot be told."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +101,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """None: the dataset names no relevant documents, or nothing was searched."""
     parse_failures: int
     repeatability: Repeatability | None
-    """None: no rating was asked for twice (`gate.repeats`, or `reuse: none` with repeats)."""
+    """None: no rating was asked for twice (`gate.repeats`; repeats with `judge.per_repeat` or `reuse: none`)."""
     gate: GateDecision | None
     model_loads: int
     model_calls: int
@@ -137,7 +140,10 @@ async def report(database: Database, reference: str) -> Report:
     contamination = await to_thread.run_sync(contaminated.figures)
     grading = (job.params.grading.grader if job.params else "") or "math"
     settings = Settings(
-        pipeline_hash=pinned.pipeline_hash, models=models, **{field: getattr(job, field) for field in _SETTINGS}
+        pipeline_hash=pinned.pipeline_hash,
+        models=models,
+        drawn=await to_thread.run_sync(drawn, job.pipeline, job.params, job.reuse),
+        **{field: getattr(job, field) for field in _SETTINGS},
     )
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
@@ -179,7 +185,7 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     if job.limit is not None:
         said.append(f"only the first {job.limit} items of {job.dataset} were asked (`limit`)")
     if job.repeats > 1 and job.params is not None:
-        said.append(repeated(greedy=job.params.generate.temperature == 0, shared=job.reuse == "all"))
+        said.append(spread_note(job.pipeline, job.params, job.reuse))
     if not job.ended:
         said.append(f"not final: {counts.in_progress} samples are still in progress")
     if job.state == "failed":
@@ -244,5 +250,5 @@ EXAMPLE: dict[str, Any] = {
                      "memory_mib": {"world-judge": 41.5}}],
     "by_level": {"Level 1": _ACCURACY}, "by_subject": {"Algebra": _ACCURACY}, "notes": [],
     "settings": {"pipeline": "mathrag-gate", "pipeline_hash": "77ab…", "dataset": "math-500", "corpus": "math",
-                 "limit": None, "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}},
+                 "limit": None, "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}, "drawn": []},
 }  # fmt: skip

@@ -21,8 +21,9 @@ def caveats(lines: Sequence[Line], reports: Mapping[str, Any], documents: int) -
             " what counts as relevant"
         )
     yield (
-        "seconds: ours are those of the device a question, as if no reply had been shared between methods, loads apart;"
-        " the paper's are wall time on its machine. Only the order of magnitude can be compared"
+        "seconds: ours are those of the device for one answer to a question, as if no reply had been shared between"
+        " methods, loads apart; what serves all repeats of a question counts once. The paper's are wall time on its"
+        " machine. Only the order of magnitude can be compared"
     )
     yield 'grading: ours by Math-Verify, and by the strict grader beside it; the paper says "exact match" and not how'
     yield "models: the paper names neither the quantisation of its generator nor the words of its prompts"
@@ -43,19 +44,29 @@ def _interval(accuracy: float, n: int) -> str:
 
 
 def _decoding(reports: Mapping[str, Any]) -> Iterator[str]:
-    temperatures = {report["settings"]["params"]["generate"]["temperature"] for report in reports.values()}
-    repeats = max((report["settings"]["repeats"] for report in reports.values()), default=1)
-    if temperatures == {0.0}:
+    settings = [report["settings"] for report in reports.values()]
+    temperatures = {each["params"]["generate"]["temperature"] for each in settings}
+    repeats = max((each["repeats"] for each in settings), default=1)
+    judged = any({"judge", "write"} & set(each["drawn"] or ()) for each in settings)
+    if temperatures == {0.0} and not judged:
         yield (
             f"decoding: greedy, so that {repeats} repeats share their replies and are one measurement; a standard"
             " deviation of 0 says nothing. The paper's baselines have 0.0000, which is what greedy decoding gives;"
-            " what varied in its own method is not said. --sampled draws every repeat anew"
+            " what varied in its own method is not said. --sampled draws every answer anew, --redraw-judge every rating"
+        )
+    elif temperatures == {0.0}:
+        yield (
+            f"decoding: greedy answers, and each of {repeats} repeats has documents rated anew: a standard deviation is"
+            " what the judge's temperature varies through the context that it chooses, and 0 for methods without a"
+            " judge. The paper's baselines have 0.0000, too; why its own method varied is not said"
         )
     else:
         said = ", ".join(f"{each:g}" for each in sorted(temperatures))
+        ratings = "rated anew in each" if judged else "rated once for all, so that the judge varies nothing"
         yield (
-            f"decoding: sampled at temperature {said}, {repeats} repeats; the paper's baselines have a standard"
-            " deviation of 0.0000, which is what greedy decoding gives: spreads are not of the same thing"
+            f"decoding: sampled at temperature {said}, {repeats} repeats, documents {ratings}; the paper's baselines"
+            " have a standard deviation of 0.0000, which is what greedy decoding gives: spreads are not of the same"
+            " thing"
         )
 
 

@@ -15,6 +15,7 @@ from shared import suggestions
 from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
 from shared.settings import Settings
+from shared.storage.configurations import merged
 
 PRESETS = Path(__file__).parent / "presets"
 SAMPLED_TEMPERATURE = 0.7
@@ -48,6 +49,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """A GGUF file, the URL of a server with `/v1/embeddings`, or `shipped`."""
     repeats: int | None = None
     sampled: bool = False
+    redraw_judge: bool = False
 
     @property
     def configures(self) -> list[str]:
@@ -100,9 +102,9 @@ def changed(preset: Preset, changes: Changes, data: Path) -> Preset:
     if changes.repeats is not None:
         experiment["repeats"] = changes.repeats
     if changes.sampled:
-        params = experiment.get("params", {})
-        generate = {**params.get("generate", {}), "temperature": SAMPLED_TEMPERATURE}
-        experiment["params"] = {**params, "generate": generate}
+        experiment["params"] = merged(experiment.get("params", {}), {"generate": {"temperature": SAMPLED_TEMPERATURE}})
+    if changes.redraw_judge:
+        experiment["params"] = merged(experiment.get("params", {}), {"judge": {"per_repeat": True}})
     return replace(preset, experiment=experiment, configuration=_configuration(preset.configuration, changes, data))
 
 

@@ -42,7 +42,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     recall: float | None
     """Recall of the five best documents; None: the problems name no relevant documents."""
     latency_s: float | None
-    """Of the device, by question: as if nothing had been reused and no model been loaded."""
+    """Of the device, by answer drawn: as if nothing of another job had been reused and no model been loaded."""
     loads: int
     """Model loads for the calls that this variant made."""
     made: int
@@ -69,7 +69,7 @@ def line(variant: str, report: Mapping[str, Any]) -> Line:
         mean=repeats["mean"],
         std=repeats["std"],
         recall=_recall(report),
-        latency_s=_latency(report["stages"], items),
+        latency_s=_latency(report, items),
         loads=report["model_loads"],
         made=sum(report["calls_made"].get(role, 0) for role in MODELS),
         reused=sum(report["calls_reused"].get(role, 0) for role in MODELS),
@@ -91,9 +91,25 @@ def _recall(report: Mapping[str, Any]) -> float | None:
     return value
 
 
-def _latency(stages: Mapping[str, Any], items: int) -> float | None:
-    seconds = [stages[role]["device_s"] for role in MODELS if role in stages and stages[role]["device_s"] is not None]
-    return sum(seconds) / items if seconds and items else None
+def _latency(report: Mapping[str, Any], items: int) -> float | None:
+    """Seconds of each stage over the answers that it was done for: one a question, or one a repeat of it."""
+    stages = report["stages"]
+    timed = [role for role in MODELS if role in stages and stages[role]["device_s"] is not None]
+    if not timed or not items:
+        return None
+    return sum(float(stages[role]["device_s"]) / _answers(role, report, items) for role in timed)
+
+
+def _answers(role: str, report: Mapping[str, Any], items: int) -> int:
+    most = items * int(report["settings"]["repeats"])
+    drawn = report["settings"]["drawn"] or ()
+    if role in drawn:
+        return most
+    if role == "generate" and drawn:
+        # Greedy answers to contexts of which some changed, because the judge was asked anew.
+        stage = report["stages"][role]
+        return min(most, max(items, int(stage["made"]) + int(stage["reused"])))
+    return items
 
 
 HEAD = (
