@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from shared.contracts.calls import Failure, FailureKind, Judge, Rerank, Retrieve, Write, Yielded, require
 from shared.contracts.params import Params
 from shared.contracts.samples import Decision, Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.crag import Action, judged
 from shared.rag.knowledge import together
 from shared.rag.language import localised
@@ -22,7 +22,7 @@ from shared.rag.rewriting import keywords, named, rewrite, rewritten
 Part = Generator[Yielded, Any, Pool]
 
 
-@pipeline("crag")
+@pipeline("crag", reads=("candidates", "context_size", "crag", "enhance", *FUSED, "generate", "judge"))
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""
     question = sample.question

@@ -7,7 +7,7 @@ from shared.pipelines.registry import pipeline
 from shared.rag.provenance import answered, context, generation, search, single_trace
 
 
-@pipeline("dense")
+@pipeline("dense", reads=("candidates", "context_size", "generate"))
 def dense(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from the dense index, then generate."""
     found = require((yield search(sample.question, "dense", params)))

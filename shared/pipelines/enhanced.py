@@ -17,7 +17,10 @@ from shared.rag.provenance import answered, generation
 from shared.rag.relevance import Ranking, by_relevance, ranked_trace, refused
 
 
-@pipeline("enhanced")
+@pipeline(
+    "enhanced",
+    reads=("candidates", "compress", "context_size", "enhance", "fusion", "generate", "hyde", "rerank", "rrf_k"),
+)
 def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
     """Make the question ready, retrieve by every wording, fuse, rerank, compress, then generate."""
     question = sample.question

@@ -3,11 +3,11 @@
 from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.provenance import Found, answered, context, fused_trace, generation, searches
 
 
-@pipeline("hybrid")
+@pipeline("hybrid", reads=("candidates", "context_size", *FUSED, "generate"))
 def hybrid(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, then generate."""
     dense, sparse = yield searches(sample.question, params)
