@@ -1,6 +1,6 @@
 """Every parameter of a job, by method; the defaults are the documented ones, with their source.
 
-A parameter that does not concern a pipeline is ignored by it.
+A pipeline declares which of them it reads; a job that names another one is refused.
 """
 
 from typing import Annotated, Literal

@@ -7,7 +7,7 @@ from shared.pipelines.registry import pipeline
 from shared.rag.provenance import answered, generation
 
 
-@pipeline("closed-book")
+@pipeline("closed-book", reads=("generate",))
 def closed_book(sample: Sample, _params: Params, _library: Library) -> Steps:
     """Generate without documents."""
     generated = require((yield generation(sample.question)))

@@ -6,7 +6,7 @@ Yan et al. 2024; diversity, rounds and fallbacks are those of seed document 001.
 from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.correction import correct
 from shared.rag.knowledge import together
@@ -14,7 +14,7 @@ from shared.rag.pool import Pool
 from shared.rag.provenance import searches
 
 
-@pipeline("crag")
+@pipeline("crag", reads=("candidates", "context_size", "crag", "enhance", *FUSED, "generate", "judge"))
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""
     question = sample.question

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from shared.contracts.calls import Failure, Write, Yielded
 from shared.contracts.params import CriticParams, Params
 from shared.contracts.samples import Candidate, Decision, Library, Sample, Steps, Trace
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.critic import Action, Round, criticised, critique, decide, enough, hints, ordered, rated, relevant
 from shared.rag.language import localised
@@ -17,7 +17,7 @@ from shared.rag.paths import gather
 from shared.rag.rewriting import rewritten
 
 
-@pipeline("critic-loop")
+@pipeline("critic-loop", reads=("context_size", "critic", *FUSED, "generate", "judge"))
 def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
     """Rounds of search and rating until there is enough, or no attempt left; then generate."""
     critic, question = params.critic, sample.question

@@ -7,7 +7,10 @@ from shared.rag.finishing import finish
 from shared.rag.recall import recall
 
 
-@pipeline("enhanced")
+@pipeline(
+    "enhanced",
+    reads=("candidates", "compress", "context_size", "enhance", "fusion", "generate", "hyde", "rerank", "rrf_k"),
+)
 def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
     """Make the question ready, retrieve by every wording, fuse, rerank, compress, then generate."""
     recalled = yield from recall(sample.question, params, library)

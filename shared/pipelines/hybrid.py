@@ -3,12 +3,12 @@
 from shared.contracts.calls import require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.provenance import Found, context, fused_trace, searches
 
 
-@pipeline("hybrid")
+@pipeline("hybrid", reads=("candidates", "context_size", *FUSED, "generate"))
 def hybrid(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, then generate."""
     dense, sparse = yield searches(sample.question, params)

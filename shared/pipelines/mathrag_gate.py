@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shared.contracts.calls import Failure, Judge, Rated, Rerank, Verified, Verify, Yielded, require
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.gate import decide_gate, set_gate
 from shared.rag.provenance import Found, Scoring, context, scored_trace, searches
@@ -21,6 +21,12 @@ from shared.rag.rerank import rerank
 from shared.rag.routing import estimates, routed, routed_trace
 from shared.rag.rule_rqp import document_score
 from shared.rag.truth import ground_truth
+
+READS = (
+    "anchors", "candidates", "context_size", *FUSED, "gate", "generate", "judge", "quality", "quality_weight",
+    "rerank.floor", "route", "rrf_weight", "seed", "verify",
+)  # fmt: skip
+"""Parameters."""
 
 RUBRIC = "reasoning-quality"
 
@@ -54,7 +60,7 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
     return replace(decision, truth=truth)
 
 
-@pipeline("mathrag-gate", prepare=calibrate)
+@pipeline("mathrag-gate", prepare=calibrate, reads=READS)
 def mathrag_gate(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, fuse, score what is relevant as the question deserves, rerank, then generate."""
     gate = _decision(sample)

@@ -5,7 +5,7 @@ A module in this package registers its pipeline with `@pipeline("name")`; puttin
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -16,6 +16,9 @@ from shared.pipelines import source
 from shared.rag import prompts
 
 _RAG = "shared.rag"
+
+FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
+"""Parameters of a pipeline that fuses two lists with fixed weights."""
 
 
 class UnknownPipeline(LookupError):
@@ -28,13 +31,22 @@ class Registered(NamedTuple):
     name: str
     run: Pipeline
     prepare: Prepare | None
+    reads: frozenset[str] | None = None
+    """Parameters that it reads, such as `candidates` or `rerank.floor`; a group's name stands for all of the group.
+    None: it does not say, and any parameter is accepted."""
+
+    def ignored(self, path: str) -> bool:
+        """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""
+        return self.reads is not None and not any(f"{path}.".startswith(f"{read}.") for read in self.reads)
 
 
 _registered: dict[str, Registered] = {}
 
 
-def pipeline(name: str, prepare: Prepare | None = None) -> Callable[[Pipeline], Pipeline]:
-    """Register the decorated generator function under `name`.
+def pipeline(
+    name: str, prepare: Prepare | None = None, reads: Iterable[str] | None = None
+) -> Callable[[Pipeline], Pipeline]:
+    """Register the decorated generator function under `name`, with the parameters that it reads.
 
     Raises:
         ValueError: if another function has that name.
@@ -43,7 +55,7 @@ def pipeline(name: str, prepare: Prepare | None = None) -> Callable[[Pipeline], 
     def register(run: Pipeline) -> Pipeline:
         if name in _registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
-        _registered[name] = Registered(name, run, prepare)
+        _registered[name] = Registered(name, run, prepare, None if reads is None else frozenset(reads))
         _own_source(run.__module__)
         return run
 

@@ -51,7 +51,7 @@ async def test_the_next_job_gets_what_it_does_not_name(api: Api, database: Datab
     """What it names is its own; and it says which version filled in the rest."""
     await api.job()
     await changed(api, gate={"tau": 0.3, "top": 3}, candidates=7)
-    job = await api.job(params={"gate": {"tau": 0.9}})
+    job = await api.job("mathrag-gate", params={"gate": {"tau": 0.9}})
     assert (job["params"]["candidates"], job["params"]["gate"]["top"], job["params"]["gate"]["tau"]) == (7, 3, 0.9)
     assert await scene.rows(database, DEFAULTS) == [(0,), (1,)]
 

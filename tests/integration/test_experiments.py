@@ -207,7 +207,11 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
         ),
         ({"grid": {"gate.tua": [1]}}, 422, "`grid.gate.tua`: there is no such parameter"),
         ({"grid": {"context_size": []}}, 422, "`grid.context_size`"),
-        ({"grid": {"seed": list(range(501))}}, 413, "1002 cells, more than `limits.cells` allows (1000)"),
+        (
+            {"grid": {"generate.max_tokens": [*range(1, 502)]}},
+            413,
+            "1002 cells, more than `limits.cells` allows (1000)",
+        ),
         ({"baseline": "other"}, 422, "`baseline`: no variant 'other'"),
         ({"no_such_field": 1}, 422, "`no_such_field`"),
     ],

@@ -17,6 +17,7 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
+from tests.integration.conftest import Plant
 
 pytestmark = pytest.mark.anyio
 
@@ -305,3 +306,30 @@ async def test_a_report_without_relevant_documents_has_no_figures_of_retrieval(a
     await finished(database)
     report = await api.get(f"/v1/jobs/{job['id']}/report")
     assert (report["retrieval"], report["refused"], report["decisions"], report["fallbacks"]) == (None, 0, {}, {})
+
+
+async def test_results_hold_what_models_said_and_rated_and_what_it_took(
+    api: Api, database: Database, plant: Plant
+) -> None:
+    """The reply, the judge's ratings by document, tokens and seconds; the prompt where it is asked for."""
+    job = await api.job("mathrag-gate", name="said", params={"quality": "judge"})
+    await finished(database)
+    await plant("UPDATE attempts SET prompt_tokens = 3, completion_tokens = 2, ended_at = started_at + interval '1 s'")
+    (plain, prompted) = [
+        [
+            json.loads(line)
+            for line in (await api.http.get(f"{job['links']['self']}/results", params=asked)).text.splitlines()
+        ]
+        for asked in ({}, {"prompts": "true"})
+    ]
+    assert len(plain) == 5
+    for row, more in zip(plain, prompted, strict=True):
+        assert row["text"]
+        assert len(row["judged"]) == len(row["ratings"]) > 0
+        assert set(row["ratings"]) <= {1, 2, 3, 4, 5}
+        calls = len(row["ratings"]) + 1
+        assert (row["prompt_tokens"], row["completion_tokens"]) == (3 * calls, 2 * calls)
+        assert row["prompt"] is None
+        assert row["question"] in more["prompt"]
+    shown = await api.get(f"{job['links']['self']}/samples/0")
+    assert shown["text"] == plain[0]["text"]

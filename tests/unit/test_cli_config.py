@@ -23,6 +23,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith("MATHRAG_"):
             monkeypatch.delenv(name)
+    (tmp_path / "mathrag.yaml").write_text("")
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "mathrag.yaml"))
 
 
@@ -71,7 +72,8 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> No
         flags=re.MULTILINE,
     )
     assert "big:" in yaml.safe_load(text).__repr__() or "big" in yaml.safe_load(text)["models"]
-    assert mathrag("config", "validate", written(tmp_path, text)).exit_code == 0
+    found = msgspec.json.decode(mathrag("config", "validate", written(tmp_path, text), "--json").stdout)
+    assert {finding["key"] for finding in found["findings"]} == {"models.qwen.path"}
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -215,3 +217,28 @@ def test_show_tells_settings_and_configuration(server: Server) -> None:
     assert yaml.safe_load(shown)["port"] == 8080
     assert "# configuration: an API key is needed" in shown
     assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] is None
+
+
+@pytest.mark.parametrize(("text", "key", "fix"), [
+    ("roles: {judge: world-jugde}\n", "roles.judge", "did you mean 'world-judge'?"),
+    ("roles: {generate: zzz}\n", "roles.generate", "the models are world-generator, world-judge"),
+    ("models: {m: {driver: process, path: /nowhere/m.gguf}}\nroles: {judge: m, generate: m}\n",
+     "models.m.path", "ls -l /nowhere"),
+    ("retrieval: {reranker: {kind: gguf, path: /nowhere/r.gguf}}\n", "retrieval.reranker.path", "ls -l /nowhere"),
+])  # fmt: skip
+def test_what_is_named_and_not_there_is_found_with_its_line(tmp_path: Path, text: str, key: str, fix: str) -> None:
+    """A role without a model, and a file of a model; both would only be missed by the first job."""
+    ended = mathrag("config", "validate", written(tmp_path, text), "--json")
+    (found,) = msgspec.json.decode(ended.stdout)["findings"]
+    assert (ended.exit_code, found["key"]) == (Exit.INVALID, key)
+    assert ", line " in found["where"]
+    assert fix in found["fix"]
+
+
+def test_a_variable_that_names_no_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults would hold in silence."""
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
+    ended = mathrag("config", "validate")
+    assert ended.exit_code == Exit.INVALID
+    assert "MATHRAG_CONFIG: there is no file" in ended.stdout
+    assert "cp mathrag.example.yaml" in ended.stdout

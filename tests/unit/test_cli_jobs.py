@@ -100,7 +100,7 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
         "attempt": {"outcome": "value", "epoch": 12, "concurrency": 1, **times},
         "other_attempts": [{"outcome": "lapsed"}, {"outcome": "timeout"}],
     }  # fmt: skip
-    names = ("question", "gold", "outcome", "ending", "failure", "detail")
+    names = ("question", "gold", "outcome", "text", "ending", "failure", "detail")
     found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": [step]}
     server(says(found))
     head, row = mathrag("sample", "show", "first", "0").stdout.splitlines()[-2:]

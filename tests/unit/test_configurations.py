@@ -93,6 +93,6 @@ def test_a_threshold_is_a_number(bound: float) -> None:
 
 def test_a_submission_says_which_configuration_filled_it_in() -> None:
     """By its version."""
-    request = JobRequest(name="a", dataset="d", pipeline="dense", params={"seed": 3})
+    request = JobRequest(name="a", dataset="d", pipeline="mathrag-gate", params={"seed": 3})
     submission = request.submission(Configuration(version=7, params={"candidates": 20, "seed": 1}))
     assert (submission.configuration, submission.params.candidates, submission.params.seed) == (7, 20, 3)

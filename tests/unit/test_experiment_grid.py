@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from services.orchestrator.experiments.document import EXAMPLE, Experiment
-from services.orchestrator.experiments.grid import OF_CALIBRATED, WITHOUT_RATIO, Grid, expand
+from services.orchestrator.experiments.grid import WITHOUT_RATIO, Grid, expand
 from shared.errors import Invalid, TooLarge
-from shared.pipelines import registry
-from shared.settings import REPOSITORY
 from shared.storage.configurations import SHIPPED, Configuration
 
 ROLES = {"judge": "a-judge", "generate": "a-generator"}
@@ -62,20 +60,6 @@ def test_a_baseline_beside_a_grid_of_weights_is_one_job() -> None:
     of = {name: {cell.job for cell in found.cells if cell.variant.name == name} for name in ("dense", "gate")}
     assert of["dense"] == {0}
     assert len(of["gate"] - {None}) == 6
-
-
-def test_no_pipeline_without_a_calibration_reads_what_its_cells_are_not_told_apart_by() -> None:
-    """Their modules, and the modules of methods that they use, do not name these parameters."""
-    calibrated = [name for name in registry.names() if registry.get(name).prepare is not None]
-    assert calibrated == ["mathrag-gate"]
-    alone = {"mathrag_gate.py", "gate.py", "rerank.py", "routing.py", "verification.py"}
-    sources = [*(REPOSITORY / "shared" / "pipelines").glob("*.py"), *(REPOSITORY / "shared" / "rag").glob("*.py")]
-    reading = {
-        (source.name, name)
-        for source in sources if source.name not in alone
-        for name in OF_CALIBRATED if f"params.{name}" in source.read_text("utf-8")
-    }  # fmt: skip
-    assert not reading
 
 
 def test_cells_are_told_apart_by_all_else() -> None:

@@ -12,12 +12,12 @@ import pytest
 from services.orchestrator.api import parquet as parquet_module
 from services.orchestrator.api.formats import FORMATS, cell, chosen
 from services.orchestrator.api.parquet import Outlet
-from shared.storage.samples import SampleRow
+from shared.storage.results import ResultRow
 
 ENDED = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 
 
-def row(index: int = 0, **fields: Any) -> SampleRow:
+def row(index: int = 0, **fields: Any) -> ResultRow:
     """A completed sample."""
     known: dict[str, Any] = {
         "custom_id": None, "question": "What is $2+3$?", "gold": "5", "subject": None, "level": None,
@@ -25,16 +25,16 @@ def row(index: int = 0, **fields: Any) -> SampleRow:
         "grading_failure": None, "failure": None, "detail": None, "context": ("ab", "cd"), "duplicates": 1,
         "unscored": False, "ended_at": ENDED,
     }  # fmt: skip
-    return SampleRow(index=index, repeat=0, **{**known, **fields})
+    return ResultRow(index=index, repeat=0, **{**known, **fields})
 
 
-async def batches(*found: Sequence[SampleRow]) -> AsyncIterator[list[SampleRow]]:
+async def batches(*found: Sequence[ResultRow]) -> AsyncIterator[list[ResultRow]]:
     """As the database gives them."""
     for batch in found:
         yield list(batch)
 
 
-async def written(name: str, *found: Sequence[SampleRow]) -> list[bytes]:
+async def written(name: str, *found: Sequence[ResultRow]) -> list[bytes]:
     """The parts that are sent."""
     return [part async for part in FORMATS[name].write(batches(*found))]
 
@@ -92,7 +92,8 @@ async def test_parquet_is_typed() -> None:
     assert (types["context"], types["ended_at"]) == ("list<element: string>", "timestamp[us, tz=UTC]")
     assert not file.schema_arrow.field("question").nullable
     (found,) = file.read().to_pylist()
-    assert found == {**msgspec.structs.asdict(row(3, question="q\0é", correct=None)), "context": ["ab", "cd"]}
+    lists = {"context": ["ab", "cd"], "judged": [], "ratings": []}
+    assert found == {**msgspec.structs.asdict(row(3, question="q\0é", correct=None)), **lists}
 
 
 @pytest.mark.anyio
@@ -120,7 +121,7 @@ async def test_nothing_is_a_valid_file_too(name: str) -> None:
     """No line, a header, a schema."""
     parts = await written(name)
     if name == "parquet":
-        assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 23)
+        assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 30)
     else:
         assert b"".join(parts).count(b"\n") == (name == "csv")
 

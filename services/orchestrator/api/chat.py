@@ -12,7 +12,7 @@ from sqlalchemy import text
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.search import Name, Question
-from services.orchestrator.api.submissions import params_of
+from services.orchestrator.api.submissions import check_read, params_of
 from services.orchestrator.reports.work import work
 from shared.contracts.samples import Decision, Item
 from shared.lease import residencies
@@ -75,12 +75,15 @@ class ChatRequest(BaseModel):
         Raises:
             Invalid: a parameter cannot be used; the message names it.
         """
+        pipeline = self.pipeline or ("hybrid" if self.corpus else "closed-book")
+        params = params_of(self.params, holding.params)
+        check_read(self.params, [pipeline])
         return Submission(
             name="chat",
             dataset=online.dataset_name(self.question),
             corpus=self.corpus,
-            pipeline=self.pipeline or ("hybrid" if self.corpus else "closed-book"),
-            params=params_of(self.params, holding.params),
+            pipeline=pipeline,
+            params=params,
             configuration=holding.version,
             models=self.models,
             rank=online.RANK,

@@ -40,6 +40,10 @@ SAMPLE: Example = {
     "ending_reason": "math-verify", "score": None,
 }  # fmt: skip
 
+RESULT: Example = {
+    **SAMPLE, "text": "So it is $\\boxed{5}$.", "prompt": None, "judged": [DOCUMENT], "ratings": [4],
+    "prompt_tokens": 120, "completion_tokens": 31, "seconds": 1.7,
+}  # fmt: skip
 PROVENANCE: Example = {
     **{field: SAMPLE[field] for field in (
         "index", "repeat", "custom_id", "question", "gold", "subject", "level", "state", "failure", "detail",

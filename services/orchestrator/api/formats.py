@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from services.orchestrator.api.parquet import parquet
-from shared.storage.samples import SampleRow
+from shared.storage.results import ResultRow
 
-Batches = AsyncIterator[list[SampleRow]]
+Batches = AsyncIterator[list[ResultRow]]
 Name = Literal["jsonl", "csv", "parquet"]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """A spreadsheet computes a cell that begins like this (the last three: after it has dropped them)."""
@@ -35,9 +35,9 @@ async def jsonl(batches: Batches) -> AsyncIterator[bytes]:
 
 async def comma_separated(batches: Batches) -> AsyncIterator[bytes]:
     """RFC 4180 in UTF-8: a header, CRLF, quotes where they are needed."""
-    yield _lines([SampleRow.__struct_fields__])
+    yield _lines([ResultRow.__struct_fields__])
     async for batch in batches:
-        yield _lines([[cell(getattr(row, field)) for field in SampleRow.__struct_fields__] for row in batch])
+        yield _lines([[cell(getattr(row, field)) for field in ResultRow.__struct_fields__] for row in batch])
 
 
 def _lines(rows: Any) -> bytes:
@@ -56,7 +56,7 @@ def cell(value: object) -> str:
         case datetime():
             return value.isoformat()
         case tuple():
-            return " ".join(value)
+            return " ".join(map(str, value))
         case str() if value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
             return f"'{value}"
     return str(value)

@@ -25,6 +25,7 @@ from shared.runtime.pausing import resume as resume_job
 from shared.runtime.requeue import again
 from shared.runtime.submit import Submission, submit_once
 from shared.storage import configurations, jobs, pages, provenance, samples
+from shared.storage import results as stored
 from shared.storage.idempotency import Keyed
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -155,12 +156,13 @@ async def resume(job: str, held: Held, versions: Versions) -> Response:
 @router.get(
     "/{job}/results",
     summary="Stream results",
-    responses=formats.also(answers(samples.SampleRow, examples.SAMPLE, media="application/x-ndjson")),
+    responses=formats.also(answers(stored.ResultRow, examples.RESULT, media="application/x-ndjson")),
 )
 async def results(
     job: str,
     held: Held,
     format: Annotated[formats.Name | None, Query(description="Wins over `Accept`.")] = None,  # noqa: A002 - the API's word
+    prompts: Annotated[bool, Query(description="With what the generator was asked.")] = False,  # noqa: FBT002 - a query parameter
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet."""
@@ -170,7 +172,9 @@ async def results(
     media, write = formats.FORMATS[name]
     # What resolved is an id or a name, and these need no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
-    return StreamingResponse(write(samples.ended(held.database, row)), media_type=media, headers=headers)
+    return StreamingResponse(
+        write(stored.ended(held.database, row, prompts=prompts)), media_type=media, headers=headers
+    )
 
 
 @router.get("/{job}/samples", summary="List samples", responses=answers(pages.Page[samples.SampleRow], PAGE))

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
-from shared.storage.samples import SampleRow
+from shared.storage.results import ResultRow
 
 GROUP = 5000
 """Rows of a row group: what is held in memory, and what a reader may skip."""
@@ -41,7 +41,7 @@ class Outlet(io.RawIOBase):
         return b"".join(parts)
 
 
-async def parquet(batches: AsyncIterator[list[SampleRow]]) -> AsyncIterator[bytes]:
+async def parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[bytes]:
     """A whole Parquet file; without rows it still has its schema."""
     # Half a second and 60 MiB, for those alone who ask for Parquet.
     from pyarrow.parquet import ParquetWriter
@@ -55,8 +55,8 @@ async def parquet(batches: AsyncIterator[list[SampleRow]]) -> AsyncIterator[byte
     yield outlet.take()
 
 
-async def _groups(batches: AsyncIterator[list[SampleRow]]) -> AsyncIterator[list[SampleRow]]:
-    group: list[SampleRow] = []
+async def _groups(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[list[ResultRow]]:
+    group: list[ResultRow] = []
     async for batch in batches:
         group += batch
         if len(group) >= GROUP:
@@ -66,7 +66,7 @@ async def _groups(batches: AsyncIterator[list[SampleRow]]) -> AsyncIterator[list
         yield group
 
 
-def _write(writer: Any, columns: Any, rows: Sequence[SampleRow]) -> None:
+def _write(writer: Any, columns: Any, rows: Sequence[ResultRow]) -> None:
     import pyarrow as pa
 
     writer.write_batch(pa.RecordBatch.from_pylist([msgspec.structs.asdict(row) for row in rows], schema=columns))
@@ -77,10 +77,23 @@ def schema() -> Any:
     import pyarrow as pa
 
     whole = {"index": pa.int32(), "repeat": pa.int16(), "duplicates": pa.int32()}
+    took = {"prompt_tokens": pa.int64(), "completion_tokens": pa.int64(), "seconds": pa.float64()}
+    judged = {"judged": pa.list_(pa.string()), "ratings": pa.list_(pa.int8())}
     flags = dict.fromkeys(("truncated", "correct", "strict", "unscored"), pa.bool_())
     others = {"context": pa.list_(pa.string()), "ended_at": pa.timestamp("us", tz="UTC")}
-    types = {**whole, **flags, **others, "score": pa.float64()}
-    required = {"index", "repeat", "question", "state", "truncated", "context", "duplicates", "unscored"}
+    types = {**whole, **flags, **others, **took, **judged, "score": pa.float64()}
+    required = {
+        *took,
+        *judged,
+        "index",
+        "repeat",
+        "question",
+        "state",
+        "truncated",
+        "context",
+        "duplicates",
+        "unscored",
+    }
     return pa.schema(
-        [pa.field(name, types.get(name, pa.string()), name not in required) for name in SampleRow.__struct_fields__]
+        [pa.field(name, types.get(name, pa.string()), name not in required) for name in ResultRow.__struct_fields__]
     )

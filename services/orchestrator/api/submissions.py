@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -15,6 +15,7 @@ from shared.contracts import canonical
 from shared.contracts.calls import Decoding
 from shared.contracts.params import Params
 from shared.errors import Invalid
+from shared.pipelines import registry
 from shared.runtime.amending import Change
 from shared.runtime.binding import MOST_REPEATS
 from shared.runtime.submit import Submission
@@ -23,6 +24,7 @@ from shared.storage.configurations import SHIPPED, Configuration, Tree, merged
 from shared.storage.jobs import Filters
 from shared.storage.names import PATTERN, checked
 
+FIELDS = frozenset(Params.__struct_fields__)
 MOST_CANDIDATES = 1000
 """The retriever answers no longer lists."""
 _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
@@ -80,7 +82,9 @@ class JobRequest(BaseModel):
             Invalid: a field cannot be used; the message names it.
         """
         fields = self.model_dump(exclude={"params"}) | {"name": checked(self.name)}
-        return Submission(params=params_of(self.params, holding.params), configuration=holding.version, **fields)
+        params = params_of(self.params, holding.params)
+        check_read(self.params, [self.pipeline])
+        return Submission(params=params, configuration=holding.version, **fields)
 
 
 class JobChange(BaseModel):
@@ -141,6 +145,33 @@ def params_of(values: Tree, configured: Tree = MappingProxyType({})) -> Params:
     for path, value, rule in _broken(params):
         raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}")
     return params
+
+
+def check_read(values: Tree, pipelines: Sequence[str], at: str = "params") -> None:
+    """Return if one of the pipelines reads each of the parameters.
+
+    A pipeline or a parameter that does not exist is refused elsewhere.
+
+    Raises:
+        Invalid: none of them does; the message names the parameter, and the hint what they read.
+    """
+    known = [registry.get(name) for name in pipelines if name in registry.names()]
+    if not known:
+        return
+    for path in _paths({name: value for name, value in values.items() if name.partition(".")[0] in FIELDS}):
+        if all(each.ignored(path) for each in known):
+            read = sorted({name for each in known for name in each.reads or ()})
+            names = ", ".join(sorted({each.name for each in known}))
+            hint = suggestions.hint(path, read, f"parameters that {names} read: {', '.join(read)}")
+            raise Invalid(f"`{at}.{path}`: {names} would not read it, so it would change nothing", hint=hint)
+
+
+def _paths(values: Tree, prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _paths(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
 
 
 def _refused(message: str) -> Invalid:

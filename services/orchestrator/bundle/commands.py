@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shared.contracts.params import Params
+from shared.pipelines import registry
 from shared.provenance.record import JobRecord
 
 
@@ -22,6 +23,8 @@ def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
     if record.corpus is not None:
         words += ["--corpus", record.corpus.name]
     for key, value in _changed(msgspec.to_builtins(Params()), job["params"]):
+        if record.pipeline in registry.names() and registry.get(record.pipeline).ignored(key):
+            continue  # of the configuration that held then; a submit that names it is refused
         words += ["--set", f"{key}={msgspec.json.encode(value).decode()}"]
     for role, name in models.items():
         words += ["--model", f"{role}={name}"]

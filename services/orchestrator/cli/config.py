@@ -14,7 +14,7 @@ import msgspec
 import typer
 import yaml
 
-from services.orchestrator.cli import configuration
+from services.orchestrator.cli import configuration, configured_paths
 from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.nouns import ApiCommand, Mutation
@@ -67,10 +67,11 @@ def check(file: Path | None = None) -> list[configuration.Finding]:
         if not file.is_file():
             raise Failed("not_found", f"no file {file}", hint="mathrag config schema says what it may hold")
         os.environ["MATHRAG_CONFIG"] = str(file)
-    found = configuration.misshapen()
+    found = configured_paths.missing_file() or configuration.misshapen()
     try:
         if not found:
-            found = configuration.unplaced(load())
+            settings = load()
+            found = [*configuration.unplaced(settings), *configured_paths.missing(settings)]
     except configuration.REFUSALS as refused:
         found = configuration.findings(refused)
     said = {finding.where for finding in found}

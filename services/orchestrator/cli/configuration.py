@@ -47,10 +47,10 @@ def findings(refused: Exception) -> list[Finding]:
     if isinstance(refused, ValidationError):
         return [_invalid(error["loc"], error["type"], error["msg"]) for error in refused.errors(include_url=False)]
     mark = getattr(refused, "problem_mark", None)
-    where = "the environment" if isinstance(refused, SettingsError) else str(config_file())
-    where = f"{config_file()}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
+    place = "the environment" if isinstance(refused, SettingsError) else str(config_file())
+    place = f"{config_file()}, line {mark.line + 1}, column {mark.column + 1}" if mark else place
     message = str(getattr(refused, "problem", None) or refused).partition("\n")[0]
-    return [Finding(key="", where=where, message=message, fix="correct it")]
+    return [Finding(key="", where=place, message=message, fix="correct it")]
 
 
 def misshapen() -> list[Finding]:
@@ -58,9 +58,9 @@ def misshapen() -> list[Finding]:
     node = _tree()
     if node is None or isinstance(node, yaml.MappingNode):
         return []
-    where = f"{config_file()}, line {node.start_mark.line + 1}"
+    place = f"{config_file()}, line {node.start_mark.line + 1}"
     return [
-        Finding(key="", where=where, message="must hold keys and values", fix="cp mathrag.example.yaml mathrag.yaml")
+        Finding(key="", where=place, message="must hold keys and values", fix="cp mathrag.example.yaml mathrag.yaml")
     ]
 
 
@@ -69,7 +69,7 @@ def unplaced(settings: Settings) -> list[Finding]:
     return [
         Finding(
             key=f"models.{name}",
-            where=_where(["models", name]),
+            where=where(["models", name]),
             message=message,
             fix="correct `footprint_mib` and `budget_mib`, or the model's `device`",
         )
@@ -101,9 +101,9 @@ def _invalid(place: Sequence[str | int], kind: str, message: str) -> Finding:
     key = ".".join(path)
     if kind != "extra_forbidden":
         fix = f"mathrag config schema says what `{key}` may be" if key else "correct it"
-        return Finding(key=key, where=_where(path), message=message[:1].lower() + message[1:], fix=fix)
+        return Finding(key=key, where=where(path), message=message[:1].lower() + message[1:], fix=fix)
     known = {name.removeprefix(PREFIX).lower().replace("__", ".") for name in variables(Settings)}
-    return Finding(key=key, where=_where(path), message="there is no such setting", fix=_nearest(key, known))
+    return Finding(key=key, where=where(path), message="there is no such setting", fix=_nearest(key, known))
 
 
 def _nearest(name: str, known: set[str]) -> str:
@@ -111,7 +111,7 @@ def _nearest(name: str, known: set[str]) -> str:
     return f"did you mean {near}?" if near else "take it away; docs/operations.md lists all settings"
 
 
-def _where(path: Sequence[str]) -> str:
+def where(path: Sequence[str]) -> str:
     """The variable that says it, else the line of the file; the environment wins over the file."""
     for depth in range(len(path), 0, -1):
         variable = PREFIX + "__".join(path[:depth]).upper()

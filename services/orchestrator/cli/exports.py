@@ -35,33 +35,47 @@ class Part(NamedTuple):
     query: dict[str, str]
 
 
-def parts(job: str, rows: Format) -> Iterator[Part]:
+Prompts = Annotated[bool, typer.Option("--prompts", help="With what the generator was asked.")]
+
+
+def parts(job: str, rows: Format, *, prompts: bool = False) -> Iterator[Part]:
     """All files of a job."""
     path = f"/v1/jobs/{segment(job)}"
     yield Part("job.json", path, {})
     yield Part("report.json", f"{path}/report", {})
-    yield Part(f"results.{rows}", f"{path}/results", {"format": rows.value})
+    yield Part(f"results.{rows}", f"{path}/results", {"format": rows.value, **_asking(prompts)})
     yield Part("provenance.jsonl", f"{path}/provenance", {"format": "jsonl"})
     yield Part("audit.json", f"{path}/audit", {})
 
 
-def results(reference: Job, rows: Rows = Format.JSONL, as_json: AsJson = False) -> None:
-    """Every sample that has ended so far, one per line or row; with --json as one array."""
+def _asking(prompts: bool) -> dict[str, str]:
+    return {"prompts": "true"} if prompts else {}
+
+
+def results(reference: Job, rows: Rows = Format.JSONL, prompts: Prompts = False, as_json: AsJson = False) -> None:
+    """Every sample that has ended so far, with what models said; one per line or row, with --json as one array."""
     with reported(as_json=as_json), Client() as client:
         path = f"/v1/jobs/{segment(reference)}/results"
         if as_json:
-            print_lines_as_json(client.stream(path, format=Format.JSONL.value))
+            print_lines_as_json(client.stream(path, format=Format.JSONL.value, **_asking(prompts)))
             return
         if rows is Format.PARQUET and sys.stdout.isatty():
             raise Failed("usage", "Parquet is nothing to look at", hint="write it to a file: > results.parquet")
-        sys.stdout.buffer.writelines(client.stream(path, format=rows.value))
+        sys.stdout.buffer.writelines(client.stream(path, format=rows.value, **_asking(prompts)))
         sys.stdout.buffer.flush()
 
 
-def export(reference: Job, to: To, rows: Rows = Format.JSONL, force: Force = False, as_json: AsJson = False) -> None:
+def export(
+    reference: Job,
+    to: To,
+    rows: Rows = Format.JSONL,
+    prompts: Prompts = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
     """Write an ended job to a folder: job, report, results, provenance, audit."""
     with reported(as_json=as_json), Client() as client:
-        written = list(parts(reference, rows))
+        written = list(parts(reference, rows, prompts=prompts))
         there = [part.file for part in written if (to / part.file).exists()]
         if there and not force:
             raise Failed("conflict", f"{to} has {', '.join(there)} already", hint="another folder, or --force")

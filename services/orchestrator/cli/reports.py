@@ -65,6 +65,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls reused", counted(found["calls_reused"]) or "none"
     yield "calls lapsed", lapsed(found["calls_lapsed"])
     yield "seconds", timing(found["stages"])
+    yield "tokens", tokens(found["stages"])
 
 
 def scored(found: Any) -> str | None:
@@ -147,3 +148,9 @@ def retrieved(found: Any) -> Iterator[tuple[str, object]]:
 def timing(stages: Any) -> str:
     """Seconds by stage, of those that this job executed."""
     return ", ".join(f"{role} {stage['seconds']:.1f}" for role, stage in stages.items() if stage["seconds"] is not None)
+
+
+def tokens(stages: Any) -> str:
+    """Tokens in and out by role, of the calls that this job made."""
+    counts = {role: (stage.get("prompt_tokens"), stage.get("completion_tokens")) for role, stage in stages.items()}
+    return ", ".join(f"{role} {asked} in, {said} out" for role, (asked, said) in counts.items() if asked is not None)

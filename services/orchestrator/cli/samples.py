@@ -80,6 +80,7 @@ def print_sample(found: Any) -> None:
         [
             ("question", found["question"]),
             ("gold", found["gold"]),
+            ("reply", found["text"]),
             ("answer", outcome.get("answer")),
             ("extraction", outcome.get("extraction")),
             ("verdict", verdict and judged(verdict)),
@@ -92,7 +93,20 @@ def print_sample(found: Any) -> None:
     for hash_, document in found["documents"].items():
         typer.echo(f"\ncontext {hash_[:12]}\n{document['problem']}\n{document['text']}".rstrip())
     typer.echo()
-    head = ("STEP", "ROLE", "KEY", "MODEL", "OUTCOME", "EPOCH", "AT ONCE", "LAPSES", "SECONDS", "FROM")
+    head = (
+        "STEP",
+        "ROLE",
+        "KEY",
+        "MODEL",
+        "OUTCOME",
+        "RATING",
+        "TOKENS",
+        "EPOCH",
+        "AT ONCE",
+        "LAPSES",
+        "SECONDS",
+        "FROM",
+    )
     table(head, [_step(step) for step in found["steps"]])
 
 
@@ -110,8 +124,15 @@ def _step(step: Any) -> tuple[object, ...]:
     source = "this sample" if step["created"] else "shared"
     lapses = sum(each["outcome"] == "lapsed" for each in step["other_attempts"])
     beside = (attempt.get("concurrency"), lapses or None)
-    answered = (attempt.get("outcome", "open"), attempt.get("epoch"), *beside, _seconds(attempt))
+    said = (attempt.get("outcome", "open"), (attempt.get("reply") or {}).get("rating"), _tokens(attempt))
+    answered = (*said, attempt.get("epoch"), *beside, _seconds(attempt))
     return place, step["role"], step["key"][:12], step["model"], *answered, source
+
+
+def _tokens(attempt: Any) -> str | None:
+    """Such as "120+31": in and out."""
+    counts = (attempt.get("prompt_tokens"), attempt.get("completion_tokens"))
+    return None if None in counts else f"{counts[0]}+{counts[1]}"
 
 
 def _seconds(attempt: Any) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from services.orchestrator.api.submissions import params_of
+from services.orchestrator.api.submissions import check_read, params_of
 from services.orchestrator.experiments.document import Experiment, ExperimentDataset, Variant
 from shared import suggestions
 from shared.contracts import canonical
@@ -25,8 +25,6 @@ from shared.storage.configurations import Configuration, Tree, merged
 
 WITHOUT_RATIO = "`rrf_weight` and `quality_weight` are both 0: no order follows from them"
 WEIGHTS = ("rrf_weight", "quality_weight")
-OF_CALIBRATED = (*WEIGHTS, "gate", "quality", "route", "seed")
-"""Parameters that pipelines with a calibration read, and no other."""
 
 
 class Cell(NamedTuple):
@@ -102,7 +100,17 @@ def _check(asked: Experiment, most: int) -> None:
         raise Invalid("`grid.seed`: seeds are given in `seeds`", hint="take one of both away")
     for path in asked.grid:
         _check_path(path)
+    _check_read(asked)
     _check_size(asked, most)
+
+
+def _check_read(asked: Experiment) -> None:
+    """A parameter of all variants has to be read by one of them; a variant's own by its pipeline."""
+    pipelines = [variant.pipeline for variant in asked.variants]
+    check_read(asked.params, pipelines)
+    check_read(dict.fromkeys(asked.grid), pipelines, "grid")
+    for variant in asked.variants:
+        check_read(variant.params, [variant.pipeline], f"variants.{variant.name}.params")
 
 
 def _check_path(path: str) -> None:
@@ -189,9 +197,12 @@ def _identity(asked: _Asked, models: Mapping[Any, str]) -> bytes:
 
 def _effective(asked: _Asked) -> dict[str, Any]:
     """Parameters without those that the pipeline does not read, and weights as their ratio, exact as written."""
+    pipeline = _pipeline(asked.variant)
     params: dict[str, Any] = msgspec.to_builtins(asked.params)
-    if _pipeline(asked.variant).prepare is None:
-        return {name: value for name, value in params.items() if name not in OF_CALIBRATED}
+    read = {name.partition(".")[0] for name in pipeline.reads or params}
+    params = {name: value for name, value in params.items() if name in read}
+    if pipeline.prepare is None:
+        return params
     weights = [params.pop(name) for name in WEIGHTS]
     return {**params, "weights": ratio(*weights)}
 

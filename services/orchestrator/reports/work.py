@@ -22,6 +22,8 @@ STAGES = text(f"""{MINE}
         count(*) FILTER (WHERE mine.made AND EXISTS (
             SELECT 1 FROM attempts l WHERE l.call_id = c.id AND NOT l.accepted AND l.outcome = 'lapsed')) AS lapsed,
         min(a.started_at) FILTER (WHERE mine.made) AS first, max(a.ended_at) FILTER (WHERE mine.made) AS last,
+        sum(a.prompt_tokens) FILTER (WHERE mine.made) AS prompt_tokens,
+        sum(a.completion_tokens) FILTER (WHERE mine.made) AS completion_tokens,
         sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS device_s
     FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
     GROUP BY c.role""")  # noqa: S608 - constants
@@ -48,6 +50,9 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     cost had nothing been reused; None: no call says when it ran."""
     started_at: datetime | None
     ended_at: datetime | None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """Of the calls made, as the model server counts them; None: no model was asked, or it counts none."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,4 +100,6 @@ def _stage(row: Any) -> Stage:
         device_s=None if row.device_s is None else float(row.device_s),
         started_at=row.first,
         ended_at=row.last,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
     )
