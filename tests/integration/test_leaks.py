@@ -25,7 +25,9 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
             {"id": "late", "problem": " ", "text": "a passage, too"},
         ]
         await serving_api.upload("corpora", "mine", lines)
-        await serving_api.upload("datasets", "asked", [{"question": q} for q in (TEN, "Why?", "What is 2 + 2?", "No.")])
+        await serving_api.upload(
+            "datasets", "asked", [{"question": q, "answer": "4"} for q in (TEN, "Why?", "What is 2 + 2?", "No.")]
+        )
         yield serving_api
 
 
@@ -40,8 +42,9 @@ async def test_every_question_is_held_against_every_document(
     assert [found[name] for name in ("items", "documents", "passages", "exact", "near", "share", "pairs")] == [
         4, 6, 2, 1, 1, 0.5, 3,
     ]  # fmt: skip
-    assert {(each["index"], each["id"], each["exact"]) for each in found["examples"]} == {
-        (0, "near", False), (2, "same", True), (2, "again", True),
+    assert found["same_answer"] == 2
+    assert {(each["index"], each["id"], each["exact"], each["same_answer"]) for each in found["examples"]} == {
+        (0, "near", False, False), (2, "same", True, True), (2, "again", True, True),
     }  # fmt: skip
 
 

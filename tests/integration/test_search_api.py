@@ -190,6 +190,8 @@ async def test_an_enhanced_question_is_searched_for_in_two_wordings(api: Api) ->
     found = await search(api, question=ASKED, enhance=True, k=3)
     asked = {(each["index"], each["question"]) for each in api.other.asked}  # type: ignore[attr-defined]
     wordings = {question for _, question in asked}
+    rules = {(each["duplicates"], each["item"] or each["question"]) for each in api.other.asked}  # type: ignore[attr-defined]
+    assert rules == {("same-answer", ASKED)}
     assert (len(asked), ASKED in wordings) == (4, True)
     (widened,) = wordings - {ASKED}
     assert widened.startswith("what is the gcd of 12 and 18?")
