@@ -204,12 +204,18 @@ def test_no_text_is_an_answer_of_its_own_kind(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B7")
 def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
-    """The server counted fewer tokens than the prompt has words; what it said is about another prompt."""
+    """The server counted fewer tokens than the prompt has words; what it said is about another prompt.
+
+    The generator is asked again without the document; a sample both of whose prompts were cut fails.
+    """
     with far_away(ordeal.rig):
         events = (wrong(0.2, "tgi cut x3"), wrong(0.4, "far cut x3"))
         job = ordeal.begins("B7", *events, models={"generate": "far"})
-        report = ordeal.ends_but_for(job, 3)
-    assert report["failures"] == {"context_exceeded": 3}
+        failed = ordeal.stack.wait(job, ended)["request_counts"]["failed"]
+        report = ordeal.ends_but_for(job, failed)
+    dropped = report["fallbacks"].get("context", {}).get("context_exceeded", 0)
+    assert dropped + 2 * failed == 3
+    assert report["failures"].get("context_exceeded", 0) == failed
     found = ordeal.failed(job)
     assert outcomes(found) == {("judge", "context_exceeded", True): 3, ("generate", "context_exceeded", True): 3}
     assert all("the prompt was cut" in each.said for each in found)
