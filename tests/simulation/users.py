@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.contracts.calls import Decoding
-from shared.contracts.params import Params
+from shared.contracts.params import JudgeParams, Params
 from shared.errors import Conflict
 from shared.runtime.cancel import cancel
 from shared.runtime.pausing import pause, resume
@@ -67,7 +66,7 @@ class Users(Actor):
         name = f"{seed}-{'poison' if job.poisonous else job.items}"
         self.world.store.dataset(name, seed, job.items, poisonous=job.poisonous)
         # Of their own in every schedule, so that no reply of another one is reused.
-        params = Params(judge=Decoding(temperature=0.1, max_tokens=10 + seed))
+        params = Params(judge=JudgeParams(max_tokens=10 + seed))
         asked = partial(
             Submission, dataset=name, pipeline=job.pipeline, corpus="simulated", repeats=job.repeats, params=params
         )
