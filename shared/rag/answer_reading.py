@@ -164,6 +164,8 @@ def _signs(text: str) -> list[str]:
 
 def _named(sides: list[str], text: str) -> Shape:
     """A name with the last value of a chain; a computation with its result; else an equation."""
+    if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _LETTERS.search(sides[0]):
+        sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
         value = shape(sides[-1])
         numbers = as_reals(value) if r"\in" in text else None

@@ -26,7 +26,7 @@ _WRAPPERS = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
         r"\$\$(.*)\$\$", r"\$([^$]*[^$\\])\$", r"\\\((.*)\\\)", r"\\\[(.*)\\\]", r"\\(?:boxed|fbox)\s*\{([^{}]*)\}",
-        r"\*\*(.*)\*\*", r"\\text\s*\{([^{}]*(?:,|\band\b|\bor\b|\()[^{}]*)\}", r"\\text\s*\{\s*(\S)\s*\}",
+r"\*\*(.*)\*\*", r"(.*[^\\])\\\\\s*", r"\\text\s*\{([^{}]*(?:,|\band\b|\bor\b|\()[^{}]*)\}", r"\\text\s*\{\s*(\S)\s*\}",
     )
 )  # fmt: skip
 """What surrounds a whole answer without being part of it."""
@@ -93,6 +93,12 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"\\lt(?![a-zA-Z])", "<"),
     (r"\\gt(?![a-zA-Z])", ">"),
     (r"\\(?:lbrace|rbrace)(?![a-zA-Z])", lambda match: r"\{" if "l" in match[0][:2] else r"\}"),
+    (r"\\text\{(?:the )?empty set\}|(?<![\\a-zA-Z{])empty set", r"\\emptyset "),
+    (r"\\text\{all real(?:s| numbers)\}|(?<![\\a-zA-Z{])all real(?:s| numbers)", r"\\mathbb{R}"),
+    (
+        r"(?<=\w)\s*(?:\\text\{)?\s*\(base ([a-z]+|\d+)\)\}?|_\{\((\d+)\)\}",
+        lambda match: f"_{{{match[1] or match[2]}}}",
+    ),
     (r"\\varnothing|\\\{\s*\\\}", r"\\emptyset "),
     (r"\\mathbb\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
     (r"\\infin(?:ity)?(?![a-zA-Z])|(?<![\\a-zA-Z])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),

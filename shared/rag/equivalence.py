@@ -30,7 +30,7 @@ from shared.rag.answer_shape import (
 from shared.rag.answer_text import normal_form
 from shared.rag.equal_values import equal_values, library_verdict
 from shared.rag.factors import asks_for_factors, factored_alike
-from shared.rag.units import Unit
+from shared.rag.units import Unit, unit
 
 Verdict = bool | None
 """None: nobody can say, since the gold answer cannot be read."""
@@ -198,6 +198,8 @@ def _same_value(given: Value, expected: Value) -> Verdict:
 
 def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
     """Both as numbers of one unit; None if their units measure different things. A missing unit contradicts none."""
+    if given.unit or expected.unit:
+        given, expected = _with_letter(given), _with_letter(expected)
     if r"\pi" in given.text + expected.text and (_degrees(given.unit) != _degrees(expected.unit)):
         return _radians(given), _radians(expected)
     if given.unit is None or expected.unit is None or given.unit == expected.unit:
@@ -205,6 +207,12 @@ def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
     if given.unit.dimension != expected.unit.dimension:
         return None
     return _scaled(given), _scaled(expected)
+
+
+def _with_letter(value: Value) -> Value:
+    """Without a blank a letter is a unit only where the other side has one: `10m` against `10cm`."""
+    letter = None if value.unit else unit(value.text[-1:])
+    return Value(value.text[:-1], letter) if letter and value.text[:-1].isdigit() else value
 
 
 def _degrees(unit: Unit | None) -> bool:
