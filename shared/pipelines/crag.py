@@ -14,7 +14,7 @@ from shared.rag.pool import Pool
 from shared.rag.provenance import searches
 
 
-@pipeline("crag", reads=("candidates", "context_size", "crag", "enhance", *FUSED, "generate", "judge"))
+@pipeline("crag", reads=("candidates", "context_size", "crag", "duplicates", "enhance", *FUSED, "generate", "judge"))
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""
     question = sample.question

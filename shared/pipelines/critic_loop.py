@@ -17,7 +17,7 @@ from shared.rag.paths import gather
 from shared.rag.rewriting import rewritten
 
 
-@pipeline("critic-loop", reads=("context_size", "critic", *FUSED, "generate", "judge"))
+@pipeline("critic-loop", reads=("context_size", "critic", "duplicates", *FUSED, "generate", "judge"))
 def critic_loop(sample: Sample, params: Params, library: Library) -> Steps:
     """Rounds of search and rating until there is enough, or no attempt left; then generate."""
     critic, question = params.critic, sample.question

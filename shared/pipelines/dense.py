@@ -8,7 +8,7 @@ from shared.rag.answering import answer
 from shared.rag.provenance import context, search, single_trace
 
 
-@pipeline("dense", reads=("candidates", "context_size", "generate"))
+@pipeline("dense", reads=("candidates", "context_size", "duplicates", "generate"))
 def dense(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from the dense index, then generate."""
     found = require((yield search(sample.question, "dense", params)))

@@ -9,7 +9,19 @@ from shared.rag.recall import recall
 
 @pipeline(
     "enhanced",
-    reads=("candidates", "compress", "context_size", "enhance", "fusion", "generate", "hyde", "rerank", "rrf_k"),
+    reads=(
+        "candidates",
+        "compress",
+        "context_size",
+        "duplicates",
+        "enhance",
+        "fusion",
+        "generate",
+        "hyde",
+        "judge.per_repeat",
+        "rerank",
+        "rrf_k",
+    ),
 )
 def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
     """Make the question ready, retrieve by every wording, fuse, rerank, compress, then generate."""

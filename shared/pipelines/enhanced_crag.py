@@ -4,7 +4,7 @@ What asks the judge model, from rewriting to evaluation, comes before the one ge
 loads.
 """
 
-from shared.contracts.params import Params
+from shared.contracts.params import CragParams, Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.correction import correct
@@ -13,8 +13,27 @@ from shared.rag.knowledge import candidates, of_use
 from shared.rag.pool import Pool
 from shared.rag.recall import recall
 
+EVALUATION = tuple(f"crag.{name}" for name in CragParams.__struct_fields__ if name not in ("strips", "top", "order"))
+"""What corrects a list; compression is done once, at the end."""
 
-@pipeline("enhanced-crag")
+
+@pipeline(
+    "enhanced-crag",
+    reads=(
+        "candidates",
+        "compress",
+        "context_size",
+        *EVALUATION,
+        "duplicates",
+        "enhance",
+        "fusion",
+        "generate",
+        "hyde",
+        "judge",
+        "rerank",
+        "rrf_k",
+    ),
+)
 def enhanced_crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve by every wording, evaluate, correct, rerank, compress, then generate."""
     question = sample.question

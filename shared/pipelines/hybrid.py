@@ -8,7 +8,7 @@ from shared.rag.answering import answer
 from shared.rag.provenance import Found, context, fused_trace, searches
 
 
-@pipeline("hybrid", reads=("candidates", "context_size", *FUSED, "generate"))
+@pipeline("hybrid", reads=("candidates", "context_size", "duplicates", *FUSED, "generate"))
 def hybrid(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, then generate."""
     dense, sparse = yield searches(sample.question, params)

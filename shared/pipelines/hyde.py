@@ -11,7 +11,7 @@ from shared.rag.hyde import drafts, hypotheses
 from shared.rag.provenance import context, search, single_trace
 
 
-@pipeline("hyde", reads=("candidates", "context_size", "generate", "hyde"))
+@pipeline("hyde", reads=("candidates", "context_size", "duplicates", "generate", "hyde", "judge.per_repeat"))
 def hyde(sample: Sample, params: Params, _library: Library) -> Steps:
     """Have the judge model write what could be found, search with it, then generate; with 0 documents it is `dense`."""
     written = drafts(sample.question, params.hyde)

@@ -23,8 +23,8 @@ from shared.rag.rule_rqp import document_score
 from shared.rag.truth import ground_truth
 
 READS = (
-    "anchors", "candidates", "context_size", *FUSED, "gate", "generate", "judge", "quality", "quality_weight",
-    "rerank.floor", "route", "rrf_weight", "seed", "verify",
+    "anchors", "candidates", "context_size", "duplicates", *FUSED, "gate", "generate", "judge", "quality",
+    "quality_weight", "rerank.floor", "route", "rrf_weight", "seed", "verify",
 )  # fmt: skip
 """Parameters."""
 

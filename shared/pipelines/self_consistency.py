@@ -5,14 +5,17 @@ from msgspec.structs import replace
 from shared.contracts.calls import Generate, Generated, require
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import FUSED, pipeline
 from shared.rag import voting
 from shared.rag.answering import Shown, write
 from shared.rag.graders import grader
 from shared.rag.provenance import Found, answered, context, fused_trace, generation, searches
 
 
-@pipeline("self-consistency")
+@pipeline(
+    "self-consistency",
+    reads=("candidates", "context_size", "duplicates", *FUSED, "generate.max_tokens", "self_consistency"),
+)
 def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, sample several answers, and take the one that most of them agree on."""
     dense, sparse = yield searches(sample.question, params)

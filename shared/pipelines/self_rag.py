@@ -26,7 +26,7 @@ class Path(NamedTuple):
     scores: Scores
 
 
-@pipeline("self-rag", reads=("candidates", "generate", "self_rag"))
+@pipeline("self-rag", reads=("candidates", "duplicates", "generate", "self_rag"))
 def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
     """Generate without a passage; where the model wants some, once after each, and give the best one's answer."""
     found, plain = yield [search(sample.question, "dense", params), _after("", sample, params)]

@@ -8,7 +8,7 @@ from shared.rag.answering import answer
 from shared.rag.provenance import context, search, single_trace
 
 
-@pipeline("sparse", reads=("candidates", "context_size", "generate"))
+@pipeline("sparse", reads=("candidates", "context_size", "duplicates", "generate"))
 def sparse(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from the sparse index, then generate."""
     found = require((yield search(sample.question, "sparse", params)))

@@ -44,7 +44,7 @@ def rewording(answer: Answer) -> Answer:
 def run(answer: Answer, *, size: int = 3, **groups: Any) -> tuple[Outcome, list[list[Call]]]:
     """One sample; the fallback corpus is "other" unless it is set, nothing is compressed unless that is asked for."""
     crag = {"fallback": "other", "rounds": 0, **groups.pop("crag", {})}
-    asked = {"context_size": size, "compress": {"enabled": False}, "crag": crag, **groups}
+    asked = {"context_size": size, "duplicates": "same-words", "compress": {"enabled": False}, "crag": crag, **groups}
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     return drive(registry.get("enhanced-crag").run(sample, msgspec.convert(asked, Params), LIBRARY), rewording(answer))
 

@@ -56,7 +56,7 @@ async def test_a_chunk_is_one_request_with_all_that_determines_the_replies() -> 
     got = await replies(handler, call("one"), call("two", skip=5, hypothetical=("a", "b")))
     assert [reply.hits[0].document for reply in got if isinstance(reply, Retrieved)] == ["one", "two"]
     [request] = seen
-    common = {"index": 33, "k": 5}
+    common = {"index": 33, "k": 5, "duplicates": "same-words", "item": "", "gold": ""}
     assert json.loads(request.content)["searches"] == [
         {**common, "question": "one", "skip": 0, "hypothetical": []},
         {**common, "question": "two", "skip": 5, "hypothetical": ["a", "b"]},

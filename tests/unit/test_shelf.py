@@ -1,4 +1,4 @@
-"""The retriever's cache of problems: bounded, and what a search has found stays found while others fill the cache."""
+"""The retriever's cache of documents: bounded, and what a search has found stays found while others fill the cache."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from services.retriever.shelf import Problems
+from services.retriever.shelf import Documents
 from tests.unit.test_searches import MANY, TWIN
 
 pytestmark = pytest.mark.anyio
@@ -22,9 +22,10 @@ class Row(NamedTuple):
 
     hash: bytes
     problem: str
+    body: str = ""
 
 
-class Documents:
+class Database:
     """A database of documents that all ask what `TWIN` asks; a query for `slow` ends when `gate` is open."""
 
     def __init__(self, slow: str = "") -> None:
@@ -34,7 +35,7 @@ class Documents:
         self.queries: list[set[str]] = []
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator["Documents"]:
+    async def transaction(self) -> AsyncIterator["Database"]:
         """Itself."""
         yield self
 
@@ -47,16 +48,16 @@ class Documents:
         return [Row(each, TWIN) for each in values["hashes"]]
 
 
-def problems(database: Documents, most_bytes: int) -> Problems:
+def documents(database: Database, most_bytes: int) -> Documents:
     """The cache over a made-up database."""
     made: Any = database
-    return Problems(made, most_bytes)
+    return Documents(made, most_bytes)
 
 
 async def test_what_a_search_has_found_is_not_lost_while_others_fill_the_cache() -> None:
     """While its query is open, others push everything out: it still knows all its documents."""
-    database = Documents(slow=HASHES[5])
-    cache = problems(database, ROOM_FOR_TEN)
+    database = Database(slow=HASHES[5])
+    cache = documents(database, ROOM_FOR_TEN)
     await cache.of(HASHES[:5])
     searching = asyncio.create_task(cache.of(HASHES[:6]))
     await database.waits.wait()
@@ -68,8 +69,8 @@ async def test_what_a_search_has_found_is_not_lost_while_others_fill_the_cache()
 
 async def test_the_cache_has_an_upper_bound_in_bytes() -> None:
     """What was used last stays, what was used least recently is asked for again."""
-    database = Documents()
-    cache = problems(database, ROOM_FOR_TEN)
+    database = Database()
+    cache = documents(database, ROOM_FOR_TEN)
     for hash_ in HASHES:
         await cache.of([hash_])
     database.queries.clear()
