@@ -186,7 +186,7 @@ def test_results_are_passed_through_as_they_are(server: Server) -> None:
 
 def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
     """A page at a time."""
-    row = {"items": 1, "created_at": "2026-11-21T08:00:00Z"}
+    row = {"items": 1, "grader": None, "created_at": "2026-11-21T08:00:00Z"}
     pages = {None: ("a", "x"), "x": ("b", None)}
 
     def page(request: httpx2.Request) -> httpx2.Response:

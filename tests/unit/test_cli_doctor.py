@@ -22,7 +22,8 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith("MATHRAG_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
+    (tmp_path / "empty.yaml").touch()
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "empty.yaml"))
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
 
 

@@ -107,9 +107,9 @@ def test_the_only_device_is_not_looked_up_when_nothing_may_be_sent(server: Serve
 
 
 def test_every_command_speaks_json() -> None:
-    """One document on stdout; a completion script is a script, and an assistant is spoken to in MCP."""
+    """One document on stdout; a completion script is a script, an assistant is spoken to in MCP, a demo is read."""
     silent = {" ".join(path) for path, command in commands(typer.main.get_command(app)) if "--json" not in command}
-    assert silent == {"completion", "mcp"}
+    assert silent == {"completion", "demo", "mcp"}
 
 
 def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
