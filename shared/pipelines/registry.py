@@ -17,8 +17,8 @@ from shared.rag import prompts
 
 _RAG = "shared.rag"
 
-GRADING = "grading"
-"""Parameters of what comes after every pipeline."""
+AFTERWARDS = ("grading", "verify.modulus")
+"""Parameters of what comes after every pipeline: the grade, and the ending of a wrong answer."""
 FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
 """Parameters of a pipeline that fuses two lists with fixed weights."""
 
@@ -35,13 +35,13 @@ class Registered(NamedTuple):
     prepare: Prepare | None
     reads: frozenset[str] | None = None
     """Parameters that it reads, such as `candidates` or `rerank.floor`; a group's name stands for all of the group.
-    Those of grading are read for every pipeline. None: it does not say, and any parameter is accepted."""
+    Those of `AFTERWARDS` count for every pipeline. None: it does not say, and any parameter is accepted."""
 
     def ignored(self, path: str) -> bool:
         """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""
         if self.reads is None:
             return False
-        return not any(f"{path}.".startswith(f"{read}.") for read in (*self.reads, GRADING))
+        return not any(f"{path}.".startswith(f"{read}.") for read in (*self.reads, *AFTERWARDS))
 
 
 _registered: dict[str, Registered] = {}

@@ -148,11 +148,14 @@ async def test_a_pipeline_that_asks_in_another_order_has_diverged(
 ) -> None:
     """Slots are compared in order: replies would go to the wrong questions."""
 
+    def asking(sample: Sample, params: Params, library: Library) -> Steps:
+        return two_questions(sample, params, library)
+
     def reversed_(sample: Sample, _params: Params, _library: Library) -> Steps:
         yield [Generate(template="cot", question=f"{sample.question} {n}") for n in (2, 1)]
         return ended(None)
 
-    install(monkeypatch, "asking", two_questions)
+    install(monkeypatch, "asking", asking)
     await submitted(database, "asking")
     await advance(database)
     await answer(database, await claimed(database))

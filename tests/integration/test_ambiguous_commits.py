@@ -29,7 +29,7 @@ from tests.integration.scene import (
     stuck,
     worker,
 )
-from tests.integration.test_idempotency import JOBS, post
+from tests.integration.test_idempotency import BODY, JOBS, post
 from tests.integration.test_reconciler import Rig
 from tests.integration.test_worker import Refusing, pending, queue
 
@@ -191,7 +191,7 @@ async def test_a_submission_that_is_sent_again_is_one_job(
     api: Api, database: Database, cuts: Cuts, happened: bool
 ) -> None:
     """The sender is told to come back, and gets the job that it has made, or makes it now."""
-    await post(api, "k-0")
+    await post(api, "k-0", body={**BODY, "name": "before"})
     cuts.cut_next(SUBMIT, happened=happened)
     first = await post(api, "k-1")
     assert (first.status_code, first.json()["type"]) == (503, "urn:mathrag:unavailable")

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-from services.judge.grading_pool import GradingPool
+from shared.processes.grading_pool import GradingPool
 
 from services.orchestrator.reports.report import report
 from shared.audit import check

@@ -95,6 +95,13 @@ def test_what_the_pipeline_reads_is_accepted() -> None:
     assert JobRequest(name="n", dataset="d", pipeline="mathrag-gate", params=params).submission().params.seed == 3
 
 
+def test_what_comes_after_every_pipeline_is_accepted_for_each() -> None:
+    """The grade, and the modulus by which a wrong answer's equations are looked at."""
+    params = {"grading": {"grader": "text"}, "verify": {"modulus": 10}}
+    submission = JobRequest(name="n", dataset="d", pipeline="closed-book", params=params).submission()
+    assert (submission.params.grading.grader, submission.params.verify.modulus) == ("text", 10)
+
+
 def test_one_of_several_pipelines_has_to_read_a_parameter() -> None:
     """So that an experiment varies it over pipelines of which some do not read it."""
     check_read({"gate": {"tau": 0.3}}, ["hybrid", "mathrag-gate"], "grid")
