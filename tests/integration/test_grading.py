@@ -4,12 +4,12 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
-from shared.processes.grading_pool import GradingPool
 
 from services.orchestrator.reports.report import report
 from shared.audit import check
 from shared.contracts.calls import Generated, Lane, Rated, Reply
 from shared.contracts.grading import Rules
+from shared.processes.grading_pool import GradingPool
 from shared.rag.graders import mark
 from shared.runtime.binding import Request
 from shared.storage import samples
