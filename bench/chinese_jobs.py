@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.comparison import accuracy, counted, fallbacks, ndcg
 from bench.running import Stack, stack
+from shared.pipelines import registry
 
 PIPELINES = ("sparse", "dense", "hybrid", "mathrag-gate", "crag", "critic-loop", "enhanced", "hyde")
 PARAMS = {"context_size": 1, "generate": {"max_tokens": 64}}
@@ -67,7 +68,7 @@ def as_lines(rows: Iterator[dict[str, Any]]) -> list[bytes]:
 
 def row(running: Stack, pipeline: str) -> str:
     """One job as a line of the table."""
-    params = {**PARAMS, "gate": {"on_unusable": "rules"}}
+    params = registry.get(pipeline).only_read({**PARAMS, "gate": {"on_unusable": "rules"}})
     ended = running.run(
         name=f"cmath-{pipeline}", dataset="cmath", corpus="cmath", pipeline=pipeline, params=params, reuse="none"
     )

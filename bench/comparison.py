@@ -92,7 +92,8 @@ def job(running: Stack, part: str, name: str) -> Row:
     pipeline, changed = VARIANTS.get(name, (name, {}))
     wanted = {"name": f"{part}-{name}", "dataset": part, "corpus": part, "pipeline": pipeline}
     try:
-        ended = running.run(**wanted, params={**PARAMS, **changed}, reuse="none")
+        params = registry.get(pipeline).only_read({**PARAMS, **changed})
+        ended = running.run(**wanted, params=params, reuse="none")
     except httpx2.HTTPStatusError as refusal:
         return Row(name, refusal.response.json()["detail"], None, clean=True)
     report, audit = (running.get(f"/v1/jobs/{ended['id']}/{what}") for what in ("report", "audit"))

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shared import pipelines
 from shared.contracts import canonical
@@ -42,6 +42,15 @@ class Registered(NamedTuple):
         if self.reads is None:
             return False
         return not any(f"{path}.".startswith(f"{read}.") for read in (*self.reads, *AFTERWARDS))
+
+    def only_read(self, params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        """The part of a job's `params` that it reads, for whoever asks several pipelines with the same."""
+        parts = {
+            name: self.only_read(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+            for name, value in params.items()
+            if isinstance(value, Mapping) or not self.ignored(f"{prefix}{name}")
+        }
+        return {name: value for name, value in parts.items() if value != {}}
 
 
 _registered: dict[str, Registered] = {}

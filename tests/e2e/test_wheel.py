@@ -72,6 +72,7 @@ def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, 
     python, mathrag = str(installed / "python"), str(installed / "mathrag")
     where = run([python, "-c", "import migrations, services, shared; print(migrations.__path__[0])"], folder)
     assert str(installed.parent) in where
+    assert run([mathrag, "--version"], folder).startswith("mathrag ")
     run([python, "-m", "world.corpus", "--seed", "1", "--items", "12", "--out", str(world)], folder)
     run([mathrag, "up", "--detach", "--port", "0"], folder)
     try:

@@ -102,6 +102,13 @@ def test_what_comes_after_every_pipeline_is_accepted_for_each() -> None:
     assert (submission.params.grading.grader, submission.params.verify.modulus) == ("text", 10)
 
 
+def test_the_same_parameters_can_be_cut_to_what_each_pipeline_reads() -> None:
+    """Groups that hold nothing of it are left out."""
+    params = {"context_size": 3, "generate": {"max_tokens": 9}, "verify": {"modulus": 10}, "gate": {"tau": 0.3}}
+    assert registry.get("closed-book").only_read(params) == {"generate": {"max_tokens": 9}, "verify": {"modulus": 10}}
+    assert registry.get("mathrag-gate").only_read(params) == params
+
+
 def test_one_of_several_pipelines_has_to_read_a_parameter() -> None:
     """So that an experiment varies it over pipelines of which some do not read it."""
     check_read({"gate": {"tau": 0.3}}, ["hybrid", "mathrag-gate"], "grid")

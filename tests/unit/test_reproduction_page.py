@@ -140,7 +140,7 @@ def test_greedy_repeats_are_said_to_be_one_measurement() -> None:
 def test_sizes_are_compared_by_their_intervals() -> None:
     """86 of 100 and 430 of 500; neither tells 86.8 from 86.0."""
     found = said()
-    assert "100 here; the paper says 500, while all its figures fit 100" in found
+    assert "100 here; the paper says 500, its published runs have 100" in found
     assert "77.9 to 91.5 % over 100 questions and 82.7 to 88.8 % over 500 questions" in found
 
 

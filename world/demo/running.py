@@ -16,6 +16,7 @@ from services.orchestrator.cli.sources import Sources
 from services.orchestrator.stack import lock, state
 from shared.ingest import paths
 from shared.ingest.lines import Row
+from shared.pipelines import registry
 from shared.storage.jobs import ROLES
 from world import setting as settings
 from world.corpus import build, write
@@ -107,7 +108,8 @@ def _upload_questions(client: Client, name: str, rows: Iterator[Row]) -> Any:
 
 
 def _submit(client: Client, name: str, *, dataset: str, corpus: str, pipeline: str, **fields: Any) -> str:
-    body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": PARAMS, **fields}
+    params = registry.get(pipeline).only_read(PARAMS)
+    body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": params, **fields}
     return str(client.post("/v1/jobs", body)["id"])
 
 

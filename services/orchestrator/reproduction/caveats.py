@@ -33,7 +33,7 @@ def _sizes(items: int) -> Iterator[str]:
     best, dense = paper.ROWS["gate"].accuracy, paper.ROWS["dense"].accuracy
     widths = " and ".join(_interval(dense, n) for n in (paper.FITTING, paper.QUESTIONS))
     yield (
-        f"questions: {items} here; the paper says {paper.QUESTIONS}, while all its figures fit {paper.FITTING} a run."
+        f"questions: {items} here; the paper says {paper.QUESTIONS}, its published runs have {paper.FITTING} each."
         f" Of {percent(dense)} the 95 % interval is {widths}: neither tells {percent(best)} from {percent(dense)}"
     )
 
