@@ -5,7 +5,7 @@ A module in this package registers its pipeline with `@pipeline("name")`; puttin
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
