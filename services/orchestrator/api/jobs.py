@@ -209,7 +209,7 @@ async def sample(
 @router.get("/{job}/report", summary="Report", responses=answers(reports.Report, reports.EXAMPLE))
 async def report(job: str, held: Held) -> Response:
     """Accuracy with its interval, failures, and what it cost. Final once the job has ended."""
-    return json(await reports.report(held.database, job))
+    return json(await reports.report(held.database, job, held.settings.models))
 
 
 @router.get("/{job}/audit", summary="Check the invariants", responses=answers(Audit, {"clean": True, "violations": []}))
