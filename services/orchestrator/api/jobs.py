@@ -201,9 +201,10 @@ async def sample(
     held: Held,
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
+    prompts: Annotated[bool, Query(description="With what models were asked.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
     """All calls it waited for, who answered them, when, and during which epoch; the context's texts."""
-    return json(await provenance.provenance(held.database, job, index, repeat))
+    return json(await provenance.provenance(held.database, job, index, repeat, prompts=prompts))
 
 
 @router.get("/{job}/report", summary="Report", responses=answers(reports.Report, reports.EXAMPLE))
