@@ -41,7 +41,12 @@ class Registered(NamedTuple):
         """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""
         if self.reads is None:
             return False
-        return not any(f"{path}.".startswith(f"{read}.") for read in (*self.reads, GRADING))
+        return not covered(path, (*self.reads, GRADING))
+
+
+def covered(path: str, reads: Iterable[str]) -> bool:
+    """Whether the parameter at `path`, such as `gate.tau`, is one of `reads`, or of a group that stands there."""
+    return any(f"{path}.".startswith(f"{read}.") for read in reads)
 
 
 _registered: dict[str, Registered] = {}
