@@ -21,6 +21,21 @@ from shared.retrieval import Retrieval, Secret, Url
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+class TokenPrice(BaseModel):
+    """What a provider charges for a model, in US dollars per million tokens."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    prompt: float = Field(ge=0, allow_inf_nan=False)
+    """Of what the model reads."""
+    completion: float = Field(ge=0, allow_inf_nan=False)
+    """Of what it writes."""
+
+    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """What so many tokens cost, in US dollars."""
+        return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1_000_000
+
+
 class Model(BaseModel):
     """A model that jobs may ask for by name."""
 
@@ -60,6 +75,8 @@ class Model(BaseModel):
     no prompt cache, vLLM batch-invariant kernels; other servers cannot promise it and are refused."""
     device: str | None = None
     """Id of the device that it runs on; by default the stages are kept apart where there are several."""
+    price: TokenPrice | None = None
+    """For the cost in reports; it decides nothing. Without it the cost of the model's calls is unknown."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:

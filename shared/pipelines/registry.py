@@ -41,7 +41,7 @@ class Registered(NamedTuple):
         """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""
         if self.reads is None:
             return False
-        return not any(f"{path}.".startswith(f"{read}.") for read in (*self.reads, *AFTERWARDS))
+        return not covered(path, (*self.reads, *AFTERWARDS))
 
     def only_read(self, params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         """The part of a job's `params` that it reads, for whoever asks several pipelines with the same."""
@@ -51,6 +51,11 @@ class Registered(NamedTuple):
             if isinstance(value, Mapping) or not self.ignored(f"{prefix}{name}")
         }
         return {name: value for name, value in parts.items() if value != {}}
+
+
+def covered(path: str, reads: Iterable[str]) -> bool:
+    """Whether the parameter at `path`, such as `gate.tau`, is one of `reads`, or of a group that stands there."""
+    return any(f"{path}.".startswith(f"{read}.") for read in reads)
 
 
 _registered: dict[str, Registered] = {}

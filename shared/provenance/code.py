@@ -21,6 +21,8 @@ INDEXES = text("""
 IDS = text("SELECT encode(ids, 'hex') FROM corpora WHERE id = :corpus")
 DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
 """Settings that decide what is computed and how. Named one by one: a secret of tomorrow is not among them."""
+DECIDING_NOTHING = {"models": {"__all__": {"price"}}}
+"""What stands among them and changes no reply."""
 
 
 async def accepting(
@@ -53,7 +55,7 @@ def release() -> tuple[str, str | None]:
 
 def configuration_hash(settings: Settings) -> str:
     """SHA-256 over the settings that decide what is computed; addresses and passwords are none of them."""
-    return canonical.digest(settings.model_dump(mode="json", include=DECIDING)).hex()
+    return canonical.digest(settings.model_dump(mode="json", include=DECIDING, exclude=DECIDING_NOTHING)).hex()
 
 
 @cache

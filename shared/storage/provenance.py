@@ -15,8 +15,10 @@ from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.rag.answers import extract
 from shared.runtime.binding import Request, seed_of
+from shared.runtime.library import LibraryCache
 from shared.storage import jobs, samples
 from shared.storage.database import Database
+from shared.storage.prompts import ROLES, prompts_of
 from shared.storage.residencies import Residency, residencies
 from shared.storage.samples import STATES
 from shared.storage.stored import decoded, decoded_params
@@ -124,6 +126,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The canonical bytes that were hashed: template and its hash, texts by hash."""
     sent: Sent | None
     """None: nothing that decodes."""
+    prompt: str | None = None
+    """What the model was asked; None unless prompts are asked for, and where the template is of another release."""
     queued_at: datetime
     queue_ms: float | None
     """From then to the start of the accepted attempt, earlier tries included."""
@@ -188,8 +192,10 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     residencies: tuple[Residency, ...]
 
 
-async def provenance(database: Database, reference: str, index: int, repeat: int = 0) -> Provenance:
-    """One sample's provenance, all of one instant.
+async def provenance(
+    database: Database, reference: str, index: int, repeat: int = 0, *, prompts: bool = False
+) -> Provenance:
+    """One sample's provenance, all of one instant; with `prompts` also what models were asked.
 
     Raises:
         NotFound: no such job or sample.
@@ -202,7 +208,7 @@ async def provenance(database: Database, reference: str, index: int, repeat: int
             raise NotFound(
                 f"job {reference!r} has no sample {index}, repeat {repeat}", hint="samples exist once it runs"
             )
-        steps = await _steps(connection, row["id"])
+        steps = await _steps(connection, row["id"], prompts=prompts)
         outcome, problem = decoded(row["outcome"], Outcome, "its outcome")
         params, _ = decoded_params(row["params"], "")
         ended = await samples.one(connection, job, index, repeat)
@@ -247,15 +253,23 @@ def _place(row: RowMapping) -> Place | None:
     return Place(sequence=row["seq"], hash=row["link_hash"], previous=row["previous"])
 
 
-async def _steps(connection: AsyncConnection, sample: int) -> tuple[Step, ...]:
+async def _steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> tuple[Step, ...]:
     rows = (await connection.execute(STEPS, {"sample": sample})).mappings().all()
     calls = {"calls": [row["call_id"] for row in rows]}
     attempts: dict[int, list[tuple[bool, Attempt]]] = defaultdict(list)
     for row in (await connection.execute(ATTEMPTS, calls)).mappings():
         attempts[row["call_id"]].append((row["accepted"], _attempt(row)))
     sources = {row["call_id"]: _source(row) for row in (await connection.execute(SOURCES, calls)).mappings()}
+    asked = {row["request"] for row in rows if prompts and row["role"] in ROLES}
+    texts = await prompts_of(connection, LibraryCache(), asked)
     return tuple(
-        _step(row, attempts[row["call_id"]], None if row["created"] else sources.get(row["call_id"])) for row in rows
+        _step(
+            row,
+            attempts[row["call_id"]],
+            None if row["created"] else sources.get(row["call_id"]),
+            texts.get(row["request"]),
+        )
+        for row in rows
     )
 
 
@@ -263,7 +277,7 @@ def _source(row: RowMapping) -> Source:
     return Source(**{field: row[field] for field in Source.__struct_fields__})
 
 
-def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Source | None) -> Step:
+def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Source | None, prompt: str | None) -> Step:
     copied = (
         "position", "slot", "created", "role", "key", "model", "model_hash", "backend", "digest", "version", "options",
         "queued_at",
@@ -274,6 +288,7 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
         request=msgspec.Raw(row["request"]),
         source=source,
         sent=_sent(row),
+        prompt=prompt,
         queue_ms=(started - row["queued_at"]).total_seconds() * 1000 if started else None,
         attempt=accepted,
         other_attempts=tuple(attempt for accepted, attempt in attempts if not accepted),

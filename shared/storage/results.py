@@ -12,9 +12,9 @@ from shared.contracts.calls import Generated, Rated, Reply
 from shared.contracts.samples import Outcome
 from shared.runtime.binding import DocumentRef, Request
 from shared.runtime.library import LibraryCache
-from shared.runtime.prompting import TemplateChanged, references, rendered
 from shared.storage import samples
 from shared.storage.database import Database
+from shared.storage.prompts import prompts_of
 from shared.storage.provenance import written
 from shared.storage.samples import SampleRow
 from shared.storage.stored import decoded
@@ -56,7 +56,7 @@ async def ended(database: Database, job: int, *, prompts: bool = False) -> Async
     async for batch in samples.traced(database, job):
         async with database.transaction() as connection:
             calls = await _calls(connection, job, batch, prompts=prompts)
-            asked = await _prompts(connection, library, calls) if prompts else {}
+            asked = await prompts_of(connection, library, _generating(calls)) if prompts else {}
         yield [_row(row, outcome, calls[row.index, row.repeat], asked) for row, outcome in batch]
 
 
@@ -72,21 +72,9 @@ async def _calls(
     return found
 
 
-async def _prompts(
-    connection: AsyncConnection, library: LibraryCache, calls: dict[tuple[int, int], list[Any]]
-) -> dict[bytes, str]:
-    """By request: the prompt that the generator was sent; missing where its template is of another release."""
-    requests = {row.request for rows in calls.values() for row in rows if row.role == "generate"}
-    read = {raw: request for raw in requests if (request := decoded(raw, Request, "")[0]) is not None}
-    named = {reference.doc for request in read.values() for reference in references(request)}
-    documents = await library.documents(connection, named)
-    found: dict[bytes, str] = {}
-    for raw, request in read.items():
-        try:
-            found[raw] = rendered(request, documents)
-        except (TemplateChanged, KeyError):
-            continue
-    return found
+def _generating(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
+    """What the generator was asked."""
+    return {row.request for rows in calls.values() for row in rows if row.role == "generate"}
 
 
 def _row(row: SampleRow, outcome: Outcome | None, calls: Sequence[Any], prompts: dict[bytes, str]) -> ResultRow:

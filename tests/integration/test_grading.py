@@ -68,7 +68,7 @@ async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
 ) -> None:
     """The report says which it was, with the mean of what it decided by; the audit finds nothing."""
     job = await run(api, database, grader)
-    found = await report(database, str(job))
+    found = await report(database, str(job), {})
     assert (found.grader, found.accuracy.correct, found.accuracy.graded) == (grader, correct, 2)
     assert (found.score and found.score.mean.value) == score
     assert found.settings.models["grade"].name == f"grader-{grader}"
@@ -81,7 +81,7 @@ async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
 async def test_a_job_may_choose_another_grader_than_its_dataset(api: Api, database: Database) -> None:
     """And keeps it in its parameters, as it keeps the dataset's where it names none."""
     job = await run(api, database, "text", params={"grading": {"grader": "regex"}})
-    assert (await report(database, str(job))).accuracy.correct == 1
+    assert (await report(database, str(job), {})).accuracy.correct == 1
     another = await api.job(name="another", dataset="capitals")
     assert another["params"]["grading"]["grader"] == "text"
 
@@ -98,7 +98,7 @@ async def test_a_rubric_is_rated_by_the_judge_after_all_answers(api: Api, databa
     await device.flip("a-judge", "drained")
     await device.drain(Lane.JUDGE, executor)
     await device.close("guard_stopped")
-    found = await report(database, job["id"])
+    found = await report(database, job["id"], {})
     assert (found.state, found.accuracy.correct, found.accuracy.graded) == ("completed", 1, 2)
     assert found.score is not None
     assert (found.score.name, found.score.mean.value) == ("the judge model's rating, 1 to 5", 3.5)

@@ -333,3 +333,17 @@ async def test_results_hold_what_models_said_and_rated_and_what_it_took(
         assert row["question"] in more["prompt"]
     shown = await api.get(f"{job['links']['self']}/samples/0")
     assert shown["text"] == plain[0]["text"]
+
+
+async def test_a_sample_shows_what_models_were_asked_on_demand(api: Api, database: Database) -> None:
+    """The prompt of each call of a model, the generator's being that of the results; nothing where nobody asks."""
+    job = await api.job("mathrag-gate", name="said", params={"quality": "judge"})
+    await finished(database)
+    path = f"{job['links']['self']}/samples/0"
+    assert {step["prompt"] for step in (await api.get(path))["steps"]} == {None}
+    steps = (await api.get(path, prompts="true"))["steps"]
+    for step in steps:
+        assert (step["prompt"] is not None) == (step["role"] in ("judge", "generate"))
+    (generated,) = [step["prompt"] for step in steps if step["role"] == "generate"]
+    reply = await api.http.get(f"{job['links']['self']}/results", params={"prompts": "true"})
+    assert generated == json.loads(reply.text.splitlines()[0])["prompt"]

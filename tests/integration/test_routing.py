@@ -68,7 +68,7 @@ async def test_only_questions_that_look_hard_are_judged_and_another_threshold_es
     found = await rows(database, f"{kept} WHERE c.role = 'estimate'")
     assert {_REPLY.decode(reply) for reply, _ in found} == {Estimated(probability=each or 0) for each in expected}
     assert [bytes(hash_) for _, hash_ in found] == [ESTIMATOR.hash] * 5
-    reports = [await report(database, str(job)) for job in (first, second)]
+    reports = [await report(database, str(job), {}) for job in (first, second)]
     assert reports[0].decisions["route"] == {"easy": 5 - len(hard), "hard": len(hard)}
     assert [each.calls_made["estimate"] for each in reports] == [5, 0]
     assert reports[1].calls_reused["estimate"] == 5
@@ -89,7 +89,7 @@ async def test_a_job_of_other_weights_is_judged_throughout_and_says_why(database
         await drain(database, ByRole())
         await run_sql(database, "UPDATE queue SET not_before = NULL")
     assert await judged(database, job) == [0, 1]
-    found = await report(database, str(job))
+    found = await report(database, str(job), {})
     assert found.state == "completed"
     assert found.decisions["route"] == {"hard": 2}
     assert found.fallbacks["route"] == {"backend_error": 2}

@@ -324,6 +324,9 @@ async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner
         ({"params": {"fusion": {"method": "sum"}}}, 422, "`params.fusion.method`"),
         ({"params": {"fusion": {"dense": 0, "sparse": 0}}}, 422, "`params.fusion`"),
         ({"params": {"candidates": 1001}}, 422, "`params.candidates`"),
+        ({"params": {"gate": {"tau": 0.3}}}, 422, "`params.gate.tau`: a search would not read it"),
+        ({"params": {"candidates": 5, "context_size": 2}}, 422, "`params.context_size`: a search would not read it"),
+        ({"params": {"grading": {"grader": "exact"}}}, 422, "`params.grading.grader`"),
     ],
 )
 async def test_what_cannot_be_searched_is_named(api: Api, change: dict[str, Any], status: int, words: str) -> None:

@@ -102,10 +102,14 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
     }  # fmt: skip
     names = ("question", "gold", "outcome", "text", "ending", "failure", "detail")
     found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": [step]}
-    server(says(found))
+    requests = server(says(found))
     head, row = mathrag("sample", "show", "first", "0").stdout.splitlines()[-2:]
+    assert "prompts" not in requests[0].url.params
     cells = dict(zip(re.split(r"  +", head.strip()), re.split(r"  +", row.strip()), strict=True))
     assert (cells["AT ONCE"], cells["LAPSES"], cells["SECONDS"]) == ("1", "1", "1.500")
+    requests = server(says({**found, "steps": [{**step, "prompt": "What is 2+2?"}]}))
+    assert "\nprompt 1.0 generate\nWhat is 2+2?\n" in mathrag("sample", "show", "first", "0", "--prompts").stdout
+    assert requests[0].url.params["prompts"] == "true"
 
 
 def exporting(request: httpx2.Request) -> httpx2.Response:

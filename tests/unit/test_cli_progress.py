@@ -8,7 +8,7 @@ from rich.console import Console
 
 from services.orchestrator.cli.output import accuracy, counted, last_line
 from services.orchestrator.cli.progress import Bars, summary
-from services.orchestrator.cli.reports import lapsed, lines, retrieved, staged
+from services.orchestrator.cli.reports import lapsed, lines, priced, retrieved, staged
 from world.demo.running import merged
 
 
@@ -74,7 +74,7 @@ def test_a_report_in_words_names_every_figure() -> None:
         "repeats": {"accuracies": [0.5], "mean": 0.5, "std": None},
         "unscored": 0, "duplicates_dropped": 2, "gate": None,
         "model_loads": 2, "model_calls": 4, "calls_made": {"judge": 2}, "calls_reused": {},
-        "calls_lapsed": 0, "stages": {"judge": stage},
+        "calls_lapsed": 0, "stages": {"judge": stage}, "cost": {"made": 0.0021, "all": 12.3, "models": {}},
         "by_level": {"5": figure}, "by_subject": {}, "refused": 0, "decisions": {}, "fallbacks": {}, "retrieval": None,
     }  # fmt: skip
     said = dict(lines(report))
@@ -84,7 +84,14 @@ def test_a_report_in_words_names_every_figure() -> None:
     assert said["scoring"] == "3 judge replies without a rating, 2 near-duplicates dropped"
     assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")
     assert (said["model loads"], said["seconds"]) == (2, "judge 1.2")
+    assert said["cost"] == "made calls $0.002100, all calls $12.30"
     assert not {"retrieval", "reranking"} & said.keys()
+
+
+@pytest.mark.parametrize("cost", [None, {"made": None, "all": None, "models": {"unpriced": None}}])
+def test_a_cost_that_is_unknown_is_left_out(cost: Any) -> None:
+    """And never said to be 0."""
+    assert priced(cost) is None
 
 
 def test_a_report_says_of_lapsed_calls_that_they_ran_again_alone() -> None:

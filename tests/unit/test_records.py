@@ -10,7 +10,7 @@ import pytest
 from shared.contracts import canonical
 from shared.provenance.code import DECIDING, configuration_hash
 from shared.provenance.record import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
-from shared.settings import Device, Settings
+from shared.settings import Device, Model, Settings, TokenPrice
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -64,9 +64,13 @@ def test_what_was_asked_decides_where_a_chain_begins(change: dict[str, object]) 
 
 
 def test_the_configurations_hash_knows_no_secret_and_no_address() -> None:
-    """Another password or port is the same configuration; another budget is not."""
+    """Another password, port or price is the same configuration; another budget is not."""
     plain = Settings(database_url="postgresql+asyncpg://a:secret@one/x", redis_url="redis://:secret@one", port=1)
     other = Settings(database_url="postgresql+asyncpg://a:other@two/x", redis_url="redis://:other@two", port=2)
     assert configuration_hash(plain) == configuration_hash(other)
     assert configuration_hash(plain) != configuration_hash(Settings(device=Device(budget_mib=1)))
+    priced = Model(driver="scripted", price=TokenPrice(prompt=1, completion=2))
+    assert configuration_hash(Settings(models={"a": priced})) == configuration_hash(
+        Settings(models={"a": Model(driver="scripted")})
+    )
     assert Settings.model_fields.keys() >= DECIDING

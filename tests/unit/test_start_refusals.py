@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from services.orchestrator.cli import stack
 from services.orchestrator.cli.failures import Exit, failure
 from services.orchestrator.cli.main import app
 from services.orchestrator.stack import ports
@@ -115,6 +116,16 @@ def test_a_configuration_that_is_a_folder_is_named(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path))
     code, said = refused("--port", "0")
     assert (code, f"`{tmp_path}` is a folder" in said) == (Exit.INVALID, True)
+
+
+def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults held in silence."""
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
+    monkeypatch.setattr(stack, "build", lambda *_, **__: pytest.fail("a stack was built"))
+    code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
+    assert code == Exit.INVALID
+    assert f"MATHRAG_CONFIG: there is no file `{tmp_path}/none.yaml`" in said
+    assert "unset MATHRAG_CONFIG" in said
 
 
 def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:

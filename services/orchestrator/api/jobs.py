@@ -201,15 +201,16 @@ async def sample(
     held: Held,
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
+    prompts: Annotated[bool, Query(description="With what models were asked.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
     """All calls it waited for, who answered them, when, and during which epoch; the context's texts."""
-    return json(await provenance.provenance(held.database, job, index, repeat))
+    return json(await provenance.provenance(held.database, job, index, repeat, prompts=prompts))
 
 
 @router.get("/{job}/report", summary="Report", responses=answers(reports.Report, reports.EXAMPLE))
 async def report(job: str, held: Held) -> Response:
     """Accuracy with its interval, failures, and what it cost. Final once the job has ended."""
-    return json(await reports.report(held.database, job))
+    return json(await reports.report(held.database, job, held.settings.models))
 
 
 @router.get("/{job}/audit", summary="Check the invariants", responses=answers(Audit, {"clean": True, "violations": []}))

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
-from services.orchestrator.api.submissions import params_of
+from services.orchestrator.api.submissions import check_read_by, params_of
 from services.orchestrator.searching.answering import Answering
 from services.orchestrator.searching.steps import Options, steps, verdict
 from shared.contracts.calls import MAX_QUESTION
@@ -31,6 +31,8 @@ MOST = 100
 INDEXES = text("""
     SELECT i.kind, i.id FROM corpora c
     LEFT JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready' WHERE c.name = :corpus""")
+READS = frozenset({"candidates", "duplicates", "rrf_k", "fusion", "enhance", "rerank", "crag"})
+"""Parameters that count for a search; a group's name stands for all of the group."""
 COPIED = ("rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "relevance", "paths")
 """Of a candidate, into the hit that is shown."""
 
@@ -60,7 +62,7 @@ class SearchRequest(BaseModel):
     crag: bool = False
     """Whether what was found is evaluated, by the reranker or by similarity."""
     params: dict[str, Any] = {}
-    """As a job's: `candidates`, `duplicates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag` count here."""
+    """As a job's: `candidates`, `duplicates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag`; others are refused."""
 
 
 class SearchHit(documents.Shown, frozen=True, kw_only=True):
@@ -137,6 +139,7 @@ async def search(request: SearchRequest, held: Held) -> Response:
 def _params(request: SearchRequest, holding: Configuration) -> Params:
     """A job's, but for the number of documents: somebody waits, and each may be one for the reranker."""
     params = params_of(request.params, holding.params)
+    check_read_by("a search", request.params, READS)
     return msgspec.structs.replace(params, candidates=max(request.k, min(params.candidates, MOST)))
 
 

@@ -158,12 +158,31 @@ def check_read(values: Tree, pipelines: Sequence[str], at: str = "params") -> No
     known = [registry.get(name) for name in pipelines if name in registry.names()]
     if not known:
         return
-    for path in _paths({name: value for name, value in values.items() if name.partition(".")[0] in FIELDS}):
+    for path in _known_paths(values):
         if all(each.ignored(path) for each in known):
-            read = sorted({name for each in known for name in each.reads or ()})
-            names = ", ".join(sorted({each.name for each in known}))
-            hint = suggestions.hint(path, read, f"parameters that {names} read: {', '.join(read)}")
-            raise Invalid(f"`{at}.{path}`: {names} would not read it, so it would change nothing", hint=hint)
+            read = frozenset(name for each in known for name in each.reads or ())
+            raise _unread(f"{at}.", path, ", ".join(sorted({each.name for each in known})), read)
+
+
+def check_read_by(reader: str, values: Tree, reads: frozenset[str]) -> None:
+    """Return if `reader`, such as "a search", reads each of the parameters, because `reads` holds it or its group.
+
+    Raises:
+        Invalid: as for `check_read`.
+    """
+    for path in _known_paths(values):
+        if not registry.covered(path, reads):
+            raise _unread("params.", path, reader, reads)
+
+
+def _unread(at: str, path: str, readers: str, reads: frozenset[str]) -> Invalid:
+    listed = f"parameters of {readers}: {', '.join(sorted(reads))}"
+    hint = suggestions.hint(path, sorted(reads), listed)
+    return Invalid(f"`{at}{path}`: {readers} would not read it, so it would change nothing", hint=hint)
+
+
+def _known_paths(values: Tree) -> Iterator[str]:
+    return _paths({name: value for name, value in values.items() if name.partition(".")[0] in FIELDS})
 
 
 def _paths(values: Tree, prefix: str = "") -> Iterator[str]:

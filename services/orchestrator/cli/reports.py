@@ -66,6 +66,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "calls lapsed", lapsed(found["calls_lapsed"])
     yield "seconds", timing(found["stages"])
     yield "tokens", tokens(found["stages"])
+    yield "cost", priced(found["cost"])
 
 
 def scored(found: Any) -> str | None:
@@ -154,3 +155,14 @@ def tokens(stages: Any) -> str:
     """Tokens in and out by role, of the calls that this job made."""
     counts = {role: (stage.get("prompt_tokens"), stage.get("completion_tokens")) for role, stage in stages.items()}
     return ", ".join(f"{role} {asked} in, {said} out" for role, (asked, said) in counts.items() if asked is not None)
+
+
+def priced(cost: Any) -> str | None:
+    """US dollars of the calls that this job made, and of all that it was made from; None where that is unknown."""
+    known = {name: cost[name] for name in ("made", "all") if cost[name] is not None} if cost else {}
+    return ", ".join(f"{name} calls {dollars(usd)}" for name, usd in known.items()) or None
+
+
+def dollars(usd: float) -> str:
+    """Such as `$12.30`, and to a millionth below one dollar."""
+    return f"${usd:.2f}" if usd >= 1 else f"${usd:.6f}"

@@ -48,11 +48,13 @@ def show(
     reference: Job,
     index: Annotated[int, typer.Argument(help="Of the item, in dataset order, from 0.")],
     repeat: Annotated[int, typer.Option(help="Which repeat, from 0.")] = 0,
+    prompts: Annotated[bool, typer.Option("--prompts", help="With what models were asked.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """One sample: its calls, who answered them, when, and during which epoch."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get(f"/v1/jobs/{segment(reference)}/samples/{index}", repeat=repeat)
+        asking = {"prompts": "true"} if prompts else {}
+        found = client.get(f"/v1/jobs/{segment(reference)}/samples/{index}", repeat=repeat, **asking)
         if as_json:
             print_json(found)
         else:
@@ -92,6 +94,9 @@ def print_sample(found: Any) -> None:
     )
     for hash_, document in found["documents"].items():
         typer.echo(f"\ncontext {hash_[:12]}\n{document['problem']}\n{document['text']}".rstrip())
+    for step in found["steps"]:
+        if prompt := step.get("prompt"):
+            typer.echo(f"\nprompt {step['position']}.{step['slot']} {step['role']}\n{prompt}".rstrip())
     typer.echo()
     head = (
         "STEP",

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from services.orchestrator.cli.configured_paths import missing_file
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.output import AsJson, print_json
 from services.orchestrator.stack import lock, ports, privacy, room, state
@@ -111,6 +112,8 @@ def _directory(given: Path | None) -> Path:
 
 
 def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
+    for absent in missing_file():
+        raise Failed("invalid", str(absent), hint=absent.fix)
     settings = scaled(load(), scale)
     directory = _directory(data_dir)
     if lock.holder(directory) is not None:

@@ -1,6 +1,7 @@
 """The report itself: figures of the samples, cost of the calls, the settings that both depend on."""
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.contamination import Contaminated, Contamination
+from services.orchestrator.reports.cost import TokenCost, cost
 from services.orchestrator.reports.disagreements import Disagreement, Disagreements
 from services.orchestrator.reports.drawing import drawn, spread_note
 from services.orchestrator.reports.endings import Endings
@@ -21,6 +23,7 @@ from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.runtime.binding import Pin
+from shared.settings import Model
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples
@@ -109,6 +112,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     calls_reused: dict[str, int]
     calls_lapsed: int
     stages: dict[str, Stage]
+    cost: TokenCost | None
+    """None: no model has answered."""
     residencies: tuple[Residency, ...]
     by_level: dict[str, Accuracy]
     by_subject: dict[str, Accuracy]
@@ -116,12 +121,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
-async def report(database: Database, reference: str) -> Report:
-    """The report of the one job that `reference` stands for."""
+async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
+    """The report of the one job that `reference` stands for, at the prices of the models as they are configured now."""
     async with database.snapshot() as connection:
         row = await jobs.resolve(connection, reference)
         job = await jobs.view(connection, row)
-        cost = await work(connection, row)
+        done = await work(connection, row)
+        spent = await cost(connection, row, configured)
         pinned = (await connection.execute(PINNED, {"job": row})).one()
         models = await _models(connection, pinned.pins)
         judged = await gold.known(connection, row)
@@ -153,13 +159,14 @@ async def report(database: Database, reference: str) -> Report:
         retrieval=found,
         endings=endings.counts(),
         contamination=contamination,
+        cost=spent,
         repeatability=again,
         differing=disagreements.first,
         notes=notes(job, figures.accuracy),
         settings=settings,
         **{field: getattr(job, field) for field in _OF_JOB},
         **msgspec.structs.asdict(figures),
-        **msgspec.structs.asdict(cost),
+        **msgspec.structs.asdict(done),
     )
 
 
@@ -244,7 +251,9 @@ EXAMPLE: dict[str, Any] = {
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
     "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,
     "stages": {"judge": {"made": 2620, "reused": 0, "executed": 2620, "seconds": 20.4, "device_s": 19.8,
-                         "started_at": "2026-11-21T08:00:07Z", "ended_at": "2026-11-21T08:00:27.4Z"}},
+                         "started_at": "2026-11-21T08:00:07Z", "ended_at": "2026-11-21T08:00:27.4Z",
+                         "prompt_tokens": 402000, "completion_tokens": 26200}},
+    "cost": {"made": 0.07602, "all": 0.07602, "models": {"world-judge": 0.07602}},
     "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-judge"], "cause": "drained", "state": "closed",
                      "opened_at": "2026-11-21T08:00:06Z", "closed_at": "2026-11-21T08:00:28Z",
                      "memory_mib": {"world-judge": 41.5}}],

@@ -1,0 +1,57 @@
+"""What a job's model calls cost: tokens of the calls' rows, at the prices of the present configuration."""
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.reports.work import MINE
+from shared.settings import Model, TokenPrice
+
+# `uncounted`: replies of a model whose server does not count tokens. A failure without tokens never reached the model.
+USED = text(f"""{MINE}
+    SELECT m.name, COALESCE(sum(a.prompt_tokens), 0) AS prompt_tokens,
+        COALESCE(sum(a.completion_tokens), 0) AS completion_tokens,
+        COALESCE(sum(a.prompt_tokens) FILTER (WHERE mine.made), 0) AS prompt_made,
+        COALESCE(sum(a.completion_tokens) FILTER (WHERE mine.made), 0) AS completion_made,
+        count(*) FILTER (WHERE a.outcome IN ('value', 'unparsed', 'truncated')
+            AND (a.prompt_tokens IS NULL OR a.completion_tokens IS NULL)) AS uncounted
+    FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
+    JOIN attempts a ON a.call_id = c.id AND a.accepted
+    WHERE c.role IN ('judge', 'write', 'generate') GROUP BY m.name ORDER BY m.name""")  # noqa: S608 - constants
+
+
+class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
+    """US dollars at the prices configured now; null: a model has no price, or its server does not count tokens."""
+
+    made: float | None
+    """Of the calls that this job made."""
+    all: float | None
+    """Of these and the calls that it reused: what it would have cost had nothing been reused."""
+    models: dict[str, float | None]
+    """`all` by the model's name."""
+
+
+async def cost(connection: AsyncConnection, job: int, configured: Mapping[str, Model]) -> TokenCost | None:
+    """The cost of the job with this row id; None: no model has answered."""
+    used = (await connection.execute(USED, {"job": job})).all()
+    if not used:
+        return None
+    prices = {row.name: None if row.uncounted else _price(row.name, configured) for row in used}
+    spent = {row.name: _usd(prices[row.name], row.prompt_tokens, row.completion_tokens) for row in used}
+    made = [_usd(prices[row.name], row.prompt_made, row.completion_made) for row in used]
+    return TokenCost(made=_sum(made), all=_sum(spent.values()), models=spent)
+
+
+def _price(name: str, configured: Mapping[str, Model]) -> TokenPrice | None:
+    return configured[name].price if name in configured else None
+
+
+def _usd(price: TokenPrice | None, prompt_tokens: int, completion_tokens: int) -> float | None:
+    return None if price is None else price.of(prompt_tokens, completion_tokens)
+
+
+def _sum(parts: Collection[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
