@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,6 +23,9 @@ from tests.simulation.sessions import ActorDatabase
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+NUMBERS = count()
+"""Of jobs: schedules that are played one after the other share a database, in which no two jobs share a name."""
+
 
 class Users(Actor):
     """All of them; as the API does, they wake the scheduler afterwards."""
@@ -30,7 +34,6 @@ class Users(Actor):
         super().__init__(world, Subject.JOB)
         self.jobs: list[uuid.UUID] = []
         self._due = 0
-        self._sent_jobs = 0
 
     @property
     def busy(self) -> bool:
@@ -74,8 +77,7 @@ class Users(Actor):
 
     async def _sent(self, asked: Callable[..., Submission]) -> uuid.UUID:
         """Under a new name each time: an answer that was lost may belong to a job that was made."""
-        self._sent_jobs += 1
-        return await submit(ActorDatabase(self), self.world.settings, asked(name=f"job-{self._sent_jobs}"))
+        return await submit(ActorDatabase(self), self.world.settings, asked(name=f"job-{next(NUMBERS)}"))
 
     async def _paused(self, seconds: float) -> None:
         await self._on_job(pause)
