@@ -11,9 +11,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Generated, Reply
 from shared.contracts.documents import Document
+from shared.contracts.params import Params
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
-from shared.rag.answers import extract
+from shared.rag.graders import Extract, grader
 from shared.runtime.binding import Request, seed_of
 from shared.runtime.library import LibraryCache
 from shared.storage import jobs, samples
@@ -216,7 +217,7 @@ async def provenance(
             index=row["ordinal"],
             state=STATES[row["state"]],
             outcome=outcome,
-            text=_text(steps, outcome),
+            text=_text(steps, outcome, params),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
@@ -235,12 +236,18 @@ _COPIED = (
 )  # fmt: skip
 
 
-def _text(steps: Sequence[Step], outcome: Outcome | None) -> str | None:
+def _text(steps: Sequence[Step], outcome: Outcome | None, params: Params | None) -> str | None:
     replies = [step.attempt.reply for step in steps if step.attempt is not None and step.role == "generate"]
-    return written([reply.text for reply in replies if isinstance(reply, Generated)], outcome)
+    texts = [reply.text for reply in replies if isinstance(reply, Generated)]
+    return written(texts, outcome, extracting(params))
 
 
-def written(texts: Sequence[str], outcome: Outcome | None) -> str | None:
+def extracting(params: Params | None) -> Extract:
+    """How a job with these parameters finds an answer in a text; that of mathematics where they cannot be read."""
+    return grader(params.grading.grader if params else "").extract
+
+
+def written(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
     """Of a sample's generated texts, in order, the last one that gives its answer; without an outcome the last."""
     newest = list(reversed(texts))
     answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)

@@ -10,14 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Generated, Rated, Reply
 from shared.contracts.samples import Outcome
+from shared.rag.graders import Extract
 from shared.runtime.binding import DocumentRef, Request
 from shared.runtime.library import LibraryCache
 from shared.storage import samples
 from shared.storage.database import Database
 from shared.storage.prompts import prompts_of
-from shared.storage.provenance import written
+from shared.storage.provenance import extracting, written
 from shared.storage.samples import SampleRow
-from shared.storage.stored import decoded
+from shared.storage.stored import decoded, decoded_params
 
 # Of a batch of samples at once; a request is read only where a rating or a prompt needs it.
 CALLS = text("""
@@ -29,6 +30,7 @@ CALLS = text("""
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) >= (:first, :first_repeat)
         AND (s.ordinal, s.repeat) <= (:last, :last_repeat) AND c.role IN ('judge', 'write', 'generate')
     ORDER BY s.ordinal, s.repeat, t.position, t.slot""")
+PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 REPLY: Any = Reply
 
 
@@ -53,11 +55,14 @@ class ResultRow(SampleRow, frozen=True, kw_only=True):
 async def ended(database: Database, job: int, *, prompts: bool = False) -> AsyncIterator[list[ResultRow]]:
     """All samples that have ended so far, in dataset order, in batches of two statements or three."""
     library = LibraryCache()
+    async with database.transaction() as connection:
+        params, _ = decoded_params((await connection.execute(PARAMS, {"job": job})).scalar_one(), "")
+    extract = extracting(params)
     async for batch in samples.traced(database, job):
         async with database.transaction() as connection:
             calls = await _calls(connection, job, batch, prompts=prompts)
             asked = await prompts_of(connection, library, _generating(calls)) if prompts else {}
-        yield [_row(row, outcome, calls[row.index, row.repeat], asked) for row, outcome in batch]
+        yield [_row(row, outcome, calls[row.index, row.repeat], asked, extract) for row, outcome in batch]
 
 
 async def _calls(
@@ -77,7 +82,9 @@ def _generating(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
     return {row.request for rows in calls.values() for row in rows if row.role == "generate"}
 
 
-def _row(row: SampleRow, outcome: Outcome | None, calls: Sequence[Any], prompts: dict[bytes, str]) -> ResultRow:
+def _row(
+    row: SampleRow, outcome: Outcome | None, calls: Sequence[Any], prompts: dict[bytes, str], extract: Extract
+) -> ResultRow:
     said: list[tuple[str, bytes | None]] = []
     rated: list[tuple[str, int]] = []
     for call in calls:
@@ -86,7 +93,7 @@ def _row(row: SampleRow, outcome: Outcome | None, calls: Sequence[Any], prompts:
             said.append((reply.text, call.request))
         if isinstance(reply, Rated):
             rated.append((_document(call.request), reply.rating))
-    chosen = written([each for each, _ in said], outcome)
+    chosen = written([each for each, _ in said], outcome, extract)
     asked = next((request for each, request in reversed(said) if each == chosen), None)
     return ResultRow(
         text=chosen,

@@ -4,10 +4,12 @@ import pytest
 
 from shared.contracts.calls import Marked
 from shared.contracts.grading import Rules
-from shared.contracts.samples import Extraction
+from shared.contracts.params import GradingParams, Params
+from shared.contracts.samples import Extraction, Outcome
 from shared.rag import graders
 from shared.rag.graders import InvalidGold, grader, mark
 from shared.rag.wording import words
+from shared.storage.provenance import extracting, written
 
 CITIES = ("Bern", "Paris", "Rome")
 
@@ -142,3 +144,11 @@ def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:
 def test_words_are_never_nothing() -> None:
     """An answer of articles and punctuation is compared as it stands."""
     assert (words("The"), words("?!"), words("")) == (["the"], ["?!"], [])
+
+
+@pytest.mark.parametrize(("name", "text"), [("text", "Answer: Paris"), ("math", "Answer: Rome")])
+def test_of_several_texts_the_one_with_the_answer_is_shown_as_the_jobs_grader_reads_it(name: str, text: str) -> None:
+    """Mathematics finds a box in neither, and takes the last."""
+    outcome = Outcome(answer="Paris", extraction=Extraction.OK)
+    extract = extracting(Params(grading=GradingParams(grader=name)))  # type: ignore[arg-type]
+    assert written(["Answer: Paris", "Answer: Rome"], outcome, extract) == text
