@@ -17,8 +17,8 @@ from services.orchestrator.scheduler import Scheduler
 from shared.audit import check
 from shared.contracts.calls import Generated, Lane
 from shared.contracts.samples import Outcome
-from shared.lease import residencies
 from shared.lease.guards import Guards
+from shared.lease.lease import Phase
 from shared.runtime.prompting import Prompting
 from shared.runtime.worker import Worker
 from shared.settings import REPOSITORY, Model, Settings, Workers
@@ -55,7 +55,7 @@ class Stack:
             if await scalar(
                 self.database, "SELECT bool_or(needs_lease) FROM models WHERE name = 'a-generator' AND served"
             ):
-                await self._opened()
+                await self._opened(guards)
             await self._worker(Lane.GENERATE, guards).drain()
             await self._worker(Lane.JUDGE, guards).drain()
 
@@ -68,13 +68,13 @@ class Stack:
             limits=Workers(window_ms=1),
         )  # fmt: skip
 
-    async def _opened(self) -> None:
+    async def _opened(self, guards: Guards) -> None:
+        """Until the lease is there, which is written after the row: without it a worker has nothing to do."""
         await Scheduler(self.settings, self.database, self.redis)._look()
         with anyio.fail_after(120):
             while True:
-                async with self.database.transaction() as connection:
-                    newest = await residencies.newest(connection, "cpu:0")
-                if newest is not None and newest.state == "open":
+                lease = (await guards.leases()).get("cpu:0")
+                if lease is not None and lease.phase is Phase.OPEN:
                     return
                 await asyncio.sleep(0.01)
 
