@@ -126,7 +126,9 @@ def _declared(metadata: Any, names: list[str]) -> int:
     """Bytes that these columns have without compression, as the file says; one that lies is caught while it is read."""
     paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     leaves = [at for at, path in enumerate(paths) if path.split(".")[0] in names]
-    groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    if any(group.num_columns != metadata.num_columns for group in groups):  # asked for a missing one, Arrow aborts
+        raise InvalidLine("", 0, "is damaged: a row group has other columns than the file; write it anew")
     return sum(group.column(at).total_uncompressed_size for group in groups for at in leaves)
 
 
