@@ -2,27 +2,12 @@
 
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import ENHANCED, pipeline
 from shared.rag.finishing import finish
 from shared.rag.recall import recall
 
 
-@pipeline(
-    "enhanced",
-    reads=(
-        "candidates",
-        "compress",
-        "context_size",
-        "duplicates",
-        "enhance",
-        "fusion",
-        "generate",
-        "hyde",
-        "judge.per_repeat",
-        "rerank",
-        "rrf_k",
-    ),
-)
+@pipeline("enhanced", reads=ENHANCED)
 def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
     """Make the question ready, retrieve by every wording, fuse, rerank, compress, then generate."""
     recalled = yield from recall(sample.question, params, library)

@@ -6,7 +6,7 @@ loads.
 
 from shared.contracts.params import CragParams, Params
 from shared.contracts.samples import Library, Sample, Steps
-from shared.pipelines.registry import pipeline
+from shared.pipelines.registry import ENHANCED, pipeline
 from shared.rag.correction import correct
 from shared.rag.finishing import finish
 from shared.rag.knowledge import candidates, of_use
@@ -17,23 +17,7 @@ EVALUATION = tuple(f"crag.{name}" for name in CragParams.__struct_fields__ if na
 """What corrects a list; compression is done once, at the end."""
 
 
-@pipeline(
-    "enhanced-crag",
-    reads=(
-        "candidates",
-        "compress",
-        "context_size",
-        *EVALUATION,
-        "duplicates",
-        "enhance",
-        "fusion",
-        "generate",
-        "hyde",
-        "judge",
-        "rerank",
-        "rrf_k",
-    ),
-)
+@pipeline("enhanced-crag", reads=(*ENHANCED, *EVALUATION, "judge"))
 def enhanced_crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve by every wording, evaluate, correct, rerank, compress, then generate."""
     question = sample.question

@@ -21,6 +21,11 @@ AFTERWARDS = ("grading", "verify.modulus")
 """Parameters of what comes after every pipeline: the grade, and the ending of a wrong answer."""
 FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
 """Parameters of a pipeline that fuses two lists with fixed weights."""
+ENHANCED = (
+    *("candidates", "compress", "context_size", "duplicates", "enhance", "fusion"),
+    *("generate", "hyde", "judge.per_repeat", "rerank", "rrf_k"),
+)
+"""Parameters of a pipeline that searches by every wording, reranks and compresses."""
 
 
 class UnknownPipeline(LookupError):

@@ -54,9 +54,16 @@ def grader(name: str) -> Grader:
     return found
 
 
-def marking(name: str) -> str:
-    """The grader that answers of a job are compared with each other by: its own, or `text` for the judge model's."""
-    return grader(name).name if grader(name).mark else "text"
+def marking(name: str, *, peers: bool = False) -> str:
+    """The grader that marks answers of a job: its own, or `text` in place of the judge model's.
+
+    `peers`: answers are compared with each other. `text` compares them for `regex` too, as an answer is no pattern.
+
+    Raises:
+        LookupError: there is no such grader.
+    """
+    found = grader(name)
+    return "text" if found.mark is None or (peers and found.name == "regex") else found.name
 
 
 def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:

@@ -218,9 +218,7 @@ def _retrieve(call: Retrieve) -> Request:
 
 def _grade(call: Grade, grading: GradingParams) -> Request:
     values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
-    name = marking(grading.grader)
-    if call.peers and name == "regex":  # an answer is no pattern
-        name = "text"
+    name = marking(grading.grader, peers=call.peers)
     rules = Rules(
         grader=name,
         golds=call.expected.golds,

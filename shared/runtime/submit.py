@@ -146,7 +146,7 @@ class Drafting:
             NotFound: no such dataset or corpus.
             Invalid: a field cannot be used; the message names it.
         """
-        _pipeline(submission.pipeline)
+        pipeline = _pipeline(submission.pipeline)
         dataset, items, grader = await self._once(_dataset, submission.dataset)
         submission = _with_grader(submission, grader)
         items = items if submission.limit is None else min(items, submission.limit)
@@ -154,13 +154,13 @@ class Drafting:
         pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, submission.params.crag.fallback)
         pins = pins | await self._once(_grader, submission.params.grading.grader, "judge" in pins)
-        if submission.pipeline in thresholds.CORRECTING and submission.corpus is not None:
+        if submission.corpus is not None and not pipeline.ignored("crag.similarity"):
             crag = await self._once(thresholds.pinned, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
             submission = msgspec.structs.replace(submission, params=params)
         # An experiment has a thousand of these, and the schedulers share this event loop.
         spec = await to_thread.run_sync(_probe, submission, pins)
-        if _pipeline(submission.pipeline).prepare is not None and corpus is not None:
+        if pipeline.prepare is not None and corpus is not None:
             admission.check_calibration(submission.params, items, await self._once(_corpus_size, corpus))
         code = await self._once(accepting, self._settings, corpus, submission.configuration)
         asked = {} if submission.limit is None else {"limit": submission.limit}

@@ -14,8 +14,6 @@ from shared.rag.crag import SHIPPED_VECTORS
 from shared.retrieval import MODELS
 from shared.runtime.calibrating import Calibrated, calibrated
 
-CORRECTING = ("crag", "enhanced-crag")
-"""Pipelines that evaluate what they find."""
 EMBEDDER = text("""
     SELECT i.params ->> 'embedder' FROM corpora c JOIN indexes i ON i.id = c.dense_index WHERE c.name = :corpus""")
 EMBEDDER_OF_JOB = text("""

@@ -1,7 +1,10 @@
 """Items of a dataset and documents of a corpus, page by page, as they were uploaded."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from shared.storage import corpora, datasets, pages
 from shared.storage.database import Database
@@ -41,6 +44,9 @@ class DocumentPreview(Shown, frozen=True, kw_only=True):
     """In the corpus's order, from 0."""
 
 
+Preview = TypeVar("Preview", ItemPreview, DocumentPreview)
+
+
 async def items(database: Database, dataset: str, limit: int, cursor: str | None) -> pages.Page[ItemPreview]:
     """Items in the dataset's order.
 
@@ -50,11 +56,7 @@ async def items(database: Database, dataset: str, limit: int, cursor: str | None
     """
     found = await datasets.get(database, dataset)
     scope = pages.scope("items", dataset=str(found.id))
-    after = pages.decode(cursor, scope, 1)[0] if cursor else FIRST
-    async with database.transaction() as connection:
-        values = {"dataset": found.id, "after": after, "n": limit + 1}
-        rows = [ItemPreview(**row) for row in (await connection.execute(ITEMS, values)).mappings()]
-    return pages.page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))
+    return await _page(database, ItemPreview, ITEMS, {"dataset": found.id}, scope, limit, cursor)
 
 
 async def documents(database: Database, corpus: str, limit: int, cursor: str | None) -> pages.Page[DocumentPreview]:
@@ -66,8 +68,17 @@ async def documents(database: Database, corpus: str, limit: int, cursor: str | N
     """
     found = await corpora.get(database, corpus)
     scope = pages.scope("documents", corpus=str(found.id))
+    values = {"corpus": found.id, "most": LONGEST_TEXT}
+    return await _page(database, DocumentPreview, DOCUMENTS, values, scope, limit, cursor)
+
+
+async def _page(
+    database: Database, kind: type[Preview], statement: TextClause, values: Mapping[str, object],
+    scope: str, limit: int, cursor: str | None,
+) -> pages.Page[Preview]:  # fmt: skip
+    """Rows of `statement` after the cursor's ordinal, as `kind`."""
     after = pages.decode(cursor, scope, 1)[0] if cursor else FIRST
     async with database.transaction() as connection:
-        values = {"corpus": found.id, "after": after, "n": limit + 1, "most": LONGEST_TEXT}
-        rows = [DocumentPreview(**row) for row in (await connection.execute(DOCUMENTS, values)).mappings()]
+        found = await connection.execute(statement, {**values, "after": after, "n": limit + 1})
+        rows = [kind(**row) for row in found.mappings()]
     return pages.page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))

@@ -12,14 +12,17 @@ from shared.audit import check
 from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind, Rated, Reply, Retrieved
 from shared.contracts.documents import Document, Hit
+from shared.contracts.params import Params
 from shared.contracts.samples import Decision, Outcome
+from shared.pipelines import registry
+from shared.rag.crag import SHIPPED_VECTORS
 from shared.runtime import models
 from shared.runtime.binding import Request
 from shared.runtime.models import ModelIdentity
 from shared.runtime.thresholds import shipped_embedder
 from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
-from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, rows, run_sql, submit_job
+from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, install, rows, run_sql, submit_job
 from tests.integration.test_audit import staged
 
 pytestmark = pytest.mark.anyio
@@ -111,6 +114,20 @@ async def test_a_judge_that_fails_is_replaced_and_the_job_goes_on(database: Data
         assert of(outcome, "crag")[0].fallback == "unparsed"
         assert of(outcome, "crag")[0].detail["evaluator"] == "similarity"
         assert {candidate.failure for candidate in outcome.trace.candidates} == {None}
+
+
+@pytest.mark.parametrize("pipeline", ["crag", "my-crag"])
+async def test_whatever_pipeline_evaluates_by_similarity_gets_the_thresholds_of_the_corpus_s_embedder(
+    database: Database, monkeypatch: pytest.MonkeyPatch, pipeline: str
+) -> None:
+    """Also a copy of `crag` under another name."""
+    install(monkeypatch, "my-crag", registry.get("crag").run)
+    await furnish(database, items=1)
+    embedder = {"e": shipped_embedder()}
+    await run_sql(database, "UPDATE indexes SET params = jsonb_build_object('embedder', CAST(:e AS text))", **embedder)
+    await submit_job(database, pipeline, params={})
+    ((params,),) = await rows(database, "SELECT params FROM jobs")
+    assert msgspec.json.decode(params, type=Params).crag.similarity == SHIPPED_VECTORS
 
 
 async def test_an_unknown_fallback_corpus_is_refused_at_submission(database: Database, api: Api) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from shared.contracts.calls import (
@@ -17,10 +18,10 @@ from shared.contracts.calls import (
     Reply,
     Retrieve,
 )
-from shared.contracts.params import Params, SelfConsistencyParams
+from shared.contracts.params import GradingParams, Params, SelfConsistencyParams
 from shared.contracts.samples import Decision, Extraction, Item, Outcome
 from shared.rag.voting import candidates, pairs
-from shared.runtime.binding import Binding, SampleBinder
+from shared.runtime.binding import Binding, Request, SampleBinder
 from shared.runtime.price import drawn_roles, dry_run, made_up_job
 from tests.unit.test_binding import PINS
 from tests.unit.test_pipelines import C, run, world
@@ -80,6 +81,44 @@ def test_draws_are_of_one_prompt_with_hybrid_context_and_each_is_a_call_of_its_o
     bound = SampleBinder(Binding(pins=PINS, params=Params()), 0).bind(asked[1])
     assert len({each.key for each in bound}) == 5
     assert (outcome.answer, outcome.extraction, outcome.context) == ("7", Extraction.OK, (C,))
+
+
+def test_an_answer_is_found_in_a_draw_by_the_grader_of_the_job() -> None:
+    """`choice` reads the letter of what stands in the box, so that "(B) Paris" and "B" are one answer."""
+    params = Params(self_consistency=SelfConsistencyParams(draws=3), grading=GradingParams(grader="choice"))
+    outcome, asked = run("self-consistency", drawing(["A", "(B) Paris", "B"]), params)
+    assert counted(outcome) == {"B": 2, "A": 1}
+    assert asked[-1] == [Grade(answer="B", gold="A", peers=True)]
+
+
+@pytest.mark.parametrize("grader", ["regex", "rubric"])
+def test_answers_of_a_vote_are_compared_as_texts_where_the_grader_compares_no_answers(grader: str) -> None:
+    """An answer is no pattern, and no judge rates one by another."""
+    params = Params(grading=GradingParams(grader=grader))
+    bound = SampleBinder(Binding(pins=PINS, params=params), 0).bind([Grade(answer="b", gold="a", peers=True)])
+    request = msgspec.json.decode(bound[0].body, type=Request)
+    assert request.rules is not None
+    assert request.rules.grader == "text"
+
+
+def test_the_worst_document_is_left_out_where_no_draw_holds_the_context() -> None:
+    """All draws are asked again with what is left, and the trace names the document."""
+
+    def answer(call: Call) -> Reply:
+        match call:
+            case Generate(context=()):
+                return Generated(text=r"so \boxed{7}")
+            case Generate():
+                return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="4,097 tokens")
+            case _:
+                return drawing(["7"] * 3)(call)
+
+    outcome, asked = run("self-consistency", answer, Params(self_consistency=SelfConsistencyParams(draws=3)))
+    generations = [step for step in asked if step and isinstance(step[0], Generate)]
+    assert [len(step) for step in generations] == [3] * len(generations)
+    assert [decision.detail["document"] for decision in stages(outcome, "context")] == [C]
+    assert outcome.answer == "7"
+    assert outcome.context == ()
 
 
 def test_answers_that_mean_the_same_vote_together() -> None:

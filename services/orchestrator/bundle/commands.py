@@ -22,13 +22,16 @@ def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
         words += ["--limit", str(limit)]
     if record.corpus is not None:
         words += ["--corpus", record.corpus.name]
-    for key, value in _changed(msgspec.to_builtins(Params()), job["params"]):
-        if record.pipeline in registry.names() and registry.get(record.pipeline).ignored(key):
-            continue  # of the configuration that held then; a submit that names it is refused
+    for key, value in _changed(msgspec.to_builtins(Params()), _accepted(record.pipeline, job["params"])):
         words += ["--set", f"{key}={msgspec.json.encode(value).decode()}"]
     for role, name in models.items():
         words += ["--model", f"{role}={name}"]
     return shlex.join(words)
+
+
+def _accepted(pipeline: str, params: Any) -> Any:
+    """Without what the pipeline does not read, such as a value of the configuration: a submit refuses it."""
+    return registry.get(pipeline).only_read(params) if pipeline in registry.names() else params
 
 
 def _changed(defaults: Any, given: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,13 +8,10 @@ from services.orchestrator.cli import progress
 from services.orchestrator.cli.client import Client, segment
 from services.orchestrator.cli.failures import Exit, reported
 from services.orchestrator.cli.jobs import Model, Set
-from services.orchestrator.cli.output import AsJson, counted, facts, last_line, print_json
+from services.orchestrator.cli.output import AsJson, counted, facts, last_line, print_json, shortened
 from services.orchestrator.cli.parameters import pair, parameters
 from services.orchestrator.cli.references import CorpusOption, PipelineOption
 from services.orchestrator.mcp.tools import Server
-
-SHOWN = 300
-"""Characters of a document; --json has more."""
 
 Question = Annotated[str, typer.Argument(metavar="QUESTION", help="In quotes, so that the shell leaves it as it is.")]
 
@@ -75,7 +72,7 @@ def print_hits(found: Any) -> None:
     for hit in found["hits"]:
         ranks = ", ".join(f"{name} {hit[f'{name}_rank']}" for name in ("dense", "sparse") if hit[f"{name}_rank"])
         typer.echo(f"{hit['rank']}. {hit['id']}  score {hit['score']:.4f} ({ranks})")
-        facts([("problem", _shortened(hit["problem"])), ("text", _shortened(hit["text"]))])
+        facts([("problem", shortened(hit["problem"])), ("text", shortened(hit["text"]))])
     if not found["hits"]:
         typer.echo(f"Nothing in corpus {found['corpus']} fits.")
     if found["duplicates"]:
@@ -97,7 +94,7 @@ def print_answer(sample: Any) -> None:
         ]
     )
     for document in sample["documents"].values():
-        facts([("document", _shortened(" ".join((document["problem"] + " " + document["text"]).split())))])
+        facts([("document", shortened(" ".join((document["problem"] + " " + document["text"]).split())))])
     print_decisions(outcome.get("trace", {}).get("decisions", ()))
 
 
@@ -112,7 +109,3 @@ def _announced(asked: Any) -> str:
     price = asked["price"]
     loads = f", {price['loads']} models to load first" if price["loads"] else ""
     return f"{asked['pipeline']}: {counted(price['calls']) or 'no calls'} at most{loads}"
-
-
-def _shortened(text: str) -> str:
-    return f"{text[:SHOWN]} ..." if len(text) > SHOWN else text

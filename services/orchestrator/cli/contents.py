@@ -3,22 +3,20 @@
 import asyncio
 import getpass
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
 from services.orchestrator.cli.failures import reported
 from services.orchestrator.cli.local import DataDir
-from services.orchestrator.cli.output import AsJson, facts, print_json
+from services.orchestrator.cli.output import AsJson, facts, print_json, shortened
 from services.orchestrator.cli.purge import Yes, confirm, owner_url
 from services.orchestrator.cli.references import Corpus, Dataset
 from shared.runtime import deleting
 from shared.settings import load
 from shared.storage.database import Database
 
-SHOWN = 400
-"""Characters of a text; --json has all that the API gives."""
 Limit = Annotated[int, typer.Option(min=1, help="How many, from the first.")]
 
 
@@ -71,11 +69,7 @@ def _preview(path: str, fields: tuple[str, ...], limit: int, as_json: bool) -> N
             return
         for row in rows:
             typer.echo(f"{row['index']}  {row['id'] or ''}".rstrip())
-            facts((field, _shortened(row[field])) for field in fields)
-
-
-def _shortened(text: Any) -> Any:
-    return f"{text[:SHOWN]} ..." if isinstance(text, str) and len(text) > SHOWN else text
+            facts((field, shortened(row[field])) for field in fields)
 
 
 def _delete(kind: deleting.Kind, name: str, yes: bool, data_dir: DataDir, as_json: bool) -> None:

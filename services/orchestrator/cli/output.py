@@ -6,6 +6,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+SHOWN = 300
+"""Characters of a long text."""
 SMALL = 0.0001
 """Of a p-value that is not told from 0."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,6 +47,11 @@ def facts(pairs: Iterable[tuple[str, object]]) -> None:
     for name, value in pairs:
         if value not in (None, "", {}, []):
             typer.echo(f"  {name:<16}{value}")
+
+
+def shortened(value: Any) -> Any:
+    """A long text up to `SHOWN` characters; anything else as it is."""
+    return f"{value[:SHOWN]} ..." if isinstance(value, str) and len(value) > SHOWN else value
 
 
 def accuracy(figure: Any) -> str:
