@@ -5,6 +5,7 @@ loaded anew (ollama#3645, #9355). A call whose runner options differ from those 
 does another `shift`: both are in every body.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
@@ -23,14 +24,26 @@ OLDEST = (0, 12, 6)
 FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
 """A prompt that does not fit is refused, a context that is full ends the answer, and answers are all that is said."""
 RELOAD_S = 1.0
-"""Finding a loaded model takes milliseconds; a call that waited longer than this for it has had it loaded."""
+"""Finding a loaded model takes milliseconds; a call that waited longer than this for it has had it loaded. A model that
+loads fast is loaded again even faster, from the page cache: then a quarter of its load says so (0.8 s were seen)."""
+SHORTEST_RELOAD_S = 0.2
+"""A busy server may take up to this to find a model."""
+KEEP_S = 60
+"""How long a model stays loaded after a call. Never for ever: a server with room for one model then hangs when another
+client asks it for another model. A model that is to stay is asked for again sooner than that."""
+PADDING = 256
+"""A runner rounds its context up to a multiple of this."""
 ANSWER_S = 120.0
 """Longest answer to one prompt, where none is given."""
 LOOK_S = 5.0
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
 """How its runners say that a prompt does not fit."""
-SIGNS_OF_DEATH = ("runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error")
-"""How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421)."""
+SIGNS_OF_DEATH = (
+    "error was encountered while running the model", "llama-server process has terminated",
+    "runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error",
+)  # fmt: skip
+"""How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421): the first in all
+versions, the second since 0.30."""
 
 T = TypeVar("T")
 
@@ -49,6 +62,10 @@ class Reloaded(ChatFailed):
 
 class RunnerDied(ChatFailed):
     """The process that held the model is gone, and with it all calls that it answered at the time."""
+
+
+class Removed(ChatFailed):
+    """The server has no model of that name any more; the one that it loaded may still be there."""
 
 
 class Cut(ChatFailed):
@@ -132,6 +149,7 @@ class Ollama:
     def __init__(self, url: str, options: Mapping[str, int], answer_s: float = ANSWER_S) -> None:
         self.url = url.rstrip("/")
         self._options = dict(options)
+        self._reload_s = RELOAD_S
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         # trust_env off: a proxy of the environment must not see prompts.
         self._client = httpx2.AsyncClient(
@@ -175,10 +193,15 @@ class Ollama:
         Raises:
             OllamaFailed: it is not there; the message names the command that pulls it.
         """
-        found = {each.name: each for each in (await self._get("/api/tags", _Tags)).models}
-        if full_tag(tag) not in found:
+        found = await self.listed(tag)
+        if found is None:
             raise OllamaFailed(f"{self.url} has no model {tag!r}: ollama pull {tag}")
-        return found[full_tag(tag)]
+        return found
+
+    async def listed(self, tag: str) -> Pulled | None:
+        """The same; None where no model has that name."""
+        models = (await self._get("/api/tags", _Tags)).models
+        return next((each for each in models if each.name == full_tag(tag)), None)
 
     async def shown(self, tag: str) -> dict[str, Any]:
         """What the server says of a pulled model: `model_info` has the keys of its GGUF header."""
@@ -190,8 +213,17 @@ class Ollama:
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
-        """Load a model and keep it; without a time limit, as a client that goes away cancels the load."""
-        await self._ask(self._body(tag, keep_alive=-1), timeout_s=None)
+        """Load a model and keep it for `KEEP_S`; without a time limit, as a client that goes away cancels the load.
+
+        What it takes is the measure of a reload.
+        """
+        began = time.monotonic()
+        await self._ask(self._body(tag, keep_alive=KEEP_S), timeout_s=None)
+        self._reload_s = min(RELOAD_S, max(SHORTEST_RELOAD_S, (time.monotonic() - began) / 4))
+
+    async def keep(self, tag: str) -> None:
+        """Have a model that is loaded stay for another `KEEP_S`; one that is not is loaded."""
+        await self._ask(self._body(tag, keep_alive=KEEP_S), timeout_s=LOOK_S)
 
     async def unload(self, tag: str) -> None:
         """Ask for a model to be unloaded: an answer says only that it will be, once it is idle."""
@@ -202,10 +234,11 @@ class Ollama:
 
         Raises:
             Reloaded: the model was not there any more.
+            Removed: it has no such model any more.
             RunnerDied: it went while it answered.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
-        body = self._body(tag, keep_alive=-1, prompt=prompt)
+        body = self._body(tag, keep_alive=KEEP_S, prompt=prompt)
         body["options"] |= {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
@@ -228,7 +261,7 @@ class Ollama:
             ChatFailed: it said something else.
         """
         try:
-            await self.chat(tag, "1 " * 2 * self._options["num_ctx"], Decoding(max_tokens=1), 0)
+            await self.chat(tag, "1 " * 2 * self._room(), Decoding(max_tokens=1), 0)
         except Cut:
             return True
         except ChatFailed as failed:
@@ -237,17 +270,21 @@ class Ollama:
             raise
         return True
 
+    def _room(self) -> int:
+        """Tokens of a slot: a runner rounds the context up."""
+        return -(-self._options["num_ctx"] // PADDING) * PADDING
+
     def _reply(self, content: bytes) -> ChatReply:
         try:
             answer = msgspec.json.decode(content, type=_Answer)
         except msgspec.MsgspecError as error:
             raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
-        if answer.load_duration > RELOAD_S * 1e9:
+        if answer.load_duration > self._reload_s * 1e9:
             took = f"{answer.load_duration / 1e9:.1f} s"
             raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
         if not answer.done or answer.done_reason not in ("stop", "length"):
             raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {answer.done_reason!r})")
-        context = self._options["num_ctx"]
+        context = self._room()
         if (answer.prompt_eval_count or 0) >= context:
             raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
         return ChatReply(
@@ -300,6 +337,8 @@ def _refused(response: httpx2.Response) -> ChatFailed:
     body = response.text[:500]
     if response.is_server_error and any(sign in body for sign in SIGNS_OF_DEATH):
         return RunnerDied(FailureKind.CONNECTION, body)
+    if response.status_code == httpx2.codes.NOT_FOUND:
+        return Removed(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
     return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {response.status_code}: {body}")
