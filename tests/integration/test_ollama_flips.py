@@ -222,7 +222,7 @@ async def test_a_stranger_on_a_server_with_room_for_one_is_named_and_leaves_no_s
 async def test_nothing_that_was_said_to_another_prompt_is_filed_as_the_pinned_model(
     rig: Rig, changes: dict[str, object]
 ) -> None:
-    """The tag was created again under a resident model: its calls go back, and no residency opens until it is as before."""
+    """Its tag was created again while it was resident: its calls go back, and it opens once it is as before."""
     ollama.PROBE_S = 3600
     epoch = await rig.flip(JUDGE)
     assert [each.end for each in await rig.ask(epoch, JUDGE, JUDGE)] == [End.ANSWERED, End.ANSWERED]
