@@ -83,6 +83,8 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     digest: str
+    modified_at: str = ""
+    """When the tag was last written."""
     size: int = 0
     """Bytes."""
     details: Details = Details()

@@ -56,10 +56,10 @@ class Manifest:
         system = f"{self.system}\n" if self.system else ""
         return self.template.replace("{{ .System }}", system).replace("{{ .Prompt }}", prompt)
 
-    def listed(self, tag: str) -> dict[str, Any]:
+    def listed(self, tag: str, modified_at: str) -> dict[str, Any]:
         """Its entry of `/api/tags`."""
         return {
-            "name": tag, "model": tag, "modified_at": CREATED, "size": SIZE, "digest": self.digest,
+            "name": tag, "model": tag, "modified_at": modified_at, "size": SIZE, "digest": self.digest,
             "details": {**DETAILS, "context_length": 2048, "embedding_length": 128}, "capabilities": ["completion"],
         }  # fmt: skip
 

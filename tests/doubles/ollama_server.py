@@ -41,6 +41,8 @@ class Ollama:
     """Manifest digests by full tag."""
     manifests: dict[str, Manifest] = field(default_factory=dict)
     """Whatever was pulled or created, by digest."""
+    modified: dict[str, str] = field(default_factory=dict)
+    """When a tag was last written."""
     runners: dict[str, Runner] = field(default_factory=dict)
     """What is resident, by weights."""
     shown: dict[str, Any] = field(default_factory=dict)
@@ -92,6 +94,7 @@ class Ollama:
         """The tag names this manifest from now on; its digest."""
         self.manifests[manifest.digest] = manifest
         self.pulled[tag] = manifest.digest
+        self.modified[tag] = stamp()
         return manifest.digest
 
     def manifest(self, tag: str) -> Manifest:
@@ -127,7 +130,7 @@ class Ollama:
             case "GET", "/api/version":
                 return as_json({"version": self.version})
             case "GET", "/api/tags":
-                return as_json({"models": [self.manifests[found].listed(tag) for tag, found in self.pulled.items()]})
+                return as_json({"models": [self.manifest(tag).listed(tag, self.modified[tag]) for tag in self.pulled]})
             case "GET", "/api/ps":
                 return as_json({"models": [runner.listed() for runner in self._resident()]})
             case _, "/api/show" | "/api/chat" | "/api/delete" | "/api/embed":

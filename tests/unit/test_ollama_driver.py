@@ -225,6 +225,15 @@ async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig
     await rig.driver().take_over()
 
 
+async def test_what_an_ollama_that_was_killed_left_behind_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory is missing, and no request ends it."""
+    left = "llama-server (pid 7) of an Ollama that was killed still holds 350 MiB: kill 7"
+    monkeypatch.setattr(ollama, "orphans", lambda _: [left])
+    with pytest.raises(DriverError, match=r"still holds 350 MiB: kill 7"):
+        await rig.driver().start()
+    assert rig.double.loads == []
+
+
 async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
     """An unload that is answered is not believed."""
     rig.double.load(GENERATOR)
@@ -253,6 +262,13 @@ def is_created_again(double: Ollama) -> None:
 def is_sampled_otherwise(double: Ollama) -> None:
     """As above, by a PARAMETER."""
     double.create(JUDGE, parameters=(("top_k", 1),))
+
+
+def is_changed_and_changed_back(double: Ollama) -> None:
+    """Between two looks."""
+    before = double.manifest(JUDGE)
+    double.create(JUDGE, system="You are a pirate.")
+    double.put(JUDGE, before)
 
 
 def is_removed(double: Ollama) -> None:
@@ -288,6 +304,7 @@ def replaces(double: Ollama) -> None:
         (replaces, "was pulled or created again"),
         (is_created_again, "was pulled or created again"),
         (is_sampled_otherwise, "was pulled or created again"),
+        (is_changed_and_changed_back, "was written again"),
         (is_removed, "was removed from the server"),
     ],
 )
@@ -302,7 +319,9 @@ async def test_a_residency_that_is_not_ours_any_more_is_noticed(
     assert not server.died
 
 
-@pytest.mark.parametrize("happens", [is_created_again, is_sampled_otherwise, is_removed, takes_its_place])
+@pytest.mark.parametrize(
+    "happens", [is_created_again, is_sampled_otherwise, is_changed_and_changed_back, is_removed, takes_its_place]
+)
 async def test_a_reply_of_a_model_that_changed_before_it_is_not_confirmed(
     rig: Rig, happens: Callable[[Ollama], None]
 ) -> None:

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, suppress
 
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
+from services.guard.drivers.ollama_orphans import orphans
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease.footprint import Architecture
@@ -124,8 +125,8 @@ class OllamaDriver:
     async def _started(self, api: Ollama) -> "OllamaServer":
         await self._clear(api)
         pulled = await api.pulled(self._tag)
-        wanted = Wanted(tag=self._tag, digest=pulled.digest, context=self._model.context, on_gpu=self._on_gpu)
-        _held[api.url][self._tag] = wanted.digest
+        wanted = Wanted(tag=self._tag, pulled=pulled, context=self._model.context, on_gpu=self._on_gpu)
+        _held[api.url][self._tag] = wanted.pulled.digest
         await api.load(self._tag)
         await api.chat(self._tag, "1 + 1 =", Decoding(max_tokens=1), 0)
         if await api.cuts(self._tag):
@@ -137,6 +138,8 @@ class OllamaDriver:
 
     async def _clear(self, api: Ollama) -> None:
         """A guard that was killed unloads nothing: what of ours is left goes, and what is others' is named."""
+        if left_over := await asyncio.to_thread(orphans, api.url):
+            raise DriverError("; ".join(left_over))
         left = [each for each in await api.resident() if each.digest not in _held[api.url].values()]
         for each in left:
             if each.name not in self._ours:
@@ -174,7 +177,7 @@ class OllamaServer:
         self._api = api
         self._wanted = wanted
         self._patience_s = patience_s
-        self._bytes = sum(each.size for each in found if each.digest == wanted.digest)
+        self._bytes = sum(each.size for each in found if each.digest == wanted.pulled.digest)
         self._stopped = False
         self._lost = asyncio.Event()
         self._died = False
@@ -247,7 +250,7 @@ class OllamaServer:
         try:
             with suppress(OllamaFailed):
                 await self._api.unload(self._wanted.tag)
-            return await gone(self._api, {self._wanted.digest}, self._patience_s)
+            return await gone(self._api, {self._wanted.pulled.digest}, self._patience_s)
         except OllamaFailed as failed:
             _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
             return failed.away
@@ -257,7 +260,8 @@ class OllamaServer:
         return self._bytes / MIB
 
     def _lose(self, why: str) -> None:
-        _log.error("the residency is lost: %s", why)
+        if self.alive:
+            _log.error("the residency is lost: %s", why)
         self._lost.set()
 
     async def _is_well(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from shared.models.ollama import PADDING, Ollama, Resident
+from shared.models.ollama import PADDING, Ollama, Pulled, Resident
 
 POLL_S = 0.2
 MIB = 1 << 20
@@ -15,24 +15,27 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """How a model must be resident. `on_gpu`: wholly."""
 
     tag: str
-    digest: str
+    pulled: Pulled
+    """What the tag names."""
     context: int
     on_gpu: bool
 
 
-def astray(found: Sequence[Resident], named: str | None, wanted: Wanted, held: Collection[str]) -> str | None:
+def astray(found: Sequence[Resident], named: Pulled | None, wanted: Wanted, held: Collection[str]) -> str | None:
     """What is wrong with a server's residents; None where `wanted` is there as it was pinned, and nobody but ours.
 
-    `named`: the digest of what the tag names now. A server keeps a runner for the file of its weights, and lists it
+    `named`: what the tag names now. A server keeps a runner for the file of its weights, and lists it
     under the digest that it was loaded for. So a tag that was created again with another SYSTEM, TEMPLATE or PARAMETER
     is answered by the same runner, to another prompt.
     """
-    ours = next((each for each in found if each.digest == wanted.digest), None)
+    ours = next((each for each in found if each.digest == wanted.pulled.digest), None)
     foreign = [each.name for each in found if each.digest not in held]
     if named is None:
         return f"{wanted.tag} was removed from the server; pull or create it again"
-    if named != wanted.digest:
+    if named.digest != wanted.pulled.digest:
         return f"{wanted.tag} was pulled or created again; restart the guard and submit jobs for it, or bring it back"
+    if named.modified_at != wanted.pulled.modified_at:
+        return f"{wanted.tag} was written again: it may have been another model since the last look"
     if foreign:
         beside = "as well" if ours else "in its place"
         return f"{', '.join(foreign)} is loaded {beside}, and not by this guard: ollama stop {foreign[0]}"
@@ -54,7 +57,7 @@ async def look(api: Ollama, wanted: Wanted, held: Collection[str]) -> tuple[Sequ
         OllamaFailed: nobody can tell.
     """
     found, listed = await asyncio.gather(api.resident(), api.listed(wanted.tag))
-    return found, astray(found, listed.digest if listed else None, wanted, held)
+    return found, astray(found, listed, wanted, held)
 
 
 async def gone(api: Ollama, digests: set[str], within_s: float) -> bool:
