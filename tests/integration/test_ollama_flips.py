@@ -99,7 +99,7 @@ class Rig:
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Two models registered, nothing resident; drivers look all the time."""
     monkeypatch.setattr(ollama_looks, "POLL_S", 0.01)
-    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = await Rig(database, double, http).register()

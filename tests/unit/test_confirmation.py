@@ -35,6 +35,7 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     """It may be looked at all the time."""
     monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     return Server()
 
 
@@ -75,16 +76,32 @@ async def test_a_look_that_was_cancelled_is_made_again_for_those_who_wait(server
     assert not await waiting
 
 
-async def test_looks_keep_their_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first begins at once, the next waits; the pause is asked for, not measured."""
+async def test_while_calls_run_looks_keep_their_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once none runs the look begins: what waits for it is all that there is to do."""
+    first = server.wait()
+    await server.has_looked(1)
+    server.looks[0].set_result(True)
+    assert await first
     monkeypatch.setattr(confirmation, "INTERVAL_S", 3600.0)
+    with server.confirmation.call():
+        with server.confirmation.call():
+            waiting = server.wait()
+        await asyncio.sleep(0.01)
+        assert len(server.looks) == 1
+    await server.has_looked(2)
+    server.looks[1].set_result(True)
+    assert await waiting
+
+
+async def test_looks_of_an_idle_server_keep_a_shorter_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause is asked for, not measured."""
+    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 3600.0)
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
     monkeypatch.setattr(confirmation.asyncio, "sleep", sleep)
-    server.looks = []
     for number in range(2):
         waiting = server.wait()
         while len(server.looks) <= number:

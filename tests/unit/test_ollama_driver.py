@@ -59,7 +59,7 @@ class Rig:
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
     monkeypatch.setattr(ollama_looks, "POLL_S", 0.01)
-    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = Rig(double, http)

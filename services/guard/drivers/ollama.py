@@ -202,7 +202,8 @@ class OllamaServer:
     async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt; one that had the model loaded again ends the residency."""
         try:
-            return await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
+            with self._confirmation.call():
+                return await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
         except RunnerDied as died:
             self._died = True
             self._lose(died.detail)
