@@ -28,7 +28,7 @@ RELOAD_S = 1.0
 loads fast is loaded again even faster, from the page cache: then a quarter of its load says so (0.8 s were seen)."""
 SHORTEST_RELOAD_S = 0.2
 """A busy server may take up to this to find a model."""
-KEEP_S = 60
+KEEP_S = 30
 """How long a model stays loaded after a call. Never for ever: a server with room for one model then hangs when another
 client asks it for another model. A model that is to stay is asked for again sooner than that."""
 PADDING = 256

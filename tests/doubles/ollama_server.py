@@ -103,6 +103,7 @@ class Ollama:
 
     def respond(self, seen: Seen) -> Reply:
         """One request."""
+        self._expire()
         reply = self.told(seen) if seen.path == PATH else self._served(seen)
         self._show()
         return reply
@@ -181,7 +182,6 @@ class Ollama:
             self.runners.pop(each, None)
             del self._leaving[each]
         self._leaving = {each: looks - 1 for each, looks in self._leaving.items()}
-        self._expire()
         return list(self.runners.values())
 
     def _expire(self) -> None:
@@ -224,7 +224,6 @@ class Ollama:
 
     def _ready(self, tag: str, options: dict[str, Any], shift: bool) -> int:
         """Nanoseconds until a runner is there that was launched as this call wants it."""
-        self._expire()
         weights = self.manifest(tag).weights
         runner = self.runners.get(weights)
         if runner is not None and runner.alive and runner.launch == launch(options, shift, self.train_context):

@@ -157,7 +157,7 @@ def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is
 @pytest.mark.fault("B8")
 @pytest.mark.parametrize(
     ("how", "said"),
-    [("create", "'judge:0.5b' is not the one jobs were submitted with"), ("remove", "has no model 'judge:0.5b'")],
+    [("create", "'judge:0.5b' is not the one jobs were submitted with"), ("remove", "ollama (pid 5000")],
 )
 def test_a_tag_that_names_another_prompt_or_nothing_fails_and_files_nothing(
     ordeal: Ordeal, how: str, said: str
