@@ -85,7 +85,8 @@ async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(serve
         await api.chat(TAG, "a prompt", Decoding(temperature=temperature, max_tokens=5), seed=3)
     load, *calls = double.bodies
     assert load["messages"] == []
-    launch = {"keep_alive": -1, "shift": False, "truncate": False, "think": False, "stream": False}
+    launch = {"keep_alive": -1, "shift": False, "truncate": False, "think": False}
+    assert [body["stream"] for body in double.bodies] == [False, True, True]
     assert all(body | launch == body and body["options"] | OPTIONS == body["options"] for body in (load, *calls))
     assert double.loads == [TAG]
     (resident,) = await api.resident()
@@ -140,14 +141,13 @@ REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the contex
         (Reply(status=302, headers={"Location": "http://203.0.113.1/"}), FailureKind.BACKEND_ERROR),
         (Reply(body=b'{"message": {"content": "hal'), FailureKind.BACKEND_ERROR),
         (Reply(body=b"[]"), FailureKind.BACKEND_ERROR),
-        ({"done": False}, FailureKind.BACKEND_ERROR),
         ({"done_reason": ""}, FailureKind.BACKEND_ERROR),
         ({"done_reason": "unload"}, FailureKind.BACKEND_ERROR),
         (Reply(body=b'{"message":', missing=100, reset=True), FailureKind.CONNECTION),
     ],
     ids=[
         "refused", "cut in silence", "another 400", "gone", "out of memory", "busy", "redirect", "half", "no object",
-        "not done", "broken off", "unloaded", "reset",
+        "broken off", "unloaded", "reset",
     ],
 )  # fmt: skip
 async def test_what_is_no_answer_is_a_typed_failure(server: Server, instead: object, kind: FailureKind) -> None:

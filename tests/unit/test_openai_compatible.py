@@ -66,7 +66,7 @@ async def test_a_prompt_goes_out_as_one_user_message_with_its_decoding(server: C
     assert seen.json["messages"] == [{"role": "user", "content": "What is $x^2$? 求"}]
     sent = {name: seen.json[name] for name in ("model", "temperature", "max_tokens", "seed")}
     assert sent == {"model": "a-model", "temperature": 0.0, "max_tokens": 10, "seed": 5}
-    assert not seen.json.get("stream")
+    assert (seen.json["stream"], seen.json["stream_options"]) == (True, {"include_usage": True})
 
 
 async def test_a_base_url_may_end_in_v1(server: ChatServer) -> None:
