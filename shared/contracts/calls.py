@@ -225,10 +225,12 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit_defaults=True):
-    """Reply to `Write` and `Generate`. `truncated`: the token limit ended the text, which is kept all the same."""
+    """Reply to `Write` and `Generate`. `truncated`: the model did not end the text, which is kept all the same."""
 
     text: str
     truncated: bool = False
+    truncated_by: str = ""
+    """What ended a truncated text, in a finish reason's word (`shared.models.chat`); "": the token limit."""
     tokens: tuple[Token, ...] = ()
     """Only where log-probabilities were asked for and the server gives them."""
 

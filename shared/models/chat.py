@@ -5,18 +5,20 @@ import msgspec
 from shared.contracts.calls import FailureKind, Token
 from shared.telemetry.redaction import redacted
 
+LENGTH = "length"
+"""The token limit, or the end of the context."""
 REPETITION = "repetition"
 """The server stopped a text that went round in circles."""
 BROKEN_BYTE = "broken_byte"
 """The model wrote a byte that is no UTF-8, and the server went no further."""
 CUT = "cut"
 """The server ended the text and did not say why."""
-CUTS = frozenset({"length", REPETITION, BROKEN_BYTE, CUT, "content_filter"})
+CUTS = frozenset({LENGTH, REPETITION, BROKEN_BYTE, CUT, "content_filter"})
 """Finish reasons of a text that the model did not end itself."""
 
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's answer. `finish_reason`: the server's word, or one of those above; "length": the token limit."""
+    """A model's answer. `finish_reason`: the server's word, or one of those above."""
 
     text: str
     finish_reason: str

@@ -10,6 +10,7 @@ from shared.contracts.calls import Failure, FailureKind, Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.guard import Completion, End, ModelCall
 from shared.lease.guards import Guards
+from shared.models.chat import CUTS, LENGTH
 from shared.rag.parsing import PARSERS, parse_rating
 from shared.rag.prompts import Value, render, template
 from shared.runtime.answers import Answered, Receipt
@@ -101,13 +102,19 @@ def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
     """
     if completion.failure is not None:
         return Failure(kind=completion.failure, detail=completion.detail)
-    truncated = completion.finish_reason == "length"
+    truncated = completion.finish_reason in CUTS
     if role == "judge":
         parse = PARSERS.get(template.partition("@")[0], parse_rating)
         return parse(completion.text, truncated=truncated)
     if not completion.text.strip():
-        return Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
-    return Generated(text=completion.text.replace("\0", "�"), truncated=truncated, tokens=completion.tokens)
+        ended = f", ended by {completion.finish_reason!r}" if truncated else ""
+        return Failure(kind=FailureKind.REFUSED, detail=f"the model gave an empty text{ended}")
+    return Generated(
+        text=completion.text.replace("\0", "�"),
+        truncated=truncated,
+        truncated_by=completion.finish_reason if truncated and completion.finish_reason != LENGTH else "",
+        tokens=completion.tokens,
+    )
 
 
 def _refused(call: Claimed, detail: str) -> Answered:

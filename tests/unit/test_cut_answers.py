@@ -6,15 +6,21 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts import canonical
+from shared.contracts.calls import Decoding, Failure, FailureKind, Generated
+from shared.contracts.guard import Completion
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible
+from shared.rag.provenance import answered
+from shared.rag.taxonomy import Facts, ending
+from shared.runtime.prompting import read_reply
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
 from tests.doubles.streams import events, lines
 
@@ -199,3 +205,46 @@ async def test_a_call_that_is_cancelled_in_mid_stream_hangs_up_and_harms_no_othe
         await server.left.wait()
         assert (await client.complete("q", GREEDY, seed=5)).text == "whole"
     await client.close()
+
+
+def completion(text: str, finish_reason: str) -> Completion:
+    """As the guard hands it out."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return Completion(
+        id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text=text,
+        finish_reason=finish_reason,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ended", ["repetition", "broken_byte", "cut", "content_filter"])
+def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
+    """In the reply, in the outcome, and in the reason of a wrong answer's ending."""
+    reply = read_reply("generate", completion("So 4 = 4 = 4", ended))
+    assert reply == Generated(text="So 4 = 4 = 4", truncated=True, truncated_by=ended)
+    outcome = answered(reply)
+    assert (outcome.truncated, outcome.truncated_by) == (True, ended)
+    wrong = ending(Facts(correct=False, truncated=True, truncated_by=ended))
+    limit = ending(Facts(correct=False, truncated=True))
+    assert wrong.ending is limit.ending
+    assert wrong.reason != limit.reason
+
+
+def test_answers_that_end_as_they_always_did_keep_their_bytes() -> None:
+    """Stored replies and outcomes are compared by them."""
+    for ended, truncated in (("stop", False), ("length", True)):
+        reply = read_reply("generate", completion("So", ended))
+        assert reply == Generated(text="So", truncated=truncated)
+        assert b"truncated_by" not in canonical.encode(reply) + canonical.encode(answered(reply))
+
+
+def test_a_rating_that_was_cut_off_is_truncated() -> None:
+    """Whatever cut it: it is not unparsed."""
+    reply = read_reply("judge", completion("the document is", "repetition"))
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.TRUNCATED
+
+
+def test_an_empty_text_says_what_ended_it() -> None:
+    """A content failure: asked again it would end the same way."""
+    reply = read_reply("generate", completion("", "broken_byte"))
+    assert reply == Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text, ended by 'broken_byte'")
