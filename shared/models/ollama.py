@@ -14,6 +14,7 @@ import msgspec
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import CUT, REPETITION, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
+from shared.models.sampling import OLLAMA
 from shared.telemetry import traces
 
 DEFAULT_URL = "http://127.0.0.1:11434"
@@ -212,7 +213,12 @@ class Ollama:
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         body = self._body(tag, keep_alive=-1, prompt=prompt)
-        body["options"] |= {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
+        body["options"] |= {
+            **OLLAMA,
+            "temperature": decoding.temperature,
+            "num_predict": decoding.max_tokens,
+            "seed": seed,
+        }
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:

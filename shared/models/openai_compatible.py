@@ -21,6 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGe
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import BROKEN_BYTE, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
+from shared.models.sampling import OPENAI, Sampling
 from shared.telemetry import traces
 
 _declared: set[str] = set()
@@ -78,12 +79,21 @@ def _client() -> httpx2.AsyncClient:
 class OpenAICompatible:
     """One model on one server."""
 
-    def __init__(self, base_url: str, *, model: str, api_key: str | None = None, timeout_s: float = 120.0) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        timeout_s: float = 120.0,
+        sampling: Sampling = OPENAI,
+    ) -> None:
         _declared.add(urlsplit(base_url).netloc)
         set_async_client_factory(_client)
         self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout_s)
         self._model = model
         self._key = api_key
+        self._sampling = dict(sampling)
 
     async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one user message; with so many alternatives of each token, where the server gives them.
@@ -104,6 +114,7 @@ class OpenAICompatible:
                     seed=seed,
                     logprobs=True if logprobs else None,
                     top_logprobs=logprobs or None,
+                    extra_body=self._sampling,
                     stream=True,
                     stream_options=ChatCompletionInputStreamOptions(include_usage=True),
                 )
