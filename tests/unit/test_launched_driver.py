@@ -36,7 +36,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     owner = str(tmp_path)
 
     def made(server: str, *extra: str, load_timeout_s: float = 60.0, **fields: Any) -> LaunchedDriver:
-        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *extra)
+        serve = ("serve",) if server == "vllm" else ()
+        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *serve, *extra)
         options = {"hub": "Qwen/Q", "revision": SHA, "context": 256, "parallel": 2, "command": command} | fields
         model = Model(driver="process", server=server, **options)  # type: ignore[arg-type]
         return LaunchedDriver("a-model", model, Device(load_timeout_s=load_timeout_s), owner)
@@ -124,13 +125,13 @@ async def test_a_folder_pins_by_its_bytes(make: Make, tmp_path: Path) -> None:
 async def test_a_program_that_is_not_there_is_named(make: Make) -> None:
     """With the field that names it."""
     with pytest.raises(DriverError, match=r"'a-model'.*'no-such-program'.*`command`"):
-        await make("vllm", command=("no-such-program",)).identify()
+        await make("vllm", command=("no-such-program", "serve")).identify()
 
 
 async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -> None:
     """An interpreter would pin its own version."""
     with pytest.raises(DriverError, match="prints no version but 'Python"):
-        await make("vllm", command=(sys.executable,)).identify()
+        await make("vllm", command=(sys.executable, "serve")).identify()
 
 
 @pytest.mark.parametrize(

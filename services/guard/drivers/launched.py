@@ -9,17 +9,14 @@ import json
 import secrets
 import shutil
 import socket
-import subprocess
 from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack, ExitStack
-from functools import cache
 from pathlib import Path
-from re import Pattern
 from typing import Any
 
 import httpx2
 
-from services.guard.drivers import files, trees
+from services.guard.drivers import files, trees, versions
 from services.guard.drivers.ports import DriverError, Server
 from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
@@ -36,8 +33,6 @@ from shared.settings import Device, Model
 LOOK_S = 0.1
 ANSWER_S = 5.0
 """Of a page that says what is served."""
-VERSION_S = 120.0
-"""`vllm --version` imports all of PyTorch first."""
 ONE_TOKEN = Decoding(max_tokens=1)
 
 
@@ -66,7 +61,7 @@ class LaunchedDriver:
             options={
                 **options,
                 **command_lines.deterministic(self._model),
-                "arguments": [*command[1:], *self._program.arguments],
+                "arguments": [*command[1:], *self._program.model_first, *self._program.arguments],
             },
             device=self._device.id,
             needs_lease=True,
@@ -153,7 +148,7 @@ class LaunchedDriver:
         found = shutil.which(executable)
         if found is None:
             raise DriverError(f"model {self._name!r}: no program {executable!r}; install it, or name it by `command`")
-        return await asyncio.to_thread(_version, Path(found), self._program.printed)
+        return await versions.of(Path(found), self._program)
 
 
 class LaunchedServer:
@@ -269,30 +264,6 @@ def _well(response: httpx2.Response) -> httpx2.Response:
     if response.status_code != httpx2.codes.OK:
         raise DriverError(f"answers {response.status_code} at {response.url.path}")
     return response
-
-
-def _version(program: Path, printed: Pattern[str]) -> str:
-    """What `--version` prints, asked once as long as the program is the same file."""
-    return _version_of(program, program.stat().st_mtime_ns, printed)
-
-
-@cache
-def _version_of(program: Path, _modified_ns: int, printed: Pattern[str]) -> str:
-    try:
-        ran = subprocess.run(  # noqa: S603 - the operator named it
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_S,
-            env=trees.inherited(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DriverError(f"`{program} --version` does not answer: {error}") from error
-    said = ran.stdout + ran.stderr
-    if (found := printed.search(said)) is None:
-        raise DriverError(f"`{program} --version` prints no version but {said[:200]!r}")
-    return found[1]
 
 
 def _free_ports(count: int) -> list[int]:
