@@ -186,6 +186,10 @@ class LaunchedServer:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 
+    async def confirm(self) -> bool:
+        """It is the guard's own."""
+        return True
+
     async def exited(self) -> None:
         """Return when the program is gone."""
         await self._tree.exited()

@@ -120,6 +120,10 @@ class LlamaServer:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 
+    async def confirm(self) -> bool:
+        """It is the guard's own."""
+        return True
+
     async def exited(self) -> None:
         """Return when the child is gone."""
         await self._process.wait()

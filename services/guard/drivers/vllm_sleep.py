@@ -121,6 +121,10 @@ class AwakeServer:
         """Answer one prompt."""
         return await self._server.complete(prompt, decoding, seed, logprobs)
 
+    async def confirm(self) -> bool:
+        """It is the guard's own."""
+        return True
+
     async def exited(self) -> None:
         """Return when the program is gone."""
         await self._server.exited()
