@@ -1,4 +1,4 @@
-"""What drivers read of weights that lie on this host."""
+"""What drivers read of weights that lie on this host, and whether somebody replaces them."""
 
 import asyncio
 import logging
@@ -32,3 +32,38 @@ async def architecture(name: str, path: Path) -> Architecture | None:
     except MetadataError as error:
         _log.warning("model %r: its footprint cannot be estimated: %s", name, error)
         return None
+
+
+class Watched:
+    """Weights that a server was started from; made before the start, when they have been hashed already."""
+
+    def __init__(self, path: Path, digest_: str, seen: weights.Signature) -> None:
+        self._path = path
+        self._digest = digest_
+        self._seen = seen
+
+    async def unchanged(self) -> bool:
+        """Whether they are the same bytes; read anew only where size, times or place on the disk are others."""
+        try:
+            seen = weights.signature(self._path)  # of some files, for each reply: a thread would cost more
+            if seen != self._seen and await digest(self._path) != self._digest:
+                _log.error("%s was replaced while it was resident; its replies are not believed any more", self._path)
+                return False
+        except (OSError, DriverError) as error:
+            _log.error("%s went away while it was resident: %s", self._path, error)
+            return False
+        self._seen = seen
+        return True
+
+
+async def watched(path: Path) -> Watched:
+    """What is there now.
+
+    Raises:
+        DriverError: nothing is there.
+    """
+    try:
+        seen = weights.signature(path)
+    except weights.NoWeights as missing:
+        raise DriverError(str(missing)) from missing
+    return Watched(path, await digest(path), seen)

@@ -102,9 +102,10 @@ class LaunchedDriver:
         asked = Asked(self._name, self._model, parallel)
         key, (port, spare) = secrets.token_urlsafe(16), _free_ports(2)
         launch = command_lines.launch(asked, port=port, spare=spare, key=key)
+        weights = await files.watched(self._model.path) if self._model.path else None
         async with AsyncExitStack() as stack:
             tree = await trees.start(launch.arguments, launch.environment, self._owner)
-            server = LaunchedServer(tree, f"http://127.0.0.1:{port}", key, asked)
+            server = LaunchedServer(tree, f"http://127.0.0.1:{port}", key, asked, weights)
             stack.push_async_callback(server.stop)
             await self._in_time(self._up(server), tree)
             stack.pop_all()
@@ -132,11 +133,15 @@ class LaunchedDriver:
         """Wait for the server as long as it may take, and no longer than its program lives."""
         dying, up = asyncio.create_task(tree.exited()), asyncio.create_task(coming)
         try:
-            await asyncio.wait((dying, up), timeout=self._device.load_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            within_s = self._device.load_timeout_of(self._model)
+            await asyncio.wait((dying, up), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             if dying.done():
                 raise DriverError(f"ended with {tree.exit_status} while it was loading: {await tree.last_words()}")
             if not up.done():
-                raise DriverError(f"was not ready within {self._device.load_timeout_s:g} s: {await tree.last_words()}")
+                said = (
+                    f"was not ready within the {within_s:g} s of `device.load_timeout_s`; raise it if it needs longer"
+                )
+                raise DriverError(f"{said}: {await tree.last_words()}")
             up.result()
         finally:
             for task in (dying, up):
@@ -154,8 +159,10 @@ class LaunchedDriver:
 class LaunchedServer:
     """A program that serves one model."""
 
-    def __init__(self, tree: Tree, url: str, key: str, asked: Asked) -> None:
+    def __init__(self, tree: Tree, url: str, key: str, asked: Asked, weights: files.Watched | None) -> None:
         self.asked = asked
+        self._weights = weights
+        self._replaced = False
         self._tree = tree
         self._chat = OpenAICompatible(url, model=asked.name, api_key=key, timeout_s=asked.model.call_timeout_s)
         self._client = httpx2.AsyncClient(
@@ -169,13 +176,13 @@ class LaunchedServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs."""
-        return self._tree.alive
+        """Whether the program runs, and serves what it was started for."""
+        return self._tree.alive and not self._replaced
 
     @property
     def died(self) -> bool:
         """Whether the program is gone."""
-        return not self.alive
+        return not self._tree.alive
 
     @property
     def exit_status(self) -> int | None:
@@ -187,8 +194,9 @@ class LaunchedServer:
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 
     async def confirm(self) -> bool:
-        """It is the guard's own."""
-        return True
+        """The program is the guard's own; the files that it reads may be replaced."""
+        self._replaced = self._replaced or (self._weights is not None and not await self._weights.unchanged())
+        return not self._replaced
 
     async def exited(self) -> None:
         """Return when the program is gone."""
