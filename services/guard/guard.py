@@ -152,10 +152,12 @@ class Guard:
         except asyncio.CancelledError:
             # By the guard, or because nobody listens any more; then nobody reads this, either.
             result = _undone(resident.server) if concurrency else RELEASED
+        ended = self.clock.now()
+        result = await _believed(resident.server, result)
         return Completion(
             id=call.id,
             started_at=started,
-            ended_at=self.clock.now(),
+            ended_at=ended,
             device=self.device,
             epoch=epoch,
             concurrency=concurrency,
@@ -195,6 +197,16 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
         "prompt_ms": reply.prompt_ms,
         "completion_ms": reply.completion_ms,
     }
+
+
+async def _believed(server: Server, result: dict[str, Any]) -> dict[str, Any]:
+    """What a model said, once a look after it has found the model that was verified; its slot is free meanwhile."""
+    if "end" in result:
+        return result
+    try:
+        return result if await server.confirm() else RELEASED
+    except asyncio.CancelledError:  # as in `_complete`; it had ended, so it is no suspect
+        return RELEASED
 
 
 def _undone(server: Server) -> dict[str, Any]:

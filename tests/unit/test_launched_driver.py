@@ -36,7 +36,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     owner = str(tmp_path)
 
     def made(server: str, *extra: str, load_timeout_s: float = 60.0, **fields: Any) -> LaunchedDriver:
-        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *extra)
+        serve = ("serve",) if server == "vllm" else ()
+        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *serve, *extra)
         options = {"hub": "Qwen/Q", "revision": SHA, "context": 256, "parallel": 2, "command": command} | fields
         model = Model(driver="process", server=server, **options)  # type: ignore[arg-type]
         return LaunchedDriver("a-model", model, Device(load_timeout_s=load_timeout_s), owner)
@@ -124,13 +125,13 @@ async def test_a_folder_pins_by_its_bytes(make: Make, tmp_path: Path) -> None:
 async def test_a_program_that_is_not_there_is_named(make: Make) -> None:
     """With the field that names it."""
     with pytest.raises(DriverError, match=r"'a-model'.*'no-such-program'.*`command`"):
-        await make("vllm", command=("no-such-program",)).identify()
+        await make("vllm", command=("no-such-program", "serve")).identify()
 
 
 async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -> None:
     """An interpreter would pin its own version."""
     with pytest.raises(DriverError, match="prints no version but 'Python"):
-        await make("vllm", command=(sys.executable,)).identify()
+        await make("vllm", command=(sys.executable, "serve")).identify()
 
 
 @pytest.mark.parametrize(
@@ -162,9 +163,56 @@ async def test_an_argument_that_the_program_does_not_know_is_in_the_error(make: 
 
 async def test_a_server_that_is_never_ready_is_given_up(make: Make, tmp_path: Path) -> None:
     """After the device's load timeout, and not left to hold the memory."""
-    with anyio.fail_after(120), pytest.raises(DriverError, match=r"was not ready within 3 s"):
+    with (
+        anyio.fail_after(120),
+        pytest.raises(DriverError, match=r"was not ready within the 3 s of `device.load_timeout_s`; raise it"),
+    ):
         await make("vllm", "--double", "hang_on_load", load_timeout_s=3.0).start()
     assert left(tmp_path) == []
+
+
+async def test_weights_that_are_replaced_end_the_residency(make: Make, tmp_path: Path) -> None:
+    """A reply that was computed with other bytes must not be filed under the old ones."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    found = await up(make("vllm", hub=None, revision=None, path=folder))
+    (folder / "model.safetensors").touch()
+    assert (await found.confirm(), found.alive) == (True, True)
+    (folder / "model.safetensors").write_bytes(b"others!")
+    assert (await found.confirm(), found.alive, found.died) == (False, False, False)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    assert not await found.confirm()  # what it has read meanwhile nobody knows
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+async def test_weights_that_are_taken_away_end_the_residency(make: Make, tmp_path: Path) -> None:
+    """What a server reads that is not there any more cannot be told."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(GGUF.read_bytes())
+    found = await up(make("llama.cpp", hub=None, revision=None, path=path))
+    path.unlink()
+    assert (await found.confirm(), found.alive) == (False, False)
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "server", "seconds"),
+    [
+        (Device(), "llama.cpp", 120),
+        (Device(), "tgi", 120),
+        (Device(), "vllm", 600),
+        (Device(load_timeout_s=90), "vllm", 90),
+    ],
+)
+def test_vllm_has_longer_to_start_unless_the_operator_says_otherwise(
+    device: Device, server: str, seconds: float
+) -> None:
+    """On a processor it took up to 215 s."""
+    assert device.load_timeout_of(Model(driver="process", server=server, path=GGUF)) == seconds  # type: ignore[arg-type]
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(make: Make, tmp_path: Path) -> None:

@@ -89,6 +89,10 @@ class RemoteServer:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 
+    async def confirm(self) -> bool:
+        """Not looked at."""
+        return True
+
     async def exited(self) -> None:
         """Never: its process is not ours."""
         await asyncio.Event().wait()
