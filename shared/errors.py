@@ -152,7 +152,11 @@ class HeaderTooLarge(MathragError):
 
 
 class Unavailable(MathragError):
-    """A service that is needed does not answer."""
+    """A service that is needed does not answer; `what` names it, where the message says more than that."""
 
     status = 503
     kind = "unavailable"
+
+    def __init__(self, message: str, *, hint: str | None = None, what: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.what = what or message

@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import AWAY, Away, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
 from shared.telemetry import traces
 
@@ -211,10 +211,10 @@ class Ollama:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
             response = await self._client.post("/api/chat", json=body)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise Unreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
-        except httpx2.ConnectError as error:
-            raise Unreached(repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
         if response.status_code != httpx2.codes.OK:
@@ -302,7 +302,8 @@ def _refused(response: httpx2.Response) -> ChatFailed:
         return RunnerDied(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {response.status_code}: {body}")
+    said = f"HTTP {response.status_code}: {body}"
+    return Away(said) if response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
 
 
 def _milliseconds(nanoseconds: int | None) -> float | None:

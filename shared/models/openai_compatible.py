@@ -14,7 +14,7 @@ from huggingface_hub import AsyncInferenceClient, set_async_client_factory
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import AWAY, Away, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
 from shared.telemetry import traces
 
@@ -80,6 +80,8 @@ class OpenAICompatible:
                 top_logprobs=logprobs or None,
             )
         except InferenceTimeoutError as error:
+            if isinstance(error.__cause__, httpx2.ConnectTimeout):
+                raise Unreached(repr(error.__cause__)) from error
             raise ChatFailed(FailureKind.TIMEOUT, str(error)) from error
         except HfHubHTTPError as error:
             raise _refused(error, self._key) from error
@@ -132,12 +134,14 @@ def _milliseconds(reply: Any, name: str) -> float | None:
 def _refused(error: HfHubHTTPError, key: str | None) -> ChatFailed:
     """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
 
-    A server that echoes the key must not bring it into the database.
+    Some of these are an outage, as they would meet any prompt. A server that echoes the key must not bring it into the
+    database.
     """
     body = (error.response.text.replace(key, "***") if key else error.response.text)[:500]
     if error.response.status_code in (400, 413, 422) and _exceeds_context(body):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {error.response.status_code}: {body}")
+    said = f"HTTP {error.response.status_code}: {body}"
+    return Away(said) if error.response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
 
 
 def _exceeds_context(body: str) -> bool:
