@@ -20,6 +20,7 @@ MathragError
 ├── TooMany               429
 ├── HeaderTooLarge        431
 └── Unavailable           503
+    └── Refused           503   (it answers, and refuses this request)
 """
 
 
@@ -160,3 +161,9 @@ class Unavailable(MathragError):
     def __init__(self, message: str, *, hint: str | None = None, what: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.what = what or message
+
+
+class Refused(Unavailable):
+    """A service that is needed answers, and has nothing for this request: waiting for it changes nothing."""
+
+    kind = "refused"

@@ -60,9 +60,6 @@ STARVED = text("""
     SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN ('preparing', 'running')
     WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
       AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = 0)""")
-FAILURES = text("""
-    SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
-        (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
 # By the database's clock: ours may be wrong, and a retry must not wait for that.
 AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 
@@ -203,7 +200,7 @@ class Observer:
         newest = await residencies.newest(connection, self._device.id)
         if newest is None:
             return None
-        failures = (await connection.execute(FAILURES, {"device": self._device.id})).scalar_one()
+        failures = await residencies.failures(connection, self._device.id)
         age = (await connection.execute(AGE, {"closed_at": newest.closed_at})).scalar_one() if newest.closed_at else 0.0
         if newest.state != "open" or newest.epoch != self._epoch:
             self._epoch = newest.epoch if newest.state == "open" else None
