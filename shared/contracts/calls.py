@@ -163,10 +163,15 @@ class FailureKind(StrEnum):
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     BACKEND_ERROR = "backend_error"
+    UNAVAILABLE = "unavailable"
+    """A server that many calls share was away for longer than the operator lets calls wait for it."""
 
 
-INFRASTRUCTURE = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR})
-"""Kinds that are retried; the last one frees the call's key for the next asker."""
+INFRASTRUCTURE = frozenset(
+    {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE}
+)
+"""Kinds that say nothing about what was asked: a call that ended with one is free for the next asker. All but the last
+are tried again before that."""
 
 
 class SampleFailed(Exception):

@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import CUT, REPETITION, ChatFailed, ChatReply, Unreached
+from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
 from shared.models.sampling import OLLAMA
 from shared.telemetry import traces
@@ -223,10 +223,10 @@ class Ollama:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
             return self._reply(await self._pieces(body))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise Unreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
-        except httpx2.ConnectError as error:
-            raise Unreached(repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
 
@@ -330,7 +330,8 @@ def _refused(response: httpx2.Response) -> ChatFailed:
         return RunnerDied(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {response.status_code}: {body}")
+    said = f"HTTP {response.status_code}: {body}"
+    return Away(said) if response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
 
 
 def _ended_with(said: str) -> ChatFailed:

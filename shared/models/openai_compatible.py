@@ -19,7 +19,7 @@ from huggingface_hub import AsyncInferenceClient, ChatCompletionInputStreamOptio
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGenerationError
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import BROKEN_BYTE, ChatFailed, ChatReply, Unreached
+from shared.models.chat import AWAY, BROKEN_BYTE, Away, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
 from shared.models.sampling import OPENAI, Sampling
 from shared.telemetry import traces
@@ -27,8 +27,13 @@ from shared.telemetry import traces
 _declared: set[str] = set()
 
 
-SIGNS_OF_LENGTH = ("exceed_context_size", "max_new_tokens", "must have less than", "maximum context length")
-"""How llama.cpp, TGI (twice) and vLLM say that a prompt does not fit."""
+SIGNS_OF_LENGTH = (
+    "exceed_context_size", "max_new_tokens", "must have less than", "maximum context length",
+    "cannot be greater than max_model_len",
+)  # fmt: skip
+"""How llama.cpp, TGI (twice) and vLLM (twice) say that a prompt does not fit, or that no answer of that length does."""
+SIGN_OF_OVERLOAD = "Model is overloaded"
+"""text-generation-inference's words for 429."""
 SIGN_OF_A_BROKEN_BYTE = "does not match the expected"
 """How llama.cpp (b10434, b10566) ends an answer with a byte that is no UTF-8: "... the expected peg-native format"."""
 BROKEN_OFF = ("abort", "error")
@@ -202,6 +207,8 @@ def _broke_at_a_byte(error: Exception) -> bool:
 
 def _failed(error: Exception, key: str | None) -> ChatFailed:
     match error:
+        case InferenceTimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
+            return Unreached(repr(error.__cause__))
         case InferenceTimeoutError() | httpx2.TimeoutException():
             return ChatFailed(FailureKind.TIMEOUT, str(error) or repr(error))
         case HfHubHTTPError():
@@ -216,20 +223,24 @@ def _failed(error: Exception, key: str | None) -> ChatFailed:
 
 
 def _ended_with(said: str) -> ChatFailed:
-    """An error in the stream; text-generation-inference says there, too, that a prompt does not fit."""
-    kind = FailureKind.CONTEXT_EXCEEDED if _exceeds_context(said) else FailureKind.BACKEND_ERROR
-    return ChatFailed(kind, f"the server ended its stream with {said[:500]}")
+    """An error in the stream; text-generation-inference refuses there what does not fit, and everybody for now."""
+    detail = f"the server ended its stream with {said[:500]}"
+    if SIGN_OF_OVERLOAD in said:
+        return Away(detail)
+    return ChatFailed(FailureKind.CONTEXT_EXCEEDED if _exceeds_context(said) else FailureKind.BACKEND_ERROR, detail)
 
 
 def _refused(error: HfHubHTTPError, key: str | None) -> ChatFailed:
     """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
 
-    A server that echoes the key must not bring it into the database.
+    Some of these are an outage, as they would meet any prompt. A server that echoes the key must not bring it into the
+    database.
     """
     body = (error.response.text.replace(key, "***") if key else error.response.text)[:500]
     if error.response.status_code in (400, 413, 422) and _exceeds_context(body):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {error.response.status_code}: {body}")
+    said = f"HTTP {error.response.status_code}: {body}"
+    return Away(said) if error.response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
 
 
 def _exceeds_context(body: str) -> bool:

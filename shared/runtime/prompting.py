@@ -16,7 +16,7 @@ from shared.rag.prompts import Value, render, template
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
 from shared.runtime.claims import Claimed
-from shared.runtime.execution import Lapse, Release
+from shared.runtime.execution import Ended, Lapse, Release, Wait
 from shared.runtime.library import LibraryCache
 from shared.storage.database import Database
 
@@ -35,7 +35,7 @@ class Prompting:
         self._guards = guards
         self._library = LibraryCache()
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
         """Replies as they come; a call whose model server died comes back as a `Lapse`."""
         prompts, refused = await self._prompts(calls)
         for answer in refused:
@@ -52,7 +52,7 @@ class Prompting:
                     receipt=_receipt(completion, prompts[call.id].prompt),
                 )
             else:
-                yield Lapse(call.id) if completion.end is End.LAPSED else Release(call.id)
+                yield _unanswered(completion)
 
     async def _prompts(self, calls: Sequence[Claimed]) -> tuple[dict[int, ModelCall], list[Answered]]:
         """Model calls by id, and the failures of those whose template or document is not there."""
@@ -67,6 +67,12 @@ class Prompting:
             except (TemplateChanged, KeyError) as error:
                 refused.append(_refused(call, repr(error)))
         return prompts, refused
+
+
+def _unanswered(completion: Completion) -> Lapse | Release | Wait:
+    if completion.end is End.WAITS:
+        return Wait(completion.id, completion.what, completion.detail)
+    return Lapse(completion.id) if completion.end is End.LAPSED else Release(completion.id)
 
 
 def _model_call(call: Claimed, request: Request, documents: Mapping[str, Document]) -> ModelCall:

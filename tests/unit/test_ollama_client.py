@@ -11,6 +11,7 @@ from shared.contracts.calls import Decoding, FailureKind
 from shared.models import ollama
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama, OllamaFailed, Reloaded, full_tag
+from shared.models.sampling import OLLAMA
 from tests.doubles.chat_server import Reply, as_json, chat_server
 from tests.doubles.ollama_server import Ollama as Double
 from tests.doubles.ollama_server import ollama_server
@@ -98,7 +99,9 @@ async def test_a_call_says_how_to_decode(server: Server) -> None:
     double, api = server
     await api.load(TAG)
     reply = await api.chat(TAG, "one two three", DECODING, seed=7)
-    assert double.bodies[-1]["options"] == {**OPTIONS, "temperature": 0.25, "num_predict": 10, "seed": 7}
+    decoding = {"temperature": 0.25, "num_predict": 10, "seed": 7}
+    assert double.bodies[-1]["options"] == {**OPTIONS, **OLLAMA, **decoding}
+    assert OLLAMA["repeat_penalty"] == 1.0
     assert double.bodies[-1]["messages"] == [{"role": "user", "content": "one two three"}]
     assert (reply.text, reply.finish_reason) == (double.answer("one two three"), "stop")
     assert (reply.prompt_tokens, reply.completion_tokens) == (3, 5)
