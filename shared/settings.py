@@ -182,6 +182,9 @@ class Workers(BaseModel):
     window_ms: int = Field(default=25, ge=0)
     """Replies that arrive within this time are committed together."""
     claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
+    outage_s: float = Field(default=3600.0, gt=0)
+    """So long a call waits for a server that is away (a search engine, a model server, a device that cannot be loaded)
+    before it fails as `unavailable`."""
     tick_s: float = Field(default=60.0, gt=0)
     """Longest a tick works before it hands over to a fresh one."""
     graders: int = Field(default=1, gt=0)

@@ -11,7 +11,12 @@ from pathlib import Path
 from re import Pattern
 from typing import Any, NamedTuple
 
+from shared.models.sampling import BY_BACKEND, Sampling
 from shared.settings import Model
+
+SETTINGS = ("LLAMA_ARG_", "LLAMA_CHAT_", "VLLM_")
+"""How variables begin by which a model server takes settings."""
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 KEYS = frozenset({"--api-key", "--api-key-file"})
 """Arguments that hold a secret: a process list shows them, and so does a model's row."""
@@ -34,6 +39,11 @@ class Asked(NamedTuple):
     def weights(self) -> str:
         """The model as its server is told it."""
         return str(self.model.hub or self.model.path)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its server is told to sample."""
+        return BY_BACKEND[program(self.model).backend]
 
 
 class Launch(NamedTuple):
@@ -128,6 +138,16 @@ def deterministic(model: Model) -> dict[str, int]:
     With it the threads count as well: another number of them rounds otherwise (2 of 80 texts, by measurement).
     """
     return {"deterministic": True, "threads": model.threads} if model.deterministic else {}
+
+
+def settings_in(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What a model's row says of the environment: nothing where it holds no setting of a model server. No secrets."""
+    found = {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(SETTINGS) and not any(word in name for word in SECRETS)
+    }
+    return {"environment": found} if found else {}
 
 
 def command(model: Model) -> tuple[str, ...]:

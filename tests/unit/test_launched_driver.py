@@ -18,6 +18,7 @@ from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed
+from shared.models.sampling import BY_BACKEND
 from shared.settings import Device, Model
 from tests.doubles.programs import program
 
@@ -94,6 +95,7 @@ async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make
     """Whatever changes a reply; not where it runs."""
     identity = await make(server).identify()
     assert (identity.backend, identity.digest, identity.needs_lease) == (server, SHA, True)
+    assert identity.options["sampling"] == BY_BACKEND[server]
     assert identity.version == {"tgi": "3.3.6", "vllm": "0.11.0"}[server]
     assert (await make(server, footprint_mib=9, threads=3).identify()).hash == identity.hash
     for other in (make(server, "--dtype", "half"), make(server, context=128), make(server, hub="Qwen/R")):
@@ -105,6 +107,30 @@ async def test_a_deterministic_model_is_another_model(make: Make) -> None:
     plain, deterministic = await make("vllm").identify(), await make("vllm", deterministic=True).identify()
     assert deterministic.options == plain.options | {"deterministic": True, "threads": 1}
     assert deterministic.hash != plain.hash
+
+
+async def test_a_file_that_an_argument_names_is_part_of_the_model(make: Make, tmp_path: Path) -> None:
+    """Such as a chat template: another text in it makes other prompts."""
+    template = tmp_path / "template.jinja"
+    template.write_text("one")
+    driver = make("vllm", "--chat-template", str(template))
+    before = await driver.identify()
+    assert before.options["files"].keys() == {str(template)}
+    template.write_text("two")
+    assert (await driver.identify()).hash != before.hash
+    joined = await make("vllm", f"--chat-template={template}").identify()
+    assert joined.options["files"].keys() == {f"--chat-template={template}"}
+
+
+async def test_settings_in_the_environment_are_part_of_the_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program reads them as it reads its arguments; secrets are left out."""
+    before = await make("vllm").identify()
+    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "other")
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    after = await make("vllm").identify()
+    assert after.options["environment"]["VLLM_ATTENTION_BACKEND"] == "other"
+    assert "secret" not in repr(after)
+    assert after.hash != before.hash
 
 
 async def test_a_name_on_the_hub_without_a_commit_pins_nothing(make: Make) -> None:

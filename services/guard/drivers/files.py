@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from services.guard.drivers.ports import DriverError
@@ -23,6 +24,16 @@ async def digest(path: Path) -> str:
         return await asyncio.to_thread(weights.digest, path)
     except weights.NoWeights as missing:
         raise DriverError(str(missing)) from missing
+
+
+async def named_in(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What a model's row says of the files that a command line names, such as a chat template: their digests.
+
+    Empty where it names none.
+    """
+    named = [(each, Path(each.rpartition("=")[2])) for each in arguments]
+    found = {each: await digest(path) for each, path in named if path.is_file() or ("/" in each and path.is_dir())}
+    return {"files": found} if found else {}
 
 
 async def architecture(name: str, path: Path) -> Architecture | None:

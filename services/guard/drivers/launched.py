@@ -27,6 +27,7 @@ from shared.models import command_lines
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.command_lines import Asked, Page
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
+from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
@@ -50,7 +51,8 @@ class LaunchedDriver:
             raise DriverError(f"model {name!r}: {error}") from error
 
     async def identify(self) -> ModelIdentity:
-        """The weights' digest or the hub's commit, what `--version` prints, and all arguments that change a reply."""
+        """The weights' digest or the hub's commit, what `--version` prints, and all arguments that change a reply, with
+        the files that they name and the settings that the program finds in the environment."""
         command = command_lines.command(self._model)
         options = {"context": self._model.context, "parallel": self._model.parallel, "model": self._model.hub}
         return ModelIdentity(
@@ -62,6 +64,9 @@ class LaunchedDriver:
                 **options,
                 **command_lines.deterministic(self._model),
                 "arguments": [*command[1:], *self._program.model_first, *self._program.arguments],
+                **await files.named_in(command[1:]),
+                **command_lines.settings_in(trees.inherited()),
+                "sampling": dict(BY_BACKEND[self._program.backend]),
             },
             device=self._device.id,
             needs_lease=True,
@@ -164,7 +169,9 @@ class LaunchedServer:
         self._weights = weights
         self._replaced = False
         self._tree = tree
-        self._chat = OpenAICompatible(url, model=asked.name, api_key=key, timeout_s=asked.model.call_timeout_s)
+        self._chat = OpenAICompatible(
+            url, model=asked.name, api_key=key, timeout_s=asked.model.call_timeout_s, sampling=asked.sampling
+        )
         self._client = httpx2.AsyncClient(
             base_url=url, headers=authorization(key), timeout=ANSWER_S, trust_env=False
         )  # fmt: skip

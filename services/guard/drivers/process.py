@@ -20,6 +20,7 @@ from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
+from shared.models.sampling import LLAMA
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
@@ -45,7 +46,12 @@ class ProcessDriver:
             backend="llama.cpp",
             digest=await files.digest(self._path),
             version=version("xllamacpp"),
-            options={"context": self._model.context, "parallel": self._model.parallel, **deterministic(self._model)},
+            options={
+                "context": self._model.context,
+                "parallel": self._model.parallel,
+                **deterministic(self._model),
+                "sampling": dict(LLAMA),
+            },
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,
@@ -84,7 +90,8 @@ class ProcessDriver:
             await _kill(process)
             reason = "in time" if isinstance(error, TimeoutError) else "at all; see the guard's log"
             raise DriverError(f"model {self._name!r}: its server did not come up {reason}") from error
-        chat = OpenAICompatible(url, model=self._name, api_key=key, timeout_s=self._model.call_timeout_s)
+        timeout_s = self._model.call_timeout_s
+        chat = OpenAICompatible(url, model=self._name, api_key=key, timeout_s=timeout_s, sampling=LLAMA)
         return LlamaServer(process, chat, weights)
 
 
