@@ -17,7 +17,7 @@ from services.guard import ownership
 from services.guard.clock import Clock
 from services.guard.drivers import ollama
 from services.guard.drivers.launched import LaunchedDriver
-from services.guard.drivers.ports import Driver, DriverError
+from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.drivers.process import ProcessDriver
 from services.guard.drivers.remote import RemoteDriver
 from services.guard.drivers.scripted import ScriptedDriver
@@ -69,6 +69,8 @@ class Service:
         """Models that are not registered yet, and why; empty while it is being found out."""
         self._looks: dict[str, asyncio.Task[Identified]] = {}
         """By model, who finds out what it is."""
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        """By model that needs no lease, who waits for its server to serve something else."""
         self.reconciler = Reconciler(
             self.database, self.guard, settings.device, settings.models, self.drivers, self.announce
         )
@@ -108,9 +110,12 @@ class Service:
         except DriverError as error:
             if self.absent[name] != str(error):
                 _log.warning("model not registered until it is there: %s", error)
+                async with self.database.transaction() as connection:
+                    await models.retire(connection, self.settings.device.id, name)
             self.absent[name] = str(error)
             return
         async with self.database.transaction() as connection:
+            await models.retire(connection, self.settings.device.id, name)
             model_id = await models.register(connection, identity, architecture)
         if flaw := known_versions.warning(identity.backend, identity.version):
             _log.warning("model %r: %s", name, flaw)
@@ -118,7 +123,14 @@ class Service:
             model, server = self.settings.models[name], await self.drivers[name].start()
             resident = Resident(server, model.parallel, model.call_timeout_s, name=name, driver=model.driver)
             self.guard.serve_remote(model_id, resident)
+            self._watches[name] = asyncio.create_task(self._lose(name, server))
         del self.absent[name]
+
+    async def _lose(self, name: str, server: Server) -> None:
+        """Have a model identified anew once its server serves something else."""
+        await server.exited()
+        await server.stop()
+        self.absent[name] = ""
 
     async def _identified(self, name: str) -> Identified:
         return await self.drivers[name].identify(), await self.drivers[name].architecture()
@@ -156,7 +168,7 @@ class Service:
     async def end(self, loops: list["asyncio.Task[Any]"]) -> None:
         """Stop the loops: by the flag, and by cancellations, one of which alone may be swallowed on its way."""
         self.stopping.set()
-        loops += self._looks.values()
+        loops += [*self._looks.values(), *self._watches.values()]
         while pending := [loop for loop in loops if not loop.done()]:
             for loop in pending:
                 loop.cancel()

@@ -24,6 +24,19 @@ def test_a_summary_has_every_stage_and_the_samples() -> None:
     assert summary(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
 
 
+def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
+    """The job goes on only when somebody does something."""
+    shown = summary(job() | {"unserved": ["judge"]})
+    assert shown.startswith("first  running  samples 1/4  no guard serves judge as it was when the job was submitted")
+    assert shown.endswith("put it back and restart the guard, or cancel and submit again")
+    terminal = io.StringIO()
+    bars = Bars(Console(file=terminal, force_terminal=True, width=200))
+    bars.show(job() | {"unserved": ["judge"]})
+    bars.show(job() | {"unserved": ["judge"]})
+    bars.close()
+    assert terminal.getvalue().count("no guard serves judge") == 1
+
+
 def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
     """One per stage and one for the samples."""
     terminal = io.StringIO()

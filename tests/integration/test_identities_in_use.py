@@ -1,17 +1,22 @@
-"""A guard is up before it knows what all of its models are: a version may take a minute to be named, a hash as well."""
+"""A guard finds out what its models are while it is up: one may be slow to say it, another may become another one."""
 
 import asyncio
 from pathlib import Path
 
 import anyio
+import httpx2
+import msgspec
 import pytest
 
 from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.guard.drivers.scripted import ScriptedDriver
+from shared.contracts.calls import Decoding
+from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.runtime.models import ModelIdentity
 from shared.settings import Model, Settings
 from shared.storage.database import Database
+from tests.doubles.chat_server import Reply, Seen, answer, as_json, chat_server
 from tests.doubles.served import served
 from tests.integration.scene import rows
 
@@ -68,3 +73,34 @@ async def test_a_guard_that_stops_waits_for_no_version(
     async with served(create_app(settings)):
         await registered(database)
     assert broken_off.is_set()
+
+
+async def test_a_remote_server_that_serves_something_else_is_registered_anew(
+    database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a row of its own; nobody serves what it was before."""
+    monkeypatch.setattr(guard_app, "ABSENT_S", 0.01)
+    sha = ["aaaa"]
+
+    def tgi(seen: Seen) -> Reply:
+        """A server whose owner changes the model."""
+        info = {"model_id": "Qwen/Q", "model_sha": sha[0], "version": "3.3.6"}
+        return as_json(info) if seen.path == "/info" else answer("4")
+
+    async with chat_server(tgi) as far:
+        models = {"far": Model(driver="remote", url=far.url)}
+        settings = Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models)
+        app = create_app(settings)
+        async with served(app) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+            await registered(database, "far")
+            ((model_id,),) = await rows(database, "SELECT id FROM models WHERE served")
+            sha[0] = "bbbb"
+            call = ModelCall(id=1, model_id=int(str(model_id)), prompt="2 + 2", decoding=Decoding(max_tokens=4), seed=1)
+            request = RunRequest(epoch=None, calls=(call,))
+            said = (await http.post("/run", content=msgspec.json.encode(request))).text
+            assert msgspec.json.decode(said, type=Completion).end == End.RELEASED
+            with anyio.fail_after(60):
+                while await rows(database, "SELECT digest FROM models WHERE served") != [("bbbb",)]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert (await http.post("/run", content=msgspec.json.encode(request))).status_code == 409
+    assert await rows(database, "SELECT digest, served FROM models ORDER BY id") == [("aaaa", False), ("bbbb", True)]
