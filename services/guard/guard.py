@@ -13,7 +13,7 @@ from services.guard.drivers.ports import Server
 from shared.contracts.calls import FailureKind
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.errors import Conflict
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import Away, ChatFailed, ChatReply, Unreached
 from shared.telemetry import model_calls, traces
 
 RELEASED: dict[str, Any] = {"end": End.RELEASED}
@@ -119,6 +119,9 @@ class Guard:
 
     def _admit(self, request: RunRequest) -> list[ModelCall]:
         """Check the epoch and count the leased calls, in one breath."""
+        far = [self._remote[call.model_id] for call in request.calls if call.model_id in self._remote]
+        if lost := next((resident.name for resident in far if not resident.server.alive), None):
+            raise StaleEpoch(f"the server of {lost!r} serves something else now")
         leased = [call for call in request.calls if call.model_id not in self._remote]
         if leased and (self.epoch is None or request.epoch != self.epoch):
             raise StaleEpoch(f"epoch {request.epoch} is not open; the device's epoch is {self.epoch or 'none'}")
@@ -185,6 +188,9 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
     except ChatFailed as failed:
         if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
             return RELEASED if isinstance(failed, Unreached) else _undone(resident.server)
+        if isinstance(failed, Away):
+            what = f"the server of model {resident.name!r}"
+            return {"end": End.WAITS, "what": what, "detail": failed.detail[:500]}
         return {"failure": failed.kind, "detail": failed.detail[:500]}
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
         return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}

@@ -13,8 +13,10 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
+from shared.models import ollama_answers
 from shared.models.chat import ChatFailed, ChatReply, Unreached
-from shared.models.logprobs import tokens
+from shared.models.ollama_answers import Cut
+from shared.models.sampling import OLLAMA
 from shared.telemetry import traces
 
 DEFAULT_URL = "http://127.0.0.1:11434"
@@ -36,14 +38,6 @@ PADDING = 256
 ANSWER_S = 120.0
 """Longest answer to one prompt, where none is given."""
 LOOK_S = 5.0
-SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
-"""How its runners say that a prompt does not fit."""
-SIGNS_OF_DEATH = (
-    "error was encountered while running the model", "llama-server process has terminated",
-    "runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error",
-)  # fmt: skip
-"""How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421): the first in all
-versions, the second since 0.30."""
 
 T = TypeVar("T")
 
@@ -54,22 +48,6 @@ class OllamaFailed(Exception):
     def __init__(self, message: str, *, away: bool = False) -> None:
         super().__init__(message)
         self.away = away
-
-
-class Reloaded(ChatFailed):
-    """The call was answered by a runner that is not the one that was verified; the connection to that one was lost."""
-
-
-class RunnerDied(ChatFailed):
-    """The process that held the model is gone, and with it all calls that it answered at the time."""
-
-
-class Removed(ChatFailed):
-    """The server has no model of that name any more; the one that it loaded may still be there."""
-
-
-class Cut(ChatFailed):
-    """The server answered what was left of the prompt."""
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,24 +88,6 @@ class _Tags(msgspec.Struct, frozen=True):
 
 class _Processes(msgspec.Struct, frozen=True):
     models: tuple[Resident, ...] = ()
-
-
-class _Message(msgspec.Struct, frozen=True):
-    content: str = ""
-
-
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in nanoseconds."""
-
-    message: _Message = _Message()
-    done: bool = False
-    done_reason: str = ""
-    load_duration: int = 0
-    prompt_eval_count: int | None = None
-    prompt_eval_duration: int | None = None
-    eval_count: int | None = None
-    eval_duration: int | None = None
-    logprobs: Any = None
 
 
 async def behind(url: str) -> str | None:
@@ -241,20 +201,20 @@ class Ollama:
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         body = self._body(tag, keep_alive=KEEP_S, prompt=prompt)
-        body["options"] |= {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
+        decoded = {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
+        body["options"] |= {**OLLAMA, **decoded}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
-            response = await self._client.post("/api/chat", json=body)
+            async with self._client.stream("POST", "/api/chat", json=body) as response:
+                found = await ollama_answers.pieces(response)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise Unreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
-        except httpx2.ConnectError as error:
-            raise Unreached(repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
-        if response.status_code != httpx2.codes.OK:
-            raise _refused(response)
-        return self._reply(response.content)
+        return ollama_answers.reply(found, room=self._room(), reload_s=self._reload_s)
 
     async def cuts(self, tag: str) -> bool:
         """Whether a prompt of twice the context is answered: a server that cuts it says so nowhere.
@@ -276,34 +236,11 @@ class Ollama:
         """Tokens of a slot: a runner rounds the context up."""
         return -(-self._options["num_ctx"] // PADDING) * PADDING
 
-    def _reply(self, content: bytes) -> ChatReply:
-        try:
-            answer = msgspec.json.decode(content, type=_Answer)
-        except msgspec.MsgspecError as error:
-            raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
-        if answer.load_duration > self._reload_s * 1e9:
-            took = f"{answer.load_duration / 1e9:.1f} s"
-            raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
-        if not answer.done or answer.done_reason not in ("stop", "length"):
-            raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {answer.done_reason!r})")
-        context = self._room()
-        if (answer.prompt_eval_count or 0) >= context:
-            raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
-        return ChatReply(
-            text=answer.message.content,
-            finish_reason=answer.done_reason,
-            tokens=tokens(answer.logprobs),
-            prompt_tokens=answer.prompt_eval_count,
-            completion_tokens=answer.eval_count,
-            prompt_ms=_milliseconds(answer.prompt_eval_duration),
-            completion_ms=_milliseconds(answer.eval_duration),
-        )
-
     def _body(self, tag: str, *, keep_alive: int, prompt: str | None = None) -> dict[str, Any]:
         """A chat without a message loads or, with `keep_alive` 0, unloads."""
         messages = [] if prompt is None else [{"role": "user", "content": prompt}]
         return {
-            "model": tag, "messages": messages, "stream": False, "keep_alive": keep_alive, **FIXED,
+            "model": tag, "messages": messages, "stream": prompt is not None, "keep_alive": keep_alive, **FIXED,
             "options": dict(self._options),
         }  # fmt: skip
 
@@ -329,22 +266,3 @@ class Ollama:
         if response.status_code != httpx2.codes.OK:
             raise OllamaFailed(f"{self.url}{path}: HTTP {response.status_code}: {response.text[:500]}")
         return response.content
-
-
-def _refused(response: httpx2.Response) -> ChatFailed:
-    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
-
-    A runner's death looks like a lost connection: what ran on it may have killed it.
-    """
-    body = response.text[:500]
-    if response.is_server_error and any(sign in body for sign in SIGNS_OF_DEATH):
-        return RunnerDied(FailureKind.CONNECTION, body)
-    if response.status_code == httpx2.codes.NOT_FOUND:
-        return Removed(FailureKind.CONNECTION, body)
-    if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
-        return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {response.status_code}: {body}")
-
-
-def _milliseconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e6

@@ -12,7 +12,7 @@ import pytest
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.ollama import Ollama as Client
-from shared.models.ollama import Reloaded, RunnerDied
+from shared.models.ollama_answers import Reloaded, RunnerDied
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import PATH
@@ -62,8 +62,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     ("how", "kind"),
     [
         ("500", FailureKind.BACKEND_ERROR),
-        ("503", FailureKind.BACKEND_ERROR),
-        ("429", FailureKind.BACKEND_ERROR),
+        ("503", FailureKind.UNAVAILABLE),
+        ("429", FailureKind.UNAVAILABLE),
         ("424", FailureKind.BACKEND_ERROR),
         ("reset", FailureKind.CONNECTION),
         ("half", FailureKind.BACKEND_ERROR),

@@ -63,7 +63,7 @@ class VllmSleepDriver(LaunchedDriver):
 
     async def _wake(self, sleeper: LaunchedServer) -> None:
         try:
-            async with asyncio.timeout(self._device.load_timeout_s):
+            async with asyncio.timeout(self._device.load_timeout_of(self._model)):
                 await _turn(sleeper, "/wake_up", asleep=False)
                 await self._verify(sleeper)
         except (DriverError, httpx2.HTTPError, TimeoutError) as error:
@@ -122,8 +122,8 @@ class AwakeServer:
         return await self._server.complete(prompt, decoding, seed, logprobs)
 
     async def confirm(self) -> bool:
-        """It is the guard's own."""
-        return True
+        """As of any program that the guard has started."""
+        return await self._server.confirm()
 
     async def exited(self) -> None:
         """Return when the program is gone."""
