@@ -29,9 +29,9 @@ CHARGE = text("""
 GONE = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
 RECORD = text("""
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker)
-    SELECT u.call_id, u.accepted, u.token, u.outcome, :reply, :worker
+    SELECT u.call_id, u.accepted, u.token, u.outcome, u.reply, :worker
     FROM unnest(CAST(:calls AS bigint[]), CAST(:accepted AS boolean[]), CAST(:tokens AS uuid[]),
-                CAST(:outcomes AS text[])) u(call_id, accepted, token, outcome)""")
+                CAST(:outcomes AS text[]), CAST(:replies AS bytea[])) u(call_id, accepted, token, outcome, reply)""")
 
 
 async def lapse_expired(database: Database, worker: str) -> list[int]:
@@ -60,7 +60,6 @@ async def _charge(
     answered = set((await connection.execute(DROP_ANSWERED, {"calls": [row.call_id for row in locked]})).scalars())
     rows = [row for row in locked if row.call_id not in answered]
     poisoned = [row.call_id for row in rows if row.lapses + 1 >= LAPSES]
-    failure = Failure(kind=FailureKind.POISONED, detail=f"{LAPSES} claims of this call lapsed")
     await connection.execute(
         RECORD,
         {
@@ -68,10 +67,17 @@ async def _charge(
             "accepted": [row.call_id in poisoned for row in rows],
             "tokens": [row.token for row in rows],
             "outcomes": [FailureKind.POISONED if row.call_id in poisoned else "lapsed" for row in rows],
-            "reply": canonical.encode(failure),
+            "replies": [_said(row.lapses + 1) for row in rows],
             "worker": worker,
         },
     )
     await connection.execute(CHARGE, {"calls": [row.call_id for row in rows if row.call_id not in poisoned]})
     await connection.execute(GONE, {"calls": poisoned})
     return poisoned
+
+
+def _said(lapses: int) -> bytes:
+    """The reply of an attempt whose claim was the call's `lapses`-th to lapse."""
+    claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
+    left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
+    return canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left))

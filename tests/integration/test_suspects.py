@@ -188,7 +188,7 @@ async def test_two_claimers_take_one_suspect_between_them(database: Database) ->
 
 
 async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
-    """The call leaves the queue with a content failure of its own; its key keeps that reply."""
+    """The call leaves the queue with a content failure of its own, which its key keeps; each lapse says its number."""
     await pending(database, items=1)
     for _ in range(LAPSES):
         taken = await claimed(database)
@@ -200,6 +200,14 @@ async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
         (False, "lapsed"),
         (False, "lapsed"),
         (True, "poisoned"),
+    ]
+    replies = await rows(
+        database, "SELECT convert_from(reply, 'UTF8')::jsonb ->> 'detail' FROM attempts ORDER BY created_at"
+    )
+    assert [said for (said,) in replies] == [
+        "1 claim of this call lapsed; after 3 it fails as poisoned",
+        "2 claims of this call lapsed; after 3 it fails as poisoned",
+        "3 claims of this call lapsed",
     ]
     assert await scalar(database, "SELECT failed FROM calls") is False
     await advance(database)
