@@ -1,0 +1,64 @@
+"""Real servers of others, and stacks that work with them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.real import llama_server
+from tests.real.elasticsearch.layout import Layout, laid_out
+from tests.real.elasticsearch.node import Node, running, searched_on
+from tests.real.llama_server import LlamaServer, served_by
+from tests.real.servers import FOUND, had
+from tests.running import RunningStack, running_stack
+
+ITEMS = 300
+"""Enough that a server can be killed in the middle of a job's searches."""
+
+
+@pytest.fixture(scope="session")
+def layout() -> Layout:
+    """Elasticsearch, ready to be started."""
+    return had("Elasticsearch", laid_out, lambda found: found.version)
+
+
+@pytest.fixture(scope="session")
+def elasticsearch(layout: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One node for all tests."""
+    with running(layout, tmp_path_factory.mktemp("elasticsearch")) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def llama() -> LlamaServer:
+    """The program."""
+    return had("llama-server", llama_server.installed, lambda found: found.version)
+
+
+@pytest.fixture(scope="session")
+def searching(elasticsearch: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack whose retriever searches vectors and words on Elasticsearch."""
+    yield from _furnished(tmp_path_factory.mktemp("searching"), {"retrieval": searched_on(elasticsearch)})
+
+
+@pytest.fixture(scope="session")
+def answering(llama: LlamaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack whose guard starts `llama-server` for both shipped models."""
+    yield from _furnished(tmp_path_factory.mktemp("answering"), {"models": served_by(llama)})
+
+
+def _furnished(folder: Path, settings: dict[str, object]) -> Iterator[RunningStack]:
+    config = folder / "mathrag.yaml"
+    config.write_text(json.dumps(settings))
+    with running_stack(folder / "data", MATHRAG_CONFIG=str(config)) as stack:
+        stack.furnish(folder / "world", items=ITEMS)
+        yield stack
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which servers were real."""
+    if FOUND:
+        terminalreporter.section("real servers")
+        for name, found in FOUND.items():
+            terminalreporter.line(f"{name}: {found}")
