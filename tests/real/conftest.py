@@ -1,8 +1,6 @@
 """Real servers of others, and stacks that work with them."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +9,8 @@ from tests.real.elasticsearch.layout import Layout, laid_out
 from tests.real.elasticsearch.node import Node, running, searched_on
 from tests.real.llama_server import LlamaServer, served_by
 from tests.real.servers import FOUND, had
-from tests.running import RunningStack, running_stack
-
-ITEMS = 300
-"""Enough that a server can be killed in the middle of a job's searches."""
+from tests.real.stacks import furnished
+from tests.running import RunningStack
 
 
 @pytest.fixture(scope="session")
@@ -39,20 +35,14 @@ def llama() -> LlamaServer:
 @pytest.fixture(scope="session")
 def searching(elasticsearch: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A stack whose retriever searches vectors and words on Elasticsearch."""
-    yield from _furnished(tmp_path_factory.mktemp("searching"), {"retrieval": searched_on(elasticsearch)})
+    with furnished(tmp_path_factory.mktemp("searching"), {"retrieval": searched_on(elasticsearch)}) as stack:
+        yield stack
 
 
 @pytest.fixture(scope="session")
 def answering(llama: LlamaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A stack whose guard starts `llama-server` for both shipped models."""
-    yield from _furnished(tmp_path_factory.mktemp("answering"), {"models": served_by(llama)})
-
-
-def _furnished(folder: Path, settings: dict[str, object]) -> Iterator[RunningStack]:
-    config = folder / "mathrag.yaml"
-    config.write_text(json.dumps(settings))
-    with running_stack(folder / "data", MATHRAG_CONFIG=str(config)) as stack:
-        stack.furnish(folder / "world", items=ITEMS)
+    with furnished(tmp_path_factory.mktemp("answering"), {"models": served_by(llama)}) as stack:
         yield stack
 
 

@@ -11,13 +11,14 @@ from tests.faults.processes import Processes, until
 from tests.faults.real import done
 from tests.faults.vocabulary import Subject
 from tests.real.elasticsearch.node import Node
+from tests.real.stacks import JUDGED, SIXTY
 from tests.running import RunningStack
 
 AWAY_S = 10.0
 """Longer than the client's own repetitions take."""
 FROZEN_S = 20.0
 """Longer than a request may take by the settings."""
-JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
+JOB = {"reuse": "none", **JUDGED}
 CHARGED = """
     SELECT c.role, a.outcome, count(DISTINCT a.id) FROM jobs j JOIN samples s ON s.job_id = j.id
     JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id
@@ -79,7 +80,7 @@ def test_elasticsearch_is_started_after_the_stack(searching: RunningStack, node:
 
 def test_a_llama_server_is_killed(answering: RunningStack) -> None:
     """The model is loaded again, and the calls that it had are made again."""
-    job = answering.submit("killed", **JOB, limit=60)
+    job = answering.submit("killed", reuse="none", **SIXTY)
     answering.wait(job, lambda document: done(document, "judge") >= 20)
     processes = Processes(answering)
     until("a model is loaded", processes.servers)
