@@ -8,6 +8,7 @@ errors. It proves nothing about scores: it counts BM25 and inner products by its
 import json
 import math
 import re
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, RLock, Thread
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 
@@ -46,12 +47,19 @@ class Held:
         """One item of a bulk request; what the mapping does not know is refused, as `dynamic: strict` has it."""
         if unknown := fields.keys() - self.properties.keys():
             return Answer(400, {"type": "strict_dynamic_mapping_exception", "reason": f"not allowed: {unknown}"})
+        fields = {name: self._parsed(name, value) for name, value in fields.items()}
         for name, value in fields.items():
             if self.properties[name]["type"] == "dense_vector" and len(value) != self.properties[name]["dims"]:
                 return Answer(400, {"type": "document_parsing_exception", "reason": "another number of dimensions"})
         status = 200 if document in self.written else 201
         self.written[document] = fields
         return Answer(status)
+
+    def _parsed(self, name: str, value: Any) -> Any:
+        """A vector may come as base64 of big-endian floats."""
+        if self.properties[name]["type"] != "dense_vector" or not isinstance(value, str):
+            return value
+        return np.frombuffer(b64decode(value), dtype=">f4").tolist()
 
     def scores(self, body: Source) -> dict[str, float]:
         """Of all documents that are hits."""
@@ -93,17 +101,24 @@ class SearchServer:
         self.aliases: dict[str, set[str]] = {}
         self.seen: list[str] = []
         """Method and path of every call."""
+        self.queries: list[tuple[str, dict[str, str]]] = []
+        """The same, and the query's fields."""
         self.bodies: list[Any] = []
+        self.sent: list[Source] = []
+        """Fields of every document of a bulk request, as they came."""
         self.credentials: set[str] = set()
         """Values of Authorization that are let in; none: everybody is."""
         self.product: str | None = "Elasticsearch"
         self.version = 9
+        self.minor = 5
         self.failures: list[tuple[str, int]] = []
         """(end of a path, status): the next such call is answered so."""
         self.refused: dict[str, list[int]] = {}
         """Document -> statuses of the next bulk items that hold it."""
         self.lost = 0
         """Documents that a refresh does not show."""
+        self.unanswered: list[str] = []
+        """Methods: the next such call is carried out, and the connection closed in place of a reply."""
         self.answering = Event()
         """Cleared: calls wait."""
         self.answering.set()
@@ -124,13 +139,14 @@ class SearchServer:
         self.answering.wait()
         with self._lock:
             self.seen.append(f"{method} /{path}")
+            self.queries.append((self.seen[-1], dict(parse_qsl(urlsplit(target).query))))
             return self._refusal(path, headers) or self._routed(method, path, body)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if self.credentials and headers.get("authorization") not in self.credentials:
             return wrong(401, "security_exception", "missing or wrong credentials")
         if not path:
-            return Answer(200, {"version": {"number": f"{self.version}.0.0"}})  # to anybody, as `mathrag doctor` asks
+            return Answer(200, {"version": {"number": f"{self.version}.{self.minor}.0"}})  # whatever is accepted
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
         wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
         for name, allowed in wanted.items():
@@ -187,6 +203,7 @@ class SearchServer:
         assert body.endswith(b"\n")
         lines = [json.loads(line) for line in body.splitlines()]
         items = []
+        self.sent += lines[1::2]
         for action, fields in zip(lines[::2], lines[1::2], strict=True):
             index, document = action["index"].get("_index", name), action["index"]["_id"]
             told = self.refused.get(document)
@@ -256,7 +273,12 @@ def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._send(server.answer(self.command, self.path, headers, body))
+            answer = server.answer(self.command, self.path, headers, body)
+            if self.command in server.unanswered:
+                server.unanswered.remove(self.command)
+                self.close_connection = True
+                return
+            self._send(answer)
 
         def _send(self, answer: Answer) -> None:
             body = json.dumps(answer.body).encode()

@@ -2,17 +2,20 @@
 
 import base64
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from services.retriever import builds, files
 from services.retriever.backends import backends
 from services.retriever.dense import Faiss
 from services.retriever.elasticsearch import backend as placing
+from services.retriever.elasticsearch import connection, failures
 from services.retriever.elasticsearch import server as serving
 from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, cosine
 from services.retriever.elasticsearch.server import Server
@@ -21,14 +24,15 @@ from services.retriever.ports import Batch, Index
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
-from shared.errors import Unavailable
+from shared.errors import Invalid, MathragError, Unavailable
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from shared.settings import Settings
 from tests.doubles.search_server import SearchServer, search_server
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 SIGNATURE = "ab" * 32
 TERMS, VECTORS = f"mathrag-sparse-{SIGNATURE}", f"mathrag-dense-{SIGNATURE}"
-MANY = [(f"{at:064x}", f"text {at}") for at in range(1200)]
+MANY = [(f"{at:064x}", f"text {at}") for at in range(2200)]
 
 
 @pytest.fixture
@@ -36,6 +40,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
     """A server that waits for nothing."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
+    monkeypatch.setattr(connection, "BACK_OFF_S", 0.001)
     with search_server() as double:
         yield double
         double.answering.set()
@@ -105,7 +110,7 @@ def test_a_question_without_terms_asks_nothing(double: SearchServer) -> None:
 
 
 def test_documents_stream_in_chunks(double: SearchServer) -> None:
-    """The first are at the server before the last are read; one refresh shows them all."""
+    """No more are read ahead than the senders need; one refresh shows them all."""
     seen: list[int] = []
 
     def batches() -> Iterator[Batch]:
@@ -114,12 +119,13 @@ def test_documents_stream_in_chunks(double: SearchServer) -> None:
             yield MANY[at : at + 100]
 
     index = terms(double).build(batches(), SIGNATURE)
-    assert (double.calls("_bulk"), double.calls("_refresh")) == (3, 1)
-    assert seen[0] == 0 < seen[-1]
+    assert (double.calls("_bulk"), double.calls("_refresh")) == (5, 1)
+    assert seen[0] == 0
+    assert seen[-1] >= 2
     assert len(index.documents) == client(double).count(TERMS) == len(MANY)
 
 
-@pytest.mark.parametrize("status", serving.RETRIED)
+@pytest.mark.parametrize("status", failures.OVERLOADED)
 @pytest.mark.parametrize("call", ["_bulk", "_search", "_refresh"])
 def test_what_may_pass_is_tried_again(double: SearchServer, call: str, status: int) -> None:
     """Three times by default."""
@@ -139,7 +145,7 @@ def test_a_document_that_is_refused_for_now_is_sent_again_alone(double: SearchSe
 def test_a_document_that_is_refused_is_named_and_nothing_stays(double: SearchServer) -> None:
     """By its hash, with what the server says of it."""
     double.refused[DOCUMENTS[3][0]] = [400]
-    with pytest.raises(Unavailable, match=rf"refuses document {DOCUMENTS[3][0]} \(400\): as told"):
+    with pytest.raises(Invalid, match=rf"refuses document {DOCUMENTS[3][0]} \(400\): as told"):
         terms(double).build([DOCUMENTS], SIGNATURE)
     assert double.indexes == {}
 
@@ -152,6 +158,45 @@ def test_documents_that_the_server_loses_are_noticed(double: SearchServer) -> No
     assert double.indexes == {}
 
 
+def test_an_index_whose_creation_got_no_reply_is_not_created_again_and_does_not_stay(double: SearchServer) -> None:
+    """A second request would be refused with "already exists"."""
+    double.unanswered = ["PUT"]
+    with pytest.raises(Unavailable, match="closed the connection"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
+    assert (double.calls(f"PUT /{TERMS}"), double.indexes) == (1, {})
+    assert len(terms(double).build([DOCUMENTS], SIGNATURE).documents) == len(DOCUMENTS)
+
+
+def test_an_index_is_created_without_waiting_for_its_shard(double: SearchServer) -> None:
+    """The server gives up before the client does, and says why."""
+    terms(double, timeout_s=10).build([DOCUMENTS], SIGNATURE)
+    [query] = [query for call, query in double.queries if call == f"PUT /{TERMS}"]
+    assert query == {"wait_for_active_shards": "0", "master_timeout": "5000ms", "timeout": "5000ms"}
+
+
+def test_an_index_that_the_server_does_not_create_is_refused(double: SearchServer) -> None:
+    """To wait would change nothing."""
+    double.fail(TERMS, 200, 400)  # of deleting what was there, and of creating
+    with pytest.raises(Invalid, match=r"refuses a request \(400\): as the test told it"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
+
+
+def test_only_indexes_that_this_installation_built_are_its_own(double: SearchServer) -> None:
+    """Another one's prefix may begin with ours."""
+    for prefix in ("mathrag", "mathrag-staging", "mathrag-dense", "mathrag-sparse-sparse"):
+        terms(double, prefix=prefix).build([DOCUMENTS], SIGNATURE)
+    double.indexes["mathrag-sparse-notes"] = double.indexes["mathrag-dense-" + "g" * 64] = double.indexes[TERMS]
+    assert client(double).indexes() == [TERMS]
+    assert client(double, prefix="mathrag-dense").indexes() == [f"mathrag-dense-sparse-{SIGNATURE}"]
+
+
+def test_a_search_is_no_line_of_the_log(double: SearchServer, caplog: pytest.LogCaptureFixture) -> None:
+    """The client would write one for each request."""
+    with caplog.at_level(logging.INFO):
+        terms(double).build([DOCUMENTS], SIGNATURE).search(["circle"], 3)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("elastic")] == []
+
+
 @pytest.mark.parametrize("left", [0, 1])
 def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left: int) -> None:
     """It broke off, or is damaged."""
@@ -161,9 +206,9 @@ def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left:
     assert set(double.indexes[TERMS].shown) == {document for document, _ in DOCUMENTS}
 
 
-def refusal(double: SearchServer, **settings: object) -> Unavailable:
+def refusal(double: SearchServer, **settings: object) -> MathragError:
     """What is said where a search cannot be made."""
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(MathragError) as caught:
         client(double, **{"retries": 0, **settings}).search(TERMS, 3, query={"match": {"terms": {"query": "circle"}}})
     return caught.value
 
@@ -214,13 +259,18 @@ def test_another_version_is_said_so(double: SearchServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
-    [(429, "is overloaded or not ready (429)"), (503, "is overloaded or not ready (503)"), (418, "refuses a request")],
+    ("status", "kind", "words"),
+    [
+        *((status, Unavailable, f"is overloaded or not ready ({status})") for status in (429, 502, 503, 504)),
+        (400, Invalid, "refuses a request"),
+        (418, Invalid, "refuses a request"),
+    ],
 )
-def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, words: str) -> None:
-    """Its status and its reason."""
+def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, kind: type, words: str) -> None:
+    """Its status and its reason; what it says of one request is no outage."""
     double.fail("_search", status)
     said = refusal(double)
+    assert type(said) is kind
     assert words in said.message
     assert said.message.endswith(f"({status}): as the test told it")
     assert said.hint
@@ -297,10 +347,39 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
     assert len(backends(Retrieval(), HashedWords())) == 2
 
 
-def test_a_url_without_a_port_is_said_so(double: SearchServer) -> None:
-    """The client guesses none."""
-    with pytest.raises(Unavailable, match=r"`retrieval.elasticsearch.url` .*: URL must include a .*'port'"):
-        client(double, url="http://search")
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://[::1:9200", "is no URL"),
+        ("ftp://search:9200", "needs http:// or https://"),
+        ("http://search", "needs http:// or https://, a host and a port"),
+        ("http://:9200", "a host and a port"),
+        ("http://elastic:secret@search:92000", "is no URL"),
+        ("http://elastic:se cret@search:9200", "blank or control character"),
+        ("http://search:9200/?secret=1", "must have no `\\?`"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_when_settings_are_read(
+    url: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both that of the setting and that of the environment, the latter where a back end needs it; never repeated."""
+    monkeypatch.setenv("ELASTICSEARCH_URL", url)
+    for source, retrieval in (
+        ("`retrieval.elasticsearch.url`", {"elasticsearch": {"url": url}}),
+        ("ELASTICSEARCH_URL", {"dense": {"backend": "elasticsearch"}}),
+    ):
+        with pytest.raises(ValidationError, match=f"{source} .*{words}") as caught:
+            Settings(retrieval=retrieval)  # type: ignore[arg-type]
+        assert "cret" not in str(caught.value)
+    assert Retrieval().elasticsearch.url == ""
+
+
+@pytest.mark.parametrize("key", ["c2Vj\ncmV0", "c2VjcmV0\n", "c2Vj cmV0", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_refused_when_settings_are_read(key: str) -> None:
+    """In words, and without the key."""
+    with pytest.raises(ValidationError, match="remove blanks and line breaks") as caught:
+        Settings(retrieval={"elasticsearch": {"api_key": key}})  # type: ignore[arg-type]
+    assert key not in str(caught.value)
 
 
 def test_settings_choose_the_server(double: SearchServer) -> None:

@@ -16,7 +16,7 @@ from services.retriever import hashes
 from services.retriever.elasticsearch.server import CONNECTIONS, Server
 from services.retriever.files import refusal
 from services.retriever.ports import Batch
-from shared.errors import Unavailable
+from shared.errors import MathragError
 
 FILE = "elasticsearch.json"
 SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}
@@ -77,8 +77,8 @@ class Served:
         """A new index of all documents, all or nothing; `fields` makes those of a batch's texts.
 
         Raises:
-            Invalid: there is no document.
-            Unavailable: the server did not take them.
+            Invalid: there is no document, or the server never takes one, or an index of these parameters.
+            Unavailable: it takes them not now.
         """
         index = f"{self._server.prefix}-{self.kind}-{signature}"
         documents: list[str] = []
@@ -90,12 +90,12 @@ class Served:
                     yield document, {"hash": document, **each}
 
         mappings = {"dynamic": "strict", "_source": {"enabled": False}, "properties": {"hash": HASH, **properties}}
-        self._server.create(index, settings={**SETTINGS, **settings}, mappings=mappings)
         try:
+            self._server.create(index, settings={**SETTINGS, **settings}, mappings=mappings)
             self._server.fill(index, written())
             order = hashes.ascending(documents)
         except BaseException:
-            with suppress(Unavailable):
+            with suppress(MathragError):
                 self._server.delete(index)
             raise
         return Place(self._server, index, [documents[at] for at in order])
