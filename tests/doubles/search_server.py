@@ -122,6 +122,10 @@ class SearchServer:
         self.answering = Event()
         """Cleared: calls wait."""
         self.answering.set()
+        self.waits = ""
+        """End of the paths whose calls wait for `answering`."""
+        self.waiting = Event()
+        """Set when a call waits."""
         self.url = ""
         self._lock = RLock()
 
@@ -136,7 +140,9 @@ class SearchServer:
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """What one call gets."""
         path = urlsplit(target).path.strip("/")
-        self.answering.wait()
+        if path.endswith(self.waits) and not self.answering.is_set():
+            self.waiting.set()
+            self.answering.wait()
         with self._lock:
             self.seen.append(f"{method} /{path}")
             self.queries.append((self.seen[-1], dict(parse_qsl(urlsplit(target).query))))
