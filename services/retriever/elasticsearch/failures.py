@@ -1,24 +1,26 @@
-"""What Elasticsearch and its client say when something fails, as errors that name the setting and the fix."""
+"""What Elasticsearch and its client say when something fails, as errors that name the setting and the fix.
 
-from collections.abc import Iterator
+A server that is away, overloaded or not ready is `Unavailable`. What it says of one request is `Invalid`, or `TooLarge`
+for a question of too many terms.
+"""
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any
 
 from elastic_transport import ConnectionTimeout, TransportError
-from elasticsearch import (
-    ApiError,
-    AuthenticationException,
-    AuthorizationException,
-    NotFoundError,
-    UnsupportedProductError,
-)
+from elasticsearch import ApiError, UnsupportedProductError
 
 from services.retriever.files import Unsound
-from shared.errors import Unavailable
+from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 
 URL = "`retrieval.elasticsearch.url` (or ELASTICSEARCH_URL)"
 MAJOR = 9
 """Of the client: a server of another major version answers in another format, or not at all."""
-_OVERLOADED = (429, 502, 503, 504)
+OVERLOADED = (429, 502, 503, 504)
+"""Statuses of a server that is not ready or has too much to do; the same request succeeds later."""
+TOO_MANY_TERMS = "too many nested clauses"
 
 
 @contextmanager
@@ -27,15 +29,45 @@ def reported(server: str) -> Iterator[None]:
 
     Raises:
         Unsound: it lacks an index.
+        Invalid, TooLarge: it refuses the request as such.
         Unavailable: it failed, also after the client's retries; nothing of it holds a key or a password.
     """
     try:
         yield
-    except NotFoundError as error:
-        raise Unsound(f"Elasticsearch at {server} lacks what is asked for: {_reason(error)}") from error
-    except (ApiError, TransportError) as error:
-        said, hint = _transport(error) if isinstance(error, TransportError) else _api(error)
+    except UnsupportedProductError as error:
+        hint = f"{URL} must name an Elasticsearch {MAJOR}; its forks are none"
+        raise Unavailable(f"Elasticsearch at {server} is something else", hint=hint) from error
+    except ApiError as error:
+        raise _refusal(server, error.meta.status, error.body) from error
+    except TransportError as error:
+        said, hint = _transport(error)
         raise Unavailable(f"Elasticsearch at {server} {said}", hint=hint) from error
+
+
+def refuse_reply(server: str, reply: Mapping[str, Any]) -> None:
+    """Refuse one of the replies of several searches, unless all that should be searched was searched.
+
+    Raises:
+        Unsound, Invalid, TooLarge, Unavailable: as `reported` does.
+    """
+    if "error" in reply:
+        raise _refusal(server, reply["status"], reply)
+    failed = reply["_shards"]["failed"]
+    if reply["timed_out"] or failed:
+        why = f"{failed} shards failed" if failed else "it stopped searching at its time limit (timed_out)"
+        raise Unavailable(f"Elasticsearch at {server} gives a part of the hits: {why}", hint="see its log and its load")
+
+
+def reason(error: object) -> str:
+    """The cause that the `error` of a reply names: that of the first shard that failed, or else the error itself.
+
+    `reason` alone is "all shards failed", or empty where `allow_partial_search_results` is off.
+    """
+    if not isinstance(error, Mapping):
+        return str(error or "")
+    shards = [shard["reason"] for shard in error.get("failed_shards", ())]
+    causes = map(reason, [*error.get("root_cause", ()), *shards, error.get("caused_by")])
+    return next(filter(None, causes), None) or error.get("reason") or error.get("type") or ""
 
 
 def _transport(error: TransportError) -> tuple[str, str]:
@@ -44,24 +76,23 @@ def _transport(error: TransportError) -> tuple[str, str]:
     return f"cannot be reached: {error.message}", f"start it, or set {URL}, as in http://127.0.0.1:9200"
 
 
-def _api(error: ApiError) -> tuple[str, str]:
-    status, reason = error.meta.status, _reason(error)
-    match error:
-        case UnsupportedProductError():
-            return "is something else", f"{URL} must name an Elasticsearch {MAJOR}; its forks are none"
-        case AuthenticationException() | AuthorizationException():
-            hint = "set `retrieval.elasticsearch.api_key` to a key that may manage and write the indexes of our prefix"
-            return f"refuses us ({status}): {reason}", hint
-    if error.message == "media_type_header_exception" or status == 406:
-        return f"does not speak the language of version {MAJOR}", f"{URL} must name a server of version {MAJOR}"
-    if status in _OVERLOADED:
-        return (
-            f"is overloaded or not ready ({status}): {reason}",
-            "wait, or see its logs; `retrieval.elasticsearch.retries`",
-        )
-    return f"refuses a request ({status}): {reason}", "see its log"
-
-
-def _reason(error: ApiError) -> str:
-    found = error.info.get("error") if isinstance(error.info, dict) else None
-    return str(found.get("reason", error.message) if isinstance(found, dict) else error.message)
+def _refusal(server: str, status: int, body: object) -> MathragError:
+    """The error of a reply with this status."""
+    error = body.get("error") if isinstance(body, Mapping) else body
+    why, named = reason(error), f"Elasticsearch at {server}"
+    if status == HTTPStatus.NOT_FOUND:
+        return Unsound(f"{named} lacks what is asked for: {why}")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        hint = "set `retrieval.elasticsearch.api_key` to a key that may manage and write the indexes of our prefix"
+        return Unavailable(f"{named} refuses us ({status}): {why}", hint=hint)
+    if status == HTTPStatus.NOT_ACCEPTABLE or "media_type_header_exception" in str(error):
+        said = f"{named} does not speak the language of version {MAJOR}"
+        return Unavailable(said, hint=f"{URL} must name a server of version {MAJOR}")
+    if status in OVERLOADED:
+        hint = "wait, or see its logs; `retrieval.elasticsearch.retries`"
+        return Unavailable(f"{named} is overloaded or not ready ({status}): {why}", hint=hint)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unavailable(f"{named} failed ({status}): {why}", hint="see its log")
+    if TOO_MANY_TERMS in why:
+        return TooLarge(f"{named} takes no question of so many terms: {why}", hint="ask a shorter question")
+    return Invalid(f"{named} refuses a request ({status}): {why}", hint="see its log")
