@@ -3,8 +3,10 @@
 import base64
 import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,15 +21,15 @@ from services.retriever.elasticsearch import connection, failures
 from services.retriever.elasticsearch import server as serving
 from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, cosine
 from services.retriever.elasticsearch.server import Server
-from services.retriever.elasticsearch.sparse import ElasticsearchTerms
+from services.retriever.elasticsearch.sparse import ElasticsearchTerms, query
 from services.retriever.ports import Batch, Index
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
-from shared.errors import Invalid, MathragError, Unavailable
+from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
 from shared.settings import Settings
-from tests.doubles.search_server import SearchServer, search_server
+from tests.doubles.search_server import SearchServer, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 SIGNATURE = "ab" * 32
@@ -74,10 +76,25 @@ def test_terms_are_ours_and_so_are_the_parameters(double: SearchServer) -> None:
 def test_vectors_are_a_graph_of_floats(double: SearchServer) -> None:
     """Not the quantised one that is the server's default."""
     vectors(double).build([DOCUMENTS], SIGNATURE)
-    assert double.indexes[VECTORS].properties["vector"] == {
+    held = double.indexes[VECTORS]
+    assert held.properties["vector"] == {
         "type": "dense_vector", "dims": 64, "index": True, "similarity": "max_inner_product",
         "index_options": {"type": "hnsw", "m": 24, "ef_construction": 150},
     }  # fmt: skip
+    assert held.settings["index.dense_vector.hnsw_enable_early_termination"] is False
+
+
+@pytest.mark.parametrize("minor", [0, 1, 2, 3, 4])
+def test_every_version_9_is_sent_only_what_it_knows(double: SearchServer, minor: int) -> None:
+    """The setting for complete searches since 9.2, packed vectors since 9.3, packed questions since 9.4."""
+    double.minor = minor
+    backend = vectors(double)
+    index = backend.build([DOCUMENTS], SIGNATURE)
+    assert len(index.search(["circle"], 3)[0]) == 3
+    assert ("early_termination" in str(double.indexes[VECTORS].settings)) is (minor >= 2)
+    assert isinstance(double.indexes[VECTORS].shown[DOCUMENTS[0][0]]["vector"], str) is (minor >= 3)
+    assert isinstance(double.bodies[-1]["knn"]["query_vector"], str) is (minor >= 4)
+    assert backend.recipe() == vectors(double).recipe()
 
 
 def test_as_many_candidates_are_looked_at_as_the_settings_say(double: SearchServer) -> None:
@@ -102,11 +119,53 @@ def test_both_give_what_the_embedded_ones_give(double: SearchServer) -> None:
             assert [match.score for match in left] == pytest.approx([match.score for match in right], abs=1e-6)
 
 
+def test_scores_are_the_formulas(double: SearchServer) -> None:
+    """The server multiplies them by k1 + 1; one document of one term, asked for it: ln(4 / 3) / (1 + k1)."""
+    [[match]] = terms(double).build([[("0" * 64, "circle")]], SIGNATURE).search(["circle"], 1)
+    assert match.score == pytest.approx(math.log(4 / 3) / 1.9, abs=1e-6)
+
+
+def test_a_batch_is_one_request(double: SearchServer) -> None:
+    """Whatever the number of questions; more only where their hits would be too many for one reply."""
+    for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
+        before = double.calls("_msearch")
+        assert len(index.search(QUESTIONS * 40, 3)) == len(QUESTIONS) * 40
+        assert double.calls("_msearch") == before + 1
+        index.search(["circle"] * 25, 9000)
+        assert double.calls("_msearch") == before + 4
+
+
+def test_questions_with_more_equals_than_were_fetched_are_asked_again_alone(double: SearchServer) -> None:
+    """Until all of them are known; the others are not asked again."""
+    equals = [(f"{at:064x}", "circle") for at in range(300, 0, -1)]
+    for backend in (terms(double), vectors(double)):
+        index = backend.build([[*equals, *DOCUMENTS]], SIGNATURE)
+        found = index.search(["derivative", "circle"], 5)
+        assert [int(match.document, 16) for match in found[1]] == [1, 2, 3, 4, 5]
+        assert len({match.score for match in found[1]}) == 1
+        assert "derivative" not in str(double.bodies[-1])
+
+
+def test_more_than_the_server_finds_at_once_is_refused(double: SearchServer) -> None:
+    """Not cut in silence."""
+    for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
+        assert len(index.search(["circle"], 10_000)[0]) >= 2
+        with pytest.raises(Invalid, match="finds 10000 documents at most in one search, and 20000 are asked for"):
+            index.search(["circle"], 20_000)
+
+
+def test_a_question_of_too_many_terms_is_too_large(double: SearchServer) -> None:
+    """That is a fact of the question, which fails alone; the server is well."""
+    index = terms(double).build([DOCUMENTS], SIGNATURE)
+    with pytest.raises(TooLarge, match="too many nested clauses; maxClauseCount is set to 8192"):
+        index.search(["circle", " ".join(f"t{at}" for at in range(9000))], 3)
+
+
 def test_a_question_without_terms_asks_nothing(double: SearchServer) -> None:
     """There is nothing to match."""
     index = terms(double).build([DOCUMENTS], SIGNATURE)
     assert index.search(["+ = $"], 3) == [[]]
-    assert double.calls("_search") == 0
+    assert double.calls("_msearch") == 0
 
 
 def test_documents_stream_in_chunks(double: SearchServer) -> None:
@@ -126,7 +185,7 @@ def test_documents_stream_in_chunks(double: SearchServer) -> None:
 
 
 @pytest.mark.parametrize("status", failures.OVERLOADED)
-@pytest.mark.parametrize("call", ["_bulk", "_search", "_refresh"])
+@pytest.mark.parametrize("call", ["_bulk", "_msearch", "_refresh"])
 def test_what_may_pass_is_tried_again(double: SearchServer, call: str, status: int) -> None:
     """Three times by default."""
     double.fail(call, status, status, status)
@@ -209,7 +268,7 @@ def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left:
 def refusal(double: SearchServer, **settings: object) -> MathragError:
     """What is said where a search cannot be made."""
     with pytest.raises(MathragError) as caught:
-        client(double, **{"retries": 0, **settings}).search(TERMS, 3, query={"match": {"terms": {"query": "circle"}}})
+        client(double, **{"retries": 0, **settings}).search(TERMS, 3, [query(["circle"])])
     return caught.value
 
 
@@ -262,18 +321,62 @@ def test_another_version_is_said_so(double: SearchServer) -> None:
     ("status", "kind", "words"),
     [
         *((status, Unavailable, f"is overloaded or not ready ({status})") for status in (429, 502, 503, 504)),
+        (500, Unavailable, "failed (500)"),
         (400, Invalid, "refuses a request"),
         (418, Invalid, "refuses a request"),
     ],
 )
 def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, kind: type, words: str) -> None:
     """Its status and its reason; what it says of one request is no outage."""
-    double.fail("_search", status)
+    double.fail("_msearch", status)
     said = refusal(double)
     assert type(said) is kind
     assert words in said.message
     assert said.message.endswith(f"({status}): as the test told it")
     assert said.hint
+
+
+PART = {"hits": {"hits": []}, "status": 200}
+MISSING = "Search rejected due to missing shards [[it][0]]."
+"""As 9.5.3 says it where partial results are not allowed."""
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ({**PART, "timed_out": True, "_shards": {"failed": 0}}, "it stopped searching at its time limit (timed_out)"),
+        ({**PART, "timed_out": False, "_shards": {"failed": 1}}, "1 shards failed"),
+        (
+            {
+                "error": {
+                    "root_cause": [], "type": "search_phase_execution_exception", "reason": "", "failed_shards": [],
+                    "caused_by": {"type": "search_phase_execution_exception", "reason": MISSING, "failed_shards": []},
+                },
+                "status": 503,
+            },
+            f"(503): {MISSING}",
+        ),
+        (shards_failed(503, "no_shard_available_action_exception", None), "(503): no_shard_available_action_exception"),
+        (shards_failed(429, "circuit_breaking_exception", "Data too large"), "(429): Data too large"),
+    ],
+)  # fmt: skip
+def test_a_part_of_the_hits_is_an_outage_that_names_its_cause(double: SearchServer, reply: Any, words: str) -> None:
+    """Hits that are missing would pass as documents that do not match."""
+    terms(double).build([DOCUMENTS], SIGNATURE)
+    double.replies = [reply]
+    said = refusal(double)
+    assert said.message.endswith(words)
+    assert said.hint
+
+
+def test_a_search_that_is_refused_for_now_is_sent_again_alone(double: SearchServer) -> None:
+    """The others of its batch are not."""
+    index = terms(double).build([DOCUMENTS], SIGNATURE)
+    expected = index.search(["circle", "prime"], 3)
+    double.replies = [shards_failed(429, "es_rejected_execution_exception", "rejected")]
+    before = len(double.bodies)
+    assert index.search(["circle", "prime"], 3) == expected
+    assert ["circle" in str(body) for body in double.bodies[before:]] == [True, False, True]
 
 
 def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:

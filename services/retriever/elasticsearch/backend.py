@@ -7,13 +7,12 @@ replies stay explained.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from services.retriever import hashes
-from services.retriever.elasticsearch.server import CONNECTIONS, Server
+from services.retriever.elasticsearch.server import Server
 from services.retriever.files import refusal
 from services.retriever.ports import Batch
 from shared.errors import MathragError
@@ -24,8 +23,6 @@ SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0, "
 HASH: Mapping[str, Any] = {"type": "keyword"}
 
 Fields = Mapping[str, Any]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Place:
@@ -99,14 +96,6 @@ class Served:
                 self._server.delete(index)
             raise
         return Place(self._server, index, [documents[at] for at in order])
-
-
-def together(work: Callable[[T], R], each: Sequence[T]) -> list[R]:
-    """`work` of each, a few at a time, in order."""
-    if len(each) < 2:
-        return [work(one) for one in each]
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="elasticsearch") as threads:
-        return list(threads.map(work, each))
 
 
 def _named(folder: Path) -> tuple[str, int]:

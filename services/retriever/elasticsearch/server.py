@@ -7,14 +7,16 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from time import sleep
+from typing import Any
 from urllib.parse import urlsplit
 
 from elasticsearch import Elasticsearch, helpers
 
 from services.retriever.elasticsearch.connection import BACK_OFF_S, LONGEST_BACK_OFF_S, connect
-from services.retriever.elasticsearch.failures import OVERLOADED, reason, reported
+from services.retriever.elasticsearch.failures import OVERLOADED, reason, refuse_reply, reported
 from shared import retrieval
 from shared.errors import Invalid, MathragError, Unavailable
 
@@ -22,21 +24,24 @@ CHUNK = 500
 CHUNK_BYTES = 8 << 20
 """Documents and bytes of a bulk request; a server takes 100 MB at most."""
 CONNECTIONS = 8
-"""Searches at once."""
+"""To the server, at once."""
 SENDERS = 2
 """Bulk requests at once, while the next documents are made."""
 SHARE_OF_TIMEOUT = 0.5
 """Of the client's time-out that the server itself waits, so that it gives up first and says why."""
+MOST_HITS = 10_000
+"""Of one search: the server's `index.max_result_window`, and its upper bound of `num_candidates`."""
+HITS_AT_ONCE = 100_000
+"""Hits in one reply of several searches: about 13 MB, which the server holds in its memory as well."""
+REPLIED = tuple(f"responses.{field}" for field in (
+    "hits.hits._score", "hits.hits.fields", "timed_out", "_shards.failed", "error", "status",
+))  # fmt: skip
+"""What is sent of each reply; `status` is always there, so that none of them is left out."""
 
 Document = tuple[str, Mapping[str, Any]]
 """Hash and fields."""
 
-
-class Found(NamedTuple):
-    """A hit."""
-
-    document: str
-    score: float
+Body = Mapping[str, Any]
 
 
 class Server:
@@ -132,11 +137,52 @@ class Server:
         with reported(self._name):
             return int(self._client.count(index=index)["count"])
 
-    def search(self, index: str, k: int, **body: Any) -> list[Found]:
-        """The first `k` hits of a search."""
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of the node that was asked first."""
         with reported(self._name):
-            reply = self._client.search(index=index, size=k, source=False, track_total_hits=False, **body)
-        return [Found(hit["_id"], float(hit["_score"])) for hit in reply["hits"]["hits"]]
+            major, minor, *_ = self._client.info()["version"]["number"].split(".")
+        return int(major), int(minor)
+
+    def search(self, index: str, size: int, searches: Sequence[Body]) -> list[list[Body]]:
+        """The first `size` hits of each search in the server's order: `_score`, and `fields` as the search asks for.
+
+        Raises:
+            Invalid: `size` is more than the server finds at once, or it refuses a search.
+            TooLarge: a search has more terms than the server takes.
+            Unsound: the index is gone.
+            Unavailable: the server does not answer, or has not searched everything, also when asked again.
+        """
+        if size > MOST_HITS:
+            raise Invalid(f"Elasticsearch finds {MOST_HITS} documents at most in one search, and {size} are asked for")
+        shared = {"size": size, "track_total_hits": False, "stored_fields": "_none_"}
+        bodies = [{**shared, **each} for each in searches]
+        step = HITS_AT_ONCE // size
+        replies = [
+            reply for at in range(0, len(bodies), step) for reply in self._replies(index, bodies[at : at + step])
+        ]
+        return [reply.get("hits", {}).get("hits", []) for reply in replies]
+
+    def _replies(self, index: str, bodies: Sequence[Body]) -> list[Body]:
+        """A whole reply for each search; those that are refused for now are sent again alone."""
+        replies = self._asked(index, bodies)
+        for attempt in range(self._retries):
+            refused = [at for at, reply in enumerate(replies) if reply["status"] in OVERLOADED]
+            if not refused:
+                break
+            sleep(min(BACK_OFF_S * 2**attempt, LONGEST_BACK_OFF_S))
+            for at, reply in zip(refused, self._asked(index, [bodies[at] for at in refused]), strict=True):
+                replies[at] = reply
+        for reply in replies:
+            refuse_reply(self._name, reply)
+        return replies
+
+    def _asked(self, index: str, bodies: Sequence[Body]) -> list[Body]:
+        whole = {"allow_partial_search_results": False}
+        lines = [line for body in bodies for line in (whole, body)]
+        with reported(self._name):
+            replies = self._client.msearch(index=index, searches=lines, filter_path=REPLIED)
+        return list(replies["responses"])
 
     def point(self, alias: str, index: str) -> None:
         """Let `alias` name `index` alone, in one step."""
