@@ -12,12 +12,15 @@ AUDIT := $(VENV)/advisories/bin/pip-audit
 # Each process has servers of its own; a database that is given is for one alone.
 PARALLEL := $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses 2 --dist loadfile)
 
+# Which tests took how long.
+REAL := --durations=0 --durations-min=1
+
 # --no-header, no index: a lock file names packages and hashes, never where they came from.
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world compose test e2e faults simulate lint lock advisories ci clean
+.PHONY: help demo reproduce-world compose test e2e faults simulate real real-vllm lint lock advisories ci clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +68,12 @@ simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; th
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --record
 	$(BIN)/python -m tests.simulation --mutants
 
+real: $(STAMP) ## Elasticsearch and llama-server themselves: conformance, jobs, kills; what cannot be had is skipped by name
+	$(BIN)/python -m pytest tests/real -m "not vllm" $(REAL)
+
+real-vllm: $(STAMP) ## vLLM itself, on the processor: 6 GB
+	$(BIN)/python -m pytest tests/real -m vllm $(REAL)
+
 lint: $(STAMP) ## Style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -77,6 +86,8 @@ lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 		--output-file requirements/dev.txt
 	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
 	$(COMPILE) --group audit --upgrade --output-file requirements/audit.txt
+	$(COMPILE) --group llama-server --upgrade --output-file requirements/llama-server.txt
+	$(COMPILE) --group vllm --upgrade --override requirements/vllm-overrides.in --output-file requirements/vllm.txt
 
 $(UV):
 	@$(PYTHON) -m venv $(VENV)/lock

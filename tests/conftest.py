@@ -6,7 +6,7 @@ import pytest
 
 pytest_plugins = ["tests.faults.recording", "pytester"]
 
-RINGS = ("integration", "e2e", "faults")
+RINGS = ("integration", "e2e", "faults", "real")
 """Folders whose tests carry the folder's name as their marker."""
 
 

@@ -1,0 +1,54 @@
+"""Real servers of others, and stacks that work with them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.real import llama_server
+from tests.real.elasticsearch.layout import Layout, laid_out
+from tests.real.elasticsearch.node import Node, running, searched_on
+from tests.real.llama_server import LlamaServer, served_by
+from tests.real.servers import FOUND, had
+from tests.real.stacks import furnished
+from tests.running import RunningStack
+
+
+@pytest.fixture(scope="session")
+def layout() -> Layout:
+    """Elasticsearch, ready to be started."""
+    return had("Elasticsearch", laid_out, lambda found: found.version)
+
+
+@pytest.fixture(scope="session")
+def elasticsearch(layout: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """One node for all tests."""
+    with running(layout, tmp_path_factory.mktemp("elasticsearch")) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def llama() -> LlamaServer:
+    """The program."""
+    return had("llama-server", llama_server.installed, lambda found: found.version)
+
+
+@pytest.fixture(scope="session")
+def searching(elasticsearch: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack whose retriever searches vectors and words on Elasticsearch."""
+    with furnished(tmp_path_factory.mktemp("searching"), {"retrieval": searched_on(elasticsearch)}) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def answering(llama: LlamaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """A stack whose guard starts `llama-server` for both shipped models."""
+    with furnished(tmp_path_factory.mktemp("answering"), {"models": served_by(llama)}) as stack:
+        yield stack
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which servers were real."""
+    if FOUND:
+        terminalreporter.section("real servers")
+        for name, found in FOUND.items():
+            terminalreporter.line(f"{name}: {found}")

