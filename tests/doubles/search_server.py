@@ -129,8 +129,6 @@ class SearchServer:
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if self.credentials and headers.get("authorization") not in self.credentials:
             return wrong(401, "security_exception", "missing or wrong credentials")
-        if not path:
-            return Answer(200, {"version": {"number": f"{self.version}.0.0"}})  # to anybody, as `mathrag doctor` asks
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
         wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
         for name, allowed in wanted.items():
@@ -140,7 +138,7 @@ class SearchServer:
             if path.endswith(failure[0]):
                 self.failures.remove(failure)
                 return wrong(failure[1], "unavailable_exception", "as the test told it")
-        return None
+        return None if path else Answer(200, {"version": {"number": f"{self.version}.0.0"}})
 
     def _routed(self, method: str, path: str, body: bytes) -> Answer:
         name, _, call = path.partition("/")

@@ -5,7 +5,7 @@ import asyncio
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes.probe import NotReady
+from shared.checks.check import NotReady
 from shared.lease import residencies
 from shared.lease.expectation import expectations
 from shared.settings import Device

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes import device, growth, machine, models, retrieval, services
 from services.orchestrator.probes.probe import Probe, Run
+from shared.checks.check import RESTART
 from shared.contracts.calls import Lane
 from shared.lease.placement import narrowed
 from shared.settings import Settings
@@ -41,7 +42,7 @@ SERVERS = (
         run=device.served,
         fix="correct `models` and `roles` in mathrag.yaml, then restart the guard; its log says more",
     ),
-    Probe(name="model files", run=models.digests, fix="restart the guard (`mathrag down`, `mathrag up`)", deep=True),
+    Probe(name="waiting jobs", run=models.waiting, fix=RESTART, deep=True),
 )
 DEVICE = (
     Probe(
@@ -77,7 +78,7 @@ DEVICE = (
         run=services.worker(Lane.GENERATE),
         fix="start `python -m services.generator`, or see its log",
     ),
-    Probe(name="worker sources", run=services.worker_sources, fix=services.RESTART, deep=True),
+    Probe(name="worker sources", run=services.worker_sources, fix=services.EDITED, deep=True),
     Probe(name="size of the database", run=growth.database, fix="mathrag purge --help", deep=True),
     Probe(name="size of redis", run=growth.redis_file, fix="redis-cli BGREWRITEAOF", deep=True),
     Probe(name="size of indexes", run=growth.index_files, fix="mathrag corpus list", deep=True),

@@ -61,6 +61,11 @@ class Server:
         except ValueError as error:
             raise Unavailable(f"{URL}: {error}", hint="as in http://127.0.0.1:9200") from None
 
+    def version(self) -> str:
+        """What the server says of itself, as in 9.5.3."""
+        with reported(self._name):
+            return str(self._client.info()["version"]["number"])
+
     def create(self, index: str, *, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> None:
         """An empty index; one of that name, which broke off or was found damaged, is gone before."""
         self.delete(index)
