@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 
 from services.orchestrator.api.resources import Resources
-from shared.checks.check import DEEP_S, Check, NotReady
+from shared.checks.check import DEEP_S, RESTART, Check, NotReady
 
 
 async def asked(held: Resources, url: str, name: str) -> str:
@@ -22,7 +22,10 @@ async def asked(held: Resources, url: str, name: str) -> str:
         raise NotReady(said, fix="first mend the service that does not answer") from error
     if reply.status_code != httpx2.codes.OK:
         raise NotReady(f"not looked at: {url} answers {reply.status_code}")
-    found = msgspec.json.decode(reply.content, type=Check)
+    try:
+        found = msgspec.json.decode(reply.content, type=Check)
+    except msgspec.MsgspecError as error:
+        raise NotReady(f"not looked at: {url} answers with no check", fix=f"is it ours? {RESTART}") from error
     if not found.ok:
         raise NotReady(found.detail, fix=found.fix)
     return found.detail
