@@ -6,12 +6,14 @@ like from a worker.
 
 import argparse
 import asyncio
-from typing import Any
+import json
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 
-CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "[[4]]"}}
+CHOICE = {"index": 0, "finish_reason": "stop", "delta": {"role": "assistant", "content": "[[4]]"}}
+CHUNK = {"object": "chat.completion.chunk", "id": "1", "created": 1, "model": "slow", "choices": [CHOICE]}
+STREAM = f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n"
 
 
 def main() -> None:
@@ -32,9 +34,9 @@ def application(seconds: float) -> FastAPI:
         return {"status": "ok"}
 
     @app.post("/v1/chat/completions")
-    async def complete() -> dict[str, Any]:
+    async def complete() -> Response:
         await asyncio.sleep(seconds)
-        return {"object": "chat.completion", "id": "1", "created": 1, "model": "slow", "choices": [CHOICE]}
+        return Response(STREAM, media_type="text/event-stream")
 
     return app
 

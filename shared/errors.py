@@ -20,6 +20,7 @@ MathragError
 ├── TooMany               429
 ├── HeaderTooLarge        431
 └── Unavailable           503
+    └── Refused           503   (it answers, and refuses this request)
 """
 
 
@@ -152,7 +153,17 @@ class HeaderTooLarge(MathragError):
 
 
 class Unavailable(MathragError):
-    """A service that is needed does not answer."""
+    """A service that is needed does not answer; `what` names it, where the message says more than that."""
 
     status = 503
     kind = "unavailable"
+
+    def __init__(self, message: str, *, hint: str | None = None, what: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.what = what or message
+
+
+class Refused(Unavailable):
+    """A service that is needed answers, and has nothing for this request: waiting for it changes nothing."""
+
+    kind = "refused"

@@ -36,6 +36,9 @@ class TokenPrice(BaseModel):
         return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1_000_000
 
 
+VLLM_LOAD_S = 600.0
+
+
 class Model(BaseModel):
     """A model that jobs may ask for by name."""
 
@@ -133,6 +136,7 @@ class Device(BaseModel):
     free_timeout_s: float = Field(default=30.0, gt=0)
     """Longest wait for unloaded memory to be free; then what can be killed is killed, and it is waited once more."""
     load_timeout_s: float = 120.0
+    """Longest start of a model server; where it is not set, vLLM has 600 s: it took up to 215 s on a processor."""
     drain_timeout_s: float = 30.0
     max_wait_s: float = Field(default=900.0, ge=0)
     """A job that can go on only with another model than the resident ones waits so long for them; 0: to their end."""
@@ -148,6 +152,11 @@ class Device(BaseModel):
     def models_mib(self) -> int:
         """What models may take: the budget, less what vectors have of it (`retrieval.dense.gpu_mib`)."""
         return self.budget_mib - self._vectors_mib
+
+    def load_timeout_of(self, model: Model) -> float:
+        """Longest start of the model's server, in seconds."""
+        slow = model.driver == "vllm-sleep" or model.server == "vllm"
+        return VLLM_LOAD_S if slow and "load_timeout_s" not in self.model_fields_set else self.load_timeout_s
 
     def shared(self, vectors_mib: int) -> "Device":
         """The same device with so much of its budget set aside for vectors."""
@@ -173,6 +182,9 @@ class Workers(BaseModel):
     window_ms: int = Field(default=25, ge=0)
     """Replies that arrive within this time are committed together."""
     claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
+    outage_s: float = Field(default=3600.0, gt=0)
+    """So long a call waits for a server that is away (a search engine, a model server, a device that cannot be loaded)
+    before it fails as `unavailable`."""
     tick_s: float = Field(default=60.0, gt=0)
     """Longest a tick works before it hands over to a fresh one."""
     graders: int = Field(default=1, gt=0)

@@ -12,10 +12,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request, Response
 
 from world.problems import GRADES
 
@@ -61,7 +60,7 @@ def create_app(grades: Truth) -> FastAPI:
     app = FastAPI(openapi_url=None)
 
     @app.post("/v1/chat/completions")
-    async def chat(request: Request) -> dict[str, Any]:
+    async def chat(request: Request) -> Response:
         asked = await request.json()
         model, document = MODEL.fullmatch(asked["model"]), rated(asked["messages"][-1]["content"])
         if model is None or document not in grades:
@@ -76,10 +75,11 @@ def create_app(grades: Truth) -> FastAPI:
     return app
 
 
-def completion(model: str, text: str) -> dict[str, Any]:
-    """A reply as the protocol wants it."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return {"object": "chat.completion", "id": "oracle", "created": 0, "model": model, "choices": [choice]}
+def completion(model: str, text: str) -> Response:
+    """A reply as the protocol wants it: a stream, here of one piece."""
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    chunk = {"object": "chat.completion.chunk", "id": "oracle", "created": 0, "model": model, "choices": [choice]}
+    return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
 
 
 def main() -> None:

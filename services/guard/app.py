@@ -17,7 +17,7 @@ from services.guard import checks, ownership
 from services.guard.clock import Clock
 from services.guard.drivers import ollama
 from services.guard.drivers.launched import LaunchedDriver
-from services.guard.drivers.ports import Driver, DriverError
+from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.drivers.process import ProcessDriver
 from services.guard.drivers.remote import RemoteDriver
 from services.guard.drivers.scripted import ScriptedDriver
@@ -29,6 +29,7 @@ from shared.access import internal
 from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
+from shared.lease.footprint import Architecture
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.queue import Ticker, celery_app
 from shared.runtime import models
@@ -39,12 +40,15 @@ from shared.telemetry import traces
 LOOK_S = 0.1
 ABSENT_S = 5.0
 """Between two tries to register what was not there."""
+REGISTER_S = 10.0
+"""So long a guard that starts waits for its models; one that takes longer to be identified is registered later."""
 MAX_BODY = 64 << 20
 """Bytes of a chunk of calls: prompts are as long as contexts, and these are small."""
 
 _log = logging.getLogger(__name__)
 _REQUEST = msgspec.json.Decoder(RunRequest)
 _ENCODER = msgspec.json.Encoder()
+Identified = tuple[models.ModelIdentity, Architecture | None]
 
 
 class Service:
@@ -60,8 +64,12 @@ class Service:
         """Ends the loops even where a library swallows their cancellation."""
         self.guard = Guard(settings.device.id, Clock())
         self.drivers = {name: driver(name, model, settings) for name, model in settings.models.items()}
-        self.absent: list[str] = []
-        """Models that could not be identified yet."""
+        self.absent: dict[str, str] = dict.fromkeys(settings.models, "")
+        """Models that are not registered yet, and why; empty while it is being found out."""
+        self._looks: dict[str, asyncio.Task[Identified]] = {}
+        """By model, who finds out what it is."""
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        """By model that needs no lease, who waits for its server to serve something else."""
         self.reconciler = Reconciler(
             self.database, self.guard, settings.device, settings.models, self.drivers, self.announce
         )
@@ -71,10 +79,7 @@ class Service:
         """Register the configured models, and no others; close what a dead guard left."""
         async with self.database.transaction() as connection:
             await models.retire(connection, self.settings.device.id)
-        for name in self.settings.models:
-            if error := await self._register(name):
-                _log.warning("model not registered until it is there: %s", error)
-                self.absent.append(name)
+        await self._register(REGISTER_S)
         await self.reconciler.take_over()
 
     async def register_for_ever(self) -> None:
@@ -82,25 +87,50 @@ class Service:
         while not self.stopping.is_set():
             await self._pause(ABSENT_S)
             try:
-                self.absent = [name for name in self.absent if await self._register(name)]
+                await self._register(ABSENT_S)
             except Exception:  # noqa: BLE001 - as below
                 _log.exception("registering failed; trying again")
 
-    async def _register(self, name: str) -> DriverError | None:
-        """Why the model cannot be registered; None where it is."""
-        model = self.settings.models[name]
+    async def _register(self, within_s: float) -> None:
+        """Register the absent models that are there, in the order of the settings; one that takes longer goes on."""
+        for name in self.absent:
+            if name not in self._looks:
+                self._looks[name] = asyncio.create_task(self._identified(name))
+        if self._looks:
+            await asyncio.wait(self._looks.values(), timeout=within_s)
+        for name in tuple(self.absent):
+            if self._looks[name].done():
+                await self._end_look(name)
+
+    async def _end_look(self, name: str) -> None:
+        """Register the model that was found, or say once why there is none."""
         try:
-            identity = await self.drivers[name].identify()
-            architecture = await self.drivers[name].architecture()
+            identity, architecture = self._looks.pop(name).result()
         except DriverError as error:
-            return error
+            if self.absent[name] != str(error):
+                _log.warning("model not registered until it is there: %s", error)
+                async with self.database.transaction() as connection:
+                    await models.retire(connection, self.settings.device.id, name)
+            self.absent[name] = str(error)
+            return
         async with self.database.transaction() as connection:
+            await models.retire(connection, self.settings.device.id, name)
             model_id = await models.register(connection, identity, architecture)
         if not identity.needs_lease:
-            server = await self.drivers[name].start()
+            model, server = self.settings.models[name], await self.drivers[name].start()
             resident = Resident(server, model.parallel, model.call_timeout_s, name=name, driver=model.driver)
             self.guard.serve_remote(model_id, resident)
-        return None
+            self._watches[name] = asyncio.create_task(self._lose(name, server))
+        del self.absent[name]
+
+    async def _lose(self, name: str, server: Server) -> None:
+        """Have a model identified anew once its server serves something else."""
+        await server.exited()
+        await server.stop()
+        self.absent[name] = ""
+
+    async def _identified(self, name: str) -> Identified:
+        return await self.drivers[name].identify(), await self.drivers[name].architecture()
 
     async def reconcile_for_ever(self) -> None:
         """Look for wanted residencies; a database that is away is waited for."""
@@ -132,9 +162,10 @@ class Service:
                     await self.lease.publish(current.epoch, Phase.OPEN, current.models)
             await self._pause(RENEW_S)
 
-    async def end(self, loops: list["asyncio.Task[None]"]) -> None:
+    async def end(self, loops: list["asyncio.Task[Any]"]) -> None:
         """Stop the loops: by the flag, and by cancellations, one of which alone may be swallowed on its way."""
         self.stopping.set()
+        loops += [*self._looks.values(), *self._watches.values()]
         while pending := [loop for loop in loops if not loop.done()]:
             for loop in pending:
                 loop.cancel()

@@ -13,7 +13,7 @@ from services.guard.drivers.ports import Server
 from shared.contracts.calls import FailureKind
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.errors import Conflict
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import Away, ChatFailed, ChatReply, Unreached
 from shared.telemetry import model_calls, traces
 
 RELEASED: dict[str, Any] = {"end": End.RELEASED}
@@ -119,6 +119,9 @@ class Guard:
 
     def _admit(self, request: RunRequest) -> list[ModelCall]:
         """Check the epoch and count the leased calls, in one breath."""
+        far = [self._remote[call.model_id] for call in request.calls if call.model_id in self._remote]
+        if lost := next((resident.name for resident in far if not resident.server.alive), None):
+            raise StaleEpoch(f"the server of {lost!r} serves something else now")
         leased = [call for call in request.calls if call.model_id not in self._remote]
         if leased and (self.epoch is None or request.epoch != self.epoch):
             raise StaleEpoch(f"epoch {request.epoch} is not open; the device's epoch is {self.epoch or 'none'}")
@@ -152,10 +155,12 @@ class Guard:
         except asyncio.CancelledError:
             # By the guard, or because nobody listens any more; then nobody reads this, either.
             result = _undone(resident.server) if concurrency else RELEASED
+        ended = self.clock.now()
+        result = await _believed(resident.server, result)
         return Completion(
             id=call.id,
             started_at=started,
-            ended_at=self.clock.now(),
+            ended_at=ended,
             device=self.device,
             epoch=epoch,
             concurrency=concurrency,
@@ -183,6 +188,9 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
     except ChatFailed as failed:
         if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
             return RELEASED if isinstance(failed, Unreached) else _undone(resident.server)
+        if isinstance(failed, Away):
+            what = f"the server of model {resident.name!r}"
+            return {"end": End.WAITS, "what": what, "detail": failed.detail[:500]}
         return {"failure": failed.kind, "detail": failed.detail[:500]}
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
         return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}
@@ -195,6 +203,16 @@ async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
         "prompt_ms": reply.prompt_ms,
         "completion_ms": reply.completion_ms,
     }
+
+
+async def _believed(server: Server, result: dict[str, Any]) -> dict[str, Any]:
+    """What a model said, once a look after it has found the model that was verified; its slot is free meanwhile."""
+    if "end" in result:
+        return result
+    try:
+        return result if await server.confirm() else RELEASED
+    except asyncio.CancelledError:  # as in `_complete`; it had ended, so it is no suspect
+        return RELEASED
 
 
 def _undone(server: Server) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
 from services.guard.memory import Memory, NotMeasured, memory_of
 from services.guard.verification import Sleep, Verification
-from shared.lease import bands, residencies
+from shared.lease import bands, policy, residencies
 from shared.lease.flip import Effect, Event, FlipMachine, FlipState
 from shared.lease.lease import Phase
 from shared.lease.residencies import Residency
+from shared.runtime import outages
 from shared.settings import Device, Model
 from shared.storage.database import Database
 from shared.storage.outages import again
@@ -248,6 +249,7 @@ class Reconciler:
         wanted = self._want()
         await self._close_older(wanted.epoch)
         await self._move(wanted.epoch, "open")
+        await self._write(partial(outages.end, models=wanted.models))
         self._current, self._reason = wanted, None
         residents = {model_id: self._resident(model_id, server) for model_id, server in self._servers.items()}
         self._guard.open(wanted.epoch, residents)
@@ -275,6 +277,14 @@ class Reconciler:
         if self._current is not None and self._current.epoch != wanted.epoch:
             await self._move(self._current.epoch, "closed", self._reason)
         await self._say("quarantined", Phase.QUARANTINED)
+        await self._write(self._note_outage)
+
+    async def _note_outage(self, connection: AsyncConnection) -> None:
+        """Calls of what could not be loaded wait until the device is tried again."""
+        models = self._want().models
+        what = f"device {self._device.id} to load {', '.join(sorted(self._resident_names.values())) or 'nothing'}"
+        rest_s = policy.rest_s(await residencies.failures(connection, self._device.id))
+        await outages.note(connection, models, what, self._reason or "it was interrupted", rest_s)
 
     async def _measured(self, figures: Mapping[str, object]) -> None:
         await self._write(partial(residencies.measured, epoch=self._want().epoch, figures=figures))

@@ -11,6 +11,7 @@ from shared.contracts.documents import Document
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
+from shared.runtime.execution import Ended
 from shared.runtime.library import LibraryCache
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
 from shared.runtime.prompting import references
@@ -30,7 +31,7 @@ class Reranking:
         self._client = retriever.client(settings)
         self._library = LibraryCache()
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:  # noqa: ARG002 - no lease
         """One after the other: each is a whole batch for the model already."""
         requests = [_REQUEST.decode(call.request) for call in calls]
         async with self._database.statement() as connection:
@@ -39,11 +40,13 @@ class Reranking:
         for call, request in zip(calls, requests, strict=True):
             started = datetime.now(UTC)
             reply = await self._reply(request, documents)
-            yield Answered(
-                call_id=call.id, reply=reply, receipt=Receipt(started_at=started, ended_at=datetime.now(UTC))
-            )
+            if isinstance(reply, retriever.Away):
+                yield reply.wait(call.id)
+                continue
+            receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
+            yield Answered(call_id=call.id, reply=reply, receipt=receipt)
 
-    async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply:
+    async def _reply(self, request: Request, documents: Mapping[str, Document]) -> Reply | retriever.Away:
         """A call that was bound to no reranker says so at once: the pipeline goes on without."""
         if request.model == NO_RERANKER.hash.hex():
             return NOT_CONFIGURED
@@ -55,8 +58,8 @@ class Reranking:
             return Scored(scores=())
         return await self._scores(request, texts)
 
-    async def _scores(self, request: Request, texts: list[str]) -> Reply:
+    async def _scores(self, request: Request, texts: list[str]) -> Reply | retriever.Away:
         timeout_s = self._settings.patience_s(len(texts))
         body = {"model": request.model, "question": request.values["question"], "documents": texts}
         answer = await retriever.post(self._client, "/rerank", body, timeout_s)
-        return answer if isinstance(answer, Failure) else _REPLY.decode(answer)
+        return _REPLY.decode(answer) if isinstance(answer, bytes) else answer

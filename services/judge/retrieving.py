@@ -11,6 +11,7 @@ from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
+from shared.runtime.execution import Ended
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -29,13 +30,16 @@ class Retrieving:
         self._timeout_s = settings.retrieval.timeout_s
         self._indexes: dict[int, int] = {}
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:  # noqa: ARG002 - no lease
-        """One reply a call, in one go; a retriever that is away fails them all for infrastructure reasons."""
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:  # noqa: ARG002 - no lease
+        """One reply a call, in one go."""
         started = datetime.now(UTC)
         replies = await self._search([await self._search_of(call) for call in calls])
         receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
         for call, reply in zip(calls, replies, strict=True):
-            yield Answered(call_id=call.id, reply=reply, receipt=receipt)
+            if isinstance(reply, retriever.Away):
+                yield reply.wait(call.id)
+            else:
+                yield Answered(call_id=call.id, reply=reply, receipt=receipt)
 
     async def _search_of(self, call: Claimed) -> dict[str, object]:
         request = _REQUEST.decode(call.request)
@@ -51,9 +55,11 @@ class Retrieving:
                 self._indexes[model_id] = (await connection.execute(INDEX, {"model": model_id})).scalar_one()
         return self._indexes[model_id]
 
-    async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply]:
+    async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply | retriever.Away]:
         """One request for all; where one of them is too long for the embedder, one request each."""
         answer = await retriever.post(self._client, "/search", {"searches": searches}, self._timeout_s)
+        if isinstance(answer, retriever.Away):
+            return [answer] * len(searches)
         if isinstance(answer, Failure):
             if answer.kind is not FailureKind.CONTEXT_EXCEEDED or len(searches) == 1:
                 return [answer] * len(searches)

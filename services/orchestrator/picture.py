@@ -26,11 +26,13 @@ LULL = text("""
     SELECT extract(epoch FROM now() - created_at) AS seconds
     FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
     WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
-# Whether there are calls decides a flip: one index entry a model and lane, however long the queue.
+# Whether there are calls decides a flip: one index entry a model and lane, however long the queue. Those that wait for
+# an outage are none, but for a model that needs the lease, once it is time to try it again.
 WORK = text("""
     SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib
     FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
     WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
+      AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = m.id AND (o.next_try > now() OR NOT m.needs_lease))
       AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
 # How many they are weighs models against each other, and is shown.
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
@@ -58,9 +60,6 @@ STARVED = text("""
     SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN ('preparing', 'running')
     WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
       AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = 0)""")
-FAILURES = text("""
-    SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
-        (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
 # By the database's clock: ours may be wrong, and a retry must not wait for that.
 AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 
@@ -201,7 +200,7 @@ class Observer:
         newest = await residencies.newest(connection, self._device.id)
         if newest is None:
             return None
-        failures = (await connection.execute(FAILURES, {"device": self._device.id})).scalar_one()
+        failures = await residencies.failures(connection, self._device.id)
         age = (await connection.execute(AGE, {"closed_at": newest.closed_at})).scalar_one() if newest.closed_at else 0.0
         if newest.state != "open" or newest.epoch != self._epoch:
             self._epoch = newest.epoch if newest.state == "open" else None

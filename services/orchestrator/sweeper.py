@@ -3,7 +3,9 @@
 from redis.asyncio import Redis
 
 from services.orchestrator.routine import Routine
+from shared.contracts.calls import Lane
 from shared.queue import Ticker, celery_app
+from shared.runtime.outages import fail_overdue
 from shared.runtime.sweeper import sweep
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -15,11 +17,13 @@ class Sweeper(Routine):
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
         super().__init__()
         self._sweep_s = settings.sweep_s
+        self._outage_s = settings.workers.outage_s
         self._database = database
         self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
     async def once(self) -> float:
         """Repair, then tick every lane that has work."""
+        await fail_overdue(self._database, "sweeper", list(Lane), self._outage_s)
         for lane in await sweep(self._database, "sweeper"):
             await self._ticker.tick(lane)
         return self._sweep_s

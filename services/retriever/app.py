@@ -189,6 +189,8 @@ async def _problem(_: Request, error: Exception) -> Response:
     body = {"type": error.kind, "title": type(error).__name__, "status": error.status, "detail": error.message}
     if error.hint is not None:
         body["hint"] = error.hint
+    if isinstance(error, Unavailable):
+        body["what"] = error.what
     return Response(msgspec.json.encode(body), status_code=error.status, media_type="application/problem+json")
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from services.retriever.ports import Index
 from shared.contracts import canonical
-from shared.errors import Unavailable
+from shared.errors import Refused, Unavailable
 
 MANIFEST = "manifest.json"
 REBUILD = "Build the corpus's indexes again: `mathrag corpus index NAME`"
@@ -20,7 +20,7 @@ LONGEST = 40
 """Characters of a value that a message repeats whole."""
 
 
-class Unsound(Unavailable):
+class Unsound(Refused):
     """An index that must not be searched; to build it again mends it."""
 
     def __init__(self, message: str) -> None:

@@ -9,6 +9,7 @@ from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.calls import Failure, FailureKind, Scored
+from shared.errors import Unavailable
 from shared.models import weights
 from shared.models.ports import ModelFailed, Reranker
 from shared.retrieval import Reranker as Settings
@@ -21,6 +22,8 @@ AT_ONCE = 4
 """Requests that are scored together; searches keep the other threads."""
 LIBRARIES = {"gguf": "xllamacpp", "sentence-transformers": "sentence-transformers"}
 """What reads a model in this process: another version may score otherwise."""
+
+AWAY = "start the server that `retrieval.reranker` names, or correct its `url`"
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +58,11 @@ class Reranks:
             _log.exception("the reranker could not be registered: jobs are pinned to the one before")
 
     async def answer(self, asked: Rerank) -> Scored | Failure:
-        """One score a document, in order. A job that was given another reranker is not answered by this one."""
+        """One score a document, in order. A job that was given another reranker is not answered by this one.
+
+        Raises:
+            Unavailable: the reranker's server answers nobody now.
+        """
         if self._reranker is None or asked.model != self._identity.hash.hex():
             said = "the retriever is configured with another reranker than the job was given, or with none"
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=said)
@@ -64,6 +71,8 @@ class Reranks:
                 self._reranker.score, asked.question, asked.documents, limiter=self._limiter
             )
         except ModelFailed as failed:
+            if failed.kind is FailureKind.UNAVAILABLE:
+                raise Unavailable(f"no scores: {failed.detail}", hint=AWAY, what=failed.what) from failed
             return Failure(kind=failed.kind, detail=failed.detail)
         return Scored(scores=tuple(scores))
 

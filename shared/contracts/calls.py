@@ -163,10 +163,15 @@ class FailureKind(StrEnum):
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     BACKEND_ERROR = "backend_error"
+    UNAVAILABLE = "unavailable"
+    """A server that many calls share was away for longer than the operator lets calls wait for it."""
 
 
-INFRASTRUCTURE = frozenset({FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR})
-"""Kinds that are retried; the last one frees the call's key for the next asker."""
+INFRASTRUCTURE = frozenset(
+    {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE}
+)
+"""Kinds that say nothing about what was asked: a call that ended with one is free for the next asker. All but the last
+are tried again before that."""
 
 
 class SampleFailed(Exception):
@@ -225,10 +230,12 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit_defaults=True):
-    """Reply to `Write` and `Generate`. `truncated`: the token limit ended the text, which is kept all the same."""
+    """Reply to `Write` and `Generate`. `truncated`: the model did not end the text, which is kept all the same."""
 
     text: str
     truncated: bool = False
+    truncated_by: str = ""
+    """What ended a truncated text, in a finish reason's word (`shared.models.chat`); "": the token limit."""
     tokens: tuple[Token, ...] = ()
     """Only where log-probabilities were asked for and the server gives them."""
 

@@ -17,6 +17,8 @@ class End(StrEnum):
     """The model server died while it ran this call: the call is a suspect."""
     RELEASED = "released"
     """The guard aborted it to free the device: not charged."""
+    WAITS = "waits"
+    """The model server, `what`, answers nobody now, `detail` says how: not charged."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,4 +60,6 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time that the model server says it spent on the prompt, and on the completion."""
     failure: FailureKind | None = None
     detail: str = ""
+    what: str = ""
+    """What is away, where the call waits for it."""
     end: End = End.ANSWERED

@@ -158,6 +158,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     answer: str | None
     extraction: Extraction
     truncated: bool = False
+    truncated_by: str | msgspec.UnsetType = msgspec.UNSET
+    """What ended a truncated text; unset: the token limit, so that outcomes without it keep their bytes."""
     context: tuple[str, ...] = ()
     refusal: str | None = None
     """Why the question was not answered although nothing failed: no document was relevant enough."""

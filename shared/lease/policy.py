@@ -13,10 +13,10 @@ import msgspec
 
 from shared.contracts.calls import Lane
 
-RETRIES = 3
-"""Quarantined residencies in a row before the device waits for an operator."""
 RETRY_S = 10.0
 """Wait before a quarantined device is tried again, times the failures so far."""
+LONGEST_REST_S = 60.0
+"""Bound of that wait: whatever is in the device's way may end at any time."""
 LEAST_S = 1.0
 """No residency is cut short before."""
 AMORTISED = 10
@@ -125,9 +125,9 @@ def decide(
     if drained:
         return _emptied(held)
     waiting = [load for load in picture.loads if load.calls and not _holds(held, load)]
-    if not waiting or _flipping(held) or _waits_for_operator(held):
+    if not waiting or _flipping(held) or _rests(held):
         return None
-    needed = min(waiting, key=lambda load: (*_urgency(load, held, rules), *_order(load)))
+    needed = min(waiting, key=lambda load: (_failed(held, load), *_urgency(load, held, rules), *_order(load)))
     drained_by, pressed_by = _drained(picture, held, rules), _presses(needed, held, rules)
     group = next((group for group in groups if needed.model_id in group.models), _alone(needed))
     cost_s = _cost_s(group, picture.loads)
@@ -161,7 +161,7 @@ def _emptied(held: Held | None) -> Target | None:
     """Even a quarantined device is emptied at once; only an emptying that failed waits for its next try."""
     if held is None or _flipping(held):
         return None
-    if held.models or (held.state == "quarantined" and not _waits_for_operator(held)):
+    if held.models or (held.state == "quarantined" and not _rests(held)):
         return Target(models=(), cause=DRAIN)
     return None
 
@@ -170,10 +170,18 @@ def _flipping(held: Held | None) -> bool:
     return held is not None and held.state not in ("open", "closed", "quarantined")
 
 
-def _waits_for_operator(held: Held | None) -> bool:
-    if held is None or held.state != "quarantined":
-        return False
-    return held.failures > RETRIES or held.age_s < RETRY_S * held.failures
+def rest_s(failures: int) -> float:
+    """Seconds that a quarantined device is left alone after so many failures in a row."""
+    return min(RETRY_S * failures, LONGEST_REST_S)
+
+
+def _rests(held: Held | None) -> bool:
+    return held is not None and held.state == "quarantined" and held.age_s < rest_s(held.failures)
+
+
+def _failed(held: Held | None, load: Load) -> bool:
+    """Whether it could not be loaded just now: what else waits has its turn first."""
+    return held is not None and held.state == "quarantined" and load.model_id in held.models
 
 
 def _is_open(held: Held | None) -> bool:

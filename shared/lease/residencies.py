@@ -31,6 +31,9 @@ MEASURED = text("""
     UPDATE residencies SET measured = measured || CAST(:measured AS jsonb)
     WHERE epoch = :epoch AND closed_at IS NULL""")
 FORGIVE = text("UPDATE residencies SET state = 'closed' WHERE device = :device AND state = 'quarantined'")
+FAILURES = text("""
+    SELECT count(*) FROM residencies WHERE device = :device AND state = 'quarantined' AND epoch > COALESCE(
+        (SELECT max(epoch) FROM residencies WHERE device = :device AND opened_at IS NOT NULL), 0)""")
 UNCLOSED = text(f"""
     SELECT {COLUMNS} FROM residencies WHERE device = :device AND state NOT IN ('closed', 'quarantined', 'wanted')
     ORDER BY epoch""")  # noqa: S608
@@ -80,6 +83,12 @@ async def unclosed(connection: AsyncConnection, device: str) -> list[Residency]:
     """Residencies that a guard began and never closed: what a guard finds that comes after a dead one."""
     rows = await connection.execute(UNCLOSED, {"device": device})
     return [_residency(row) for row in rows.mappings()]
+
+
+async def failures(connection: AsyncConnection, device: str) -> int:
+    """Quarantined residencies since the last that was open."""
+    found: int = (await connection.execute(FAILURES, {"device": device})).scalar_one()
+    return found
 
 
 async def forgive(connection: AsyncConnection, device: str) -> None:

@@ -5,9 +5,22 @@ import msgspec
 from shared.contracts.calls import FailureKind, Token
 from shared.telemetry.redaction import redacted
 
+LENGTH = "length"
+"""The token limit, or the end of the context."""
+REPETITION = "repetition"
+"""The server stopped a text that went round in circles."""
+BROKEN_BYTE = "broken_byte"
+"""The model wrote a byte that is no UTF-8, and the server went no further."""
+CUT = "cut"
+"""The server ended the text and did not say why."""
+CUTS = frozenset({LENGTH, REPETITION, BROKEN_BYTE, CUT, "content_filter"})
+"""Finish reasons of a text that the model did not end itself."""
+AWAY = (429, 502, 503, 504)
+"""Statuses by which a server, or what stands before it, refuses everybody for now."""
+
 
 class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's answer. `finish_reason` "length": the token limit ended it."""
+    """A model's answer. `finish_reason`: the server's word, or one of those above."""
 
     text: str
     finish_reason: str
@@ -29,8 +42,15 @@ class ChatFailed(Exception):
         super().__init__(f"{kind.value}: {self.detail}")
 
 
-class Unreached(ChatFailed):
+class Away(ChatFailed):
+    """The server answers nobody now (it is restarting, loading or overloaded): no failure of this call."""
+
+    def __init__(self, detail: str, kind: FailureKind = FailureKind.UNAVAILABLE) -> None:
+        super().__init__(kind, detail)
+
+
+class Unreached(Away):
     """No connection could be made: the server has not seen the call, so the call cannot have harmed it."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(FailureKind.CONNECTION, detail)
+        super().__init__(detail, FailureKind.CONNECTION)

@@ -11,7 +11,12 @@ from pathlib import Path
 from re import Pattern
 from typing import Any, NamedTuple
 
+from shared.models.sampling import BY_BACKEND, Sampling
 from shared.settings import Model
+
+SETTINGS = ("LLAMA_ARG_", "LLAMA_CHAT_", "VLLM_")
+"""How variables begin by which a model server takes settings."""
+SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 KEYS = frozenset({"--api-key", "--api-key-file"})
 """Arguments that hold a secret: a process list shows them, and so does a model's row."""
@@ -34,6 +39,11 @@ class Asked(NamedTuple):
     def weights(self) -> str:
         """The model as its server is told it."""
         return str(self.model.hub or self.model.path)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How its server is told to sample."""
+        return BY_BACKEND[program(self.model).backend]
 
 
 class Launch(NamedTuple):
@@ -64,6 +74,12 @@ class Program:
     """What the pages name as its version: part of the one that is printed."""
     misfit: Callable[[Page, Asked], str | None]
     """What is wrong with the pages."""
+    model_first: tuple[str, ...] = ()
+    """What must stand before the operator's arguments."""
+    aliases: frozenset[str] = frozenset()
+    """Other names of `arguments`."""
+    package: str | None = None
+    """The Python package whose version it prints, where it is one."""
     deterministic_arguments: tuple[str, ...] = ()
     """Added for a model that is `deterministic`."""
     deterministic_environment: Mapping[str, str] = field(default_factory=dict)
@@ -87,10 +103,33 @@ def program(model: Model) -> Program:
     kind = kind.made_deterministic() if model.deterministic else kind
     if model.path is None and model.hub is None:
         raise ValueError("needs a `path`" if model.server == "llama.cpp" else "needs a `path` or a `hub`")
-    ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | KEYS
-    if taken := [each for each in model.command if each.partition("=")[0] in ours]:
-        raise ValueError(f"`command` must not hold {taken[0].partition('=')[0]}: the guard sets it")
+    if model.command:
+        _check(model.command, kind)
     return kind
+
+
+def _check(command: tuple[str, ...], kind: Program) -> None:
+    """Refuse a command that lacks the program's own words, or that says what the guard says, by whatever name."""
+    words = len(kind.command)
+    if command[1:words] != kind.command[1:]:
+        raise ValueError(f"`command` must begin with the program and `{' '.join(kind.command[1:])}`")
+    if kind.model_first and command[words:] and not command[words].startswith("-"):
+        raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
+    ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
+    ours |= {_negated(each) for each in ours}
+    if taken := [name for name in map(_name, command[words:]) if name in ours]:
+        raise ValueError(f"`command` must not hold {taken[0]}: the guard sets it")
+
+
+def _name(argument: str) -> str:
+    """Of an argument, without its value; llama.cpp and vLLM take underscores for dashes."""
+    name = argument.partition("=")[0]
+    return name.replace("_", "-") if name.startswith("--") else name
+
+
+def _negated(name: str) -> str:
+    """`--webui` of `--no-webui`, and the other way round."""
+    return f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name.replace("--", "--no-", 1)
 
 
 def deterministic(model: Model) -> dict[str, int]:
@@ -99,6 +138,16 @@ def deterministic(model: Model) -> dict[str, int]:
     With it the threads count as well: another number of them rounds otherwise (2 of 80 texts, by measurement).
     """
     return {"deterministic": True, "threads": model.threads} if model.deterministic else {}
+
+
+def settings_in(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """What a model's row says of the environment: nothing where it holds no setting of a model server. No secrets."""
+    found = {
+        name: value
+        for name, value in sorted(environment.items())
+        if name.startswith(SETTINGS) and not any(word in name for word in SECRETS)
+    }
+    return {"environment": found} if found else {}
 
 
 def command(model: Model) -> tuple[str, ...]:
@@ -115,8 +164,9 @@ def launch(asked: Asked, *, port: int, spare: int, key: str) -> Launch:
         "all": model.context * asked.parallel, "sockets": Path(tempfile.gettempdir()) / f"mathrag-{port}",
     }  # fmt: skip
     revision = ("--revision", model.revision) if model.revision else ()
-    ours = (each.format_map(fields) for each in kind.arguments)
-    return Launch((*command(model), *ours, *revision), {**kind.environment, kind.key: key})
+    first, ours = ([each.format_map(fields) for each in said] for said in (kind.model_first, kind.arguments))
+    called, words = command(model), len(kind.command)
+    return Launch((*called[:words], *first, *called[words:], *ours, *revision), {**kind.environment, kind.key: key})
 
 
 def _llama(page: Page, asked: Asked) -> str | None:
@@ -170,6 +220,7 @@ LLAMA = Program(
     printed=re.compile(r"version: (.+)"),
     version=lambda page: str(page["build_info"]).rpartition("-")[2],
     misfit=_llama,
+    aliases=frozenset({"-m", "-a", "-c", "-np", "-t", "-cram", "--ui"}),
     # The one slot that `Model` gives it computes one prompt at a time; a prefix that it kept would change the numbers.
     deterministic_arguments=("--no-cache-prompt",),
 )
@@ -195,12 +246,14 @@ TGI = Program(
     printed=re.compile(r"text-generation-launcher (\S+)"),
     version=lambda page: str(page["version"]),
     misfit=_tgi,
+    aliases=frozenset({"-p", "--max-input-length"}),
 )
 VLLM = Program(
     backend="vllm",
     command=("vllm", "serve"),
+    model_first=("{weights}",),  # since 0.32 it refuses to start where anything stands before the model
     arguments=(
-        *("{weights}", "--served-model-name", "{name}", "--host", "127.0.0.1", "--port", "{port}"),
+        *("--served-model-name", "{name}", "--host", "127.0.0.1", "--port", "{port}"),
         *("--max-model-len", "{context}", "--max-num-seqs", "{parallel}", "--seed", "0"),
         # Without it a file in the model's folder would change temperature's neighbours, such as a repetition penalty.
         *("--generation-config", "vllm", "--no-enable-prefix-caching"),
@@ -212,6 +265,8 @@ VLLM = Program(
     printed=re.compile(r"^(\d+\.\d\S*)$", re.MULTILINE),
     version=lambda page: str(page["version"]),
     misfit=_vllm,
+    aliases=frozenset({"--model", "--config"}),  # a file of arguments, which no row would hold
+    package="vllm",
     deterministic_environment={"VLLM_BATCH_INVARIANT": "1"},
 )
 VLLM_SLEEP = replace(

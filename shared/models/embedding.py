@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shared.contracts import canonical
 from shared.contracts.calls import FailureKind
-from shared.errors import TooLarge, Unavailable
+from shared.errors import Refused, TooLarge, Unavailable
 from shared.models.normal_form import NORMAL_FORM, in_normal_form
 from shared.models.ports import Encoder, ModelFailed
 from shared.retrieval import Embeddings
@@ -154,4 +154,7 @@ def _useless(what: str) -> ModelFailed:
 def _error(failed: ModelFailed) -> TooLarge | Unavailable:
     if failed.kind is FailureKind.CONTEXT_EXCEEDED:
         return TooLarge(f"a text is too long for the embedding model: {failed.detail}", hint=TOO_LONG)
-    return Unavailable(f"no embeddings: {failed.detail}", hint=AWAY)
+    said = f"no embeddings: {failed.detail}"
+    if failed.kind is FailureKind.UNAVAILABLE:
+        return Unavailable(said, hint=AWAY, what=failed.what)
+    return Refused(said, hint=AWAY)

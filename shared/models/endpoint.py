@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -11,13 +12,14 @@ import msgspec
 from shared.access.bearer import authorization
 from shared.contracts.calls import FailureKind
 from shared.errors import Unavailable
+from shared.models.chat import AWAY
 from shared.models.ports import ModelFailed
 from shared.telemetry import traces
 
 TRIES = 4
 PAUSE_S = 0.2
 """Before the second try; twice as long before each further one."""
-PASSING = (429, 500, 502, 503, 504)
+PASSING = (500, *AWAY)
 """Statuses that another try may change."""
 SIGNS_OF_LENGTH = (
     "too large to process", "exceed_context_size", "must have less than", "maximum context length",
@@ -80,17 +82,27 @@ class Endpoint:
     def _answer(self, method: str, path: str, body: Any, timeout_s: float) -> httpx2.Response | ModelFailed:
         try:
             return self._client.request(method, self.url + path, json=body, timeout=timeout_s, headers=traces.headers())
+        except httpx2.ConnectTimeout as error:
+            return self._away(path, repr(error))
         except httpx2.TimeoutException as error:
             said = f"{self.url}{path} did not answer within {self._timeout_s:g} s ({type(error).__name__})"
             return ModelFailed(FailureKind.TIMEOUT, said)
         except httpx2.HTTPError as error:
-            return ModelFailed(FailureKind.CONNECTION, f"{self.url}{path}: {self._said(repr(error))}")
+            return self._away(path, self._said(repr(error)))
 
     def _refusal(self, path: str, response: httpx2.Response) -> ModelFailed:
         body = self._said(response.text[:500])
-        too_long = any(sign in body for sign in SIGNS_OF_LENGTH)
-        kind = FailureKind.CONTEXT_EXCEEDED if too_long else FailureKind.BACKEND_ERROR
-        return ModelFailed(kind, f"{self.url}{path}: HTTP {response.status_code}: {body}")
+        said = f"HTTP {response.status_code}: {body}"
+        if any(sign in body for sign in SIGNS_OF_LENGTH):
+            return ModelFailed(FailureKind.CONTEXT_EXCEEDED, f"{self.url}{path}: {said}")
+        if response.status_code in AWAY:
+            return self._away(path, said)
+        return ModelFailed(FailureKind.BACKEND_ERROR, f"{self.url}{path}: {said}")
+
+    def _away(self, path: str, said: str) -> ModelFailed:
+        """It answers nobody now: no failure of this request."""
+        host = urlsplit(self.url).netloc.rpartition("@")[2]
+        return ModelFailed(FailureKind.UNAVAILABLE, f"{self.url}{path}: {said}", f"the server at {host}")
 
     def _said(self, words: str) -> str:
         """A server that echoes the key must not bring it into a log or the database."""
@@ -120,5 +132,5 @@ def key_of(variable: str | None) -> str:
 def _passes(response: httpx2.Response | ModelFailed, failed: ModelFailed) -> bool:
     """A text that is too long stays so, and after a timeout no time is left."""
     if isinstance(response, httpx2.Response):
-        return response.status_code in PASSING and failed.kind is FailureKind.BACKEND_ERROR
-    return failed.kind is FailureKind.CONNECTION
+        return response.status_code in PASSING and failed.kind is not FailureKind.CONTEXT_EXCEEDED
+    return failed.kind is FailureKind.UNAVAILABLE

@@ -5,15 +5,16 @@ loaded anew (ollama#3645, #9355). A call whose runner options differ from those 
 does another `shift`: both are in every body.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed, ChatReply, Unreached
 from shared.models.logprobs import tokens
+from shared.models.sampling import OLLAMA
 from shared.telemetry import traces
 
 DEFAULT_URL = "http://127.0.0.1:11434"
@@ -31,6 +32,11 @@ SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds
 """How its runners say that a prompt does not fit."""
 SIGNS_OF_DEATH = ("runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error")
 """How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421)."""
+
+REPEATS = 30
+"""Pieces of an answer in a row that are equal but for blanks; of one more Ollama stops it (llm/server.go)."""
+SIGN_OF_REPETITION = "token repeat limit reached"
+"""What some versions say when they do; others (0.33.0) just end the stream."""
 
 T = TypeVar("T")
 
@@ -97,10 +103,11 @@ class _Message(msgspec.Struct, frozen=True):
     content: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in nanoseconds."""
+class _Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of an answer; the last one has the figures, durations in nanoseconds."""
 
     message: _Message = _Message()
+    error: str = ""
     done: bool = False
     done_reason: str = ""
     load_duration: int = 0
@@ -206,20 +213,22 @@ class Ollama:
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         body = self._body(tag, keep_alive=-1, prompt=prompt)
-        body["options"] |= {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
+        body["options"] |= {
+            **OLLAMA,
+            "temperature": decoding.temperature,
+            "num_predict": decoding.max_tokens,
+            "seed": seed,
+        }
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
-            response = await self._client.post("/api/chat", json=body)
+            return self._reply(await self._pieces(body))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise Unreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
-        except httpx2.ConnectError as error:
-            raise Unreached(repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
-        if response.status_code != httpx2.codes.OK:
-            raise _refused(response)
-        return self._reply(response.content)
 
     async def cuts(self, tag: str) -> bool:
         """Whether a prompt of twice the context is answered: a server that cuts it says so nowhere.
@@ -237,34 +246,53 @@ class Ollama:
             raise
         return True
 
-    def _reply(self, content: bytes) -> ChatReply:
-        try:
-            answer = msgspec.json.decode(content, type=_Answer)
-        except msgspec.MsgspecError as error:
-            raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
-        if answer.load_duration > RELOAD_S * 1e9:
-            took = f"{answer.load_duration / 1e9:.1f} s"
-            raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
-        if not answer.done or answer.done_reason not in ("stop", "length"):
-            raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {answer.done_reason!r})")
-        context = self._options["num_ctx"]
-        if (answer.prompt_eval_count or 0) >= context:
-            raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
+    async def _pieces(self, body: dict[str, Any]) -> list[_Piece]:
+        """An answer as it came in; an error that the server puts at its end is the last piece."""
+        async with self._client.stream("POST", "/api/chat", json=body) as response:
+            if response.status_code != httpx2.codes.OK:
+                await response.aread()
+                if SIGN_OF_REPETITION in response.text:
+                    return [_Piece(error=response.text)]
+                raise _refused(response)
+            try:
+                return [msgspec.json.decode(line, type=_Piece) async for line in response.aiter_lines() if line]
+            except msgspec.MsgspecError as error:
+                raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
+
+    def _reply(self, pieces: Sequence[_Piece]) -> ChatReply:
+        """The answer; one that the server ended without saying so is kept as a cut one."""
+        if not pieces:
+            raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")
+        last = pieces[-1]
+        self._check(last)
         return ChatReply(
-            text=answer.message.content,
-            finish_reason=answer.done_reason,
-            tokens=tokens(answer.logprobs),
-            prompt_tokens=answer.prompt_eval_count,
-            completion_tokens=answer.eval_count,
-            prompt_ms=_milliseconds(answer.prompt_eval_duration),
-            completion_ms=_milliseconds(answer.eval_duration),
+            text="".join(piece.message.content for piece in pieces),
+            finish_reason=last.done_reason if last.done else _cut(pieces),
+            tokens=tokens([entry for piece in pieces for entry in piece.logprobs or ()]),
+            prompt_tokens=last.prompt_eval_count,
+            completion_tokens=last.eval_count,
+            prompt_ms=_milliseconds(last.prompt_eval_duration),
+            completion_ms=_milliseconds(last.eval_duration),
         )
+
+    def _check(self, last: _Piece) -> None:
+        """Raise ChatFailed for an end that is none of an answer by the loaded model to the whole prompt."""
+        if last.error and SIGN_OF_REPETITION not in last.error:
+            raise _ended_with(last.error)
+        if last.load_duration > RELOAD_S * 1e9:
+            took = f"{last.load_duration / 1e9:.1f} s"
+            raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
+        if last.done and last.done_reason not in ("stop", "length"):
+            raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {last.done_reason!r})")
+        context = self._options["num_ctx"]
+        if (last.prompt_eval_count or 0) >= context:
+            raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
 
     def _body(self, tag: str, *, keep_alive: int, prompt: str | None = None) -> dict[str, Any]:
         """A chat without a message loads or, with `keep_alive` 0, unloads."""
         messages = [] if prompt is None else [{"role": "user", "content": prompt}]
         return {
-            "model": tag, "messages": messages, "stream": False, "keep_alive": keep_alive, **FIXED,
+            "model": tag, "messages": messages, "stream": prompt is not None, "keep_alive": keep_alive, **FIXED,
             "options": dict(self._options),
         }  # fmt: skip
 
@@ -302,7 +330,23 @@ def _refused(response: httpx2.Response) -> ChatFailed:
         return RunnerDied(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"HTTP {response.status_code}: {body}")
+    said = f"HTTP {response.status_code}: {body}"
+    return Away(said) if response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
+
+
+def _ended_with(said: str) -> ChatFailed:
+    """An error at the end of a stream that had begun."""
+    if any(sign in said for sign in SIGNS_OF_DEATH):
+        return RunnerDied(FailureKind.CONNECTION, said[:500])
+    return ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended its stream with {said[:500]!r}")
+
+
+def _cut(pieces: Sequence[_Piece]) -> str:
+    """Why the server ended an answer that it does not call done; bytes that are no UTF-8 it ends without a word."""
+    if pieces[-1].error:
+        return REPETITION
+    last = [piece.message.content.strip() for piece in pieces[-REPEATS:]]
+    return REPETITION if len(last) == REPEATS and len(set(last)) == 1 else CUT
 
 
 def _milliseconds(nanoseconds: int | None) -> float | None:

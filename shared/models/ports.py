@@ -13,9 +13,11 @@ from shared.telemetry.redaction import redacted
 class ModelFailed(Exception):
     """An embedder or reranker gave nothing that can be used; what it says holds no secret."""
 
-    def __init__(self, kind: FailureKind, detail: str) -> None:
+    def __init__(self, kind: FailureKind, detail: str, what: str = "") -> None:
         self.kind = kind
         self.detail = redacted(detail)
+        self.what = redacted(what)
+        """Which server answers nobody now, where `kind` is `unavailable`."""
         super().__init__(f"{kind.value}: {self.detail}")
 
 

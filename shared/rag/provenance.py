@@ -135,7 +135,8 @@ def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace |
     """
     answer, extraction = extract(generated.text)
     return WrittenOutcome(
-        answer=answer, extraction=extraction, truncated=generated.truncated, context=context, trace=trace or Trace(),
+        answer=answer, extraction=extraction, truncated=generated.truncated,
+        truncated_by=generated.truncated_by or msgspec.UNSET, context=context, trace=trace or Trace(),
         text=generated.text,
     )  # fmt: skip
 

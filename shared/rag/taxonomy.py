@@ -24,7 +24,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     """No answer, since something broke."""
     TRUNCATED = "truncated"
-    """Wrong, and the token limit ended the text."""
+    """Wrong, and the model did not end the text: the token limit did, or the server."""
     EXTRACTION = "extraction"
     """A whole text without an answer in it."""
     RETRIEVAL_MISS = "retrieval_miss"
@@ -56,6 +56,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there is an answer to compare with."""
     extraction: Extraction = Extraction.OK
     truncated: bool = False
+    truncated_by: str = ""
+    """"": the token limit."""
     searched: bool = False
     """Whether the sample asked for documents at all."""
     relevant: frozenset[str] | None = None
@@ -74,6 +76,15 @@ class Ended(NamedTuple):
     ending: Ending
     reason: str
 
+
+CUTS = {
+    "": "the token limit ended the text",
+    "repetition": "the model server ended the text, as it repeated itself",
+    "broken_byte": "a byte that is no UTF-8 ended the text",
+    "cut": "the model server ended the text and did not say why",
+    "content_filter": "the model server's filter ended the text",
+}
+"""How a text ended that the model did not end, by what ended it."""
 
 Rule = Callable[[Facts], Ended | None]
 
@@ -107,7 +118,7 @@ def _truncated(facts: Facts) -> Ended | None:
     if not facts.truncated or (facts.extraction is Extraction.OK and _undecided(facts)):
         return None
     held = "its answer is from before that" if facts.extraction is Extraction.OK else "it holds no answer"
-    return Ended(Ending.TRUNCATED, f"the token limit ended the text; {held}")
+    return Ended(Ending.TRUNCATED, f"{CUTS.get(facts.truncated_by, facts.truncated_by)}; {held}")
 
 
 def _extraction(facts: Facts) -> Ended | None:

@@ -16,8 +16,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts import canonical
 from shared.contracts.calls import Lane
+from shared.runtime import outages
 from shared.runtime.answers import Answered, columns, outcome_of, unstorable
 from shared.runtime.look import look, revive
+from shared.runtime.outages import LONGEST_PAUSE_S
 from shared.runtime.parking import WANTED
 from shared.runtime.together import Together
 from shared.storage.database import Database
@@ -38,6 +40,7 @@ SUSPECT_LOCK = 7331
 
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
+# Where what the model needs was away, whoever claims a call of it tries for all; the others wait for that.
 # Of the rows that were picked, those that nobody live waits for leave the queue instead of being claimed.
 TAKE = f"""
     , seen AS MATERIALIZED (SELECT u.*, {WANTED} AS wanted FROM picked u),
@@ -46,22 +49,34 @@ TAKE = f"""
         WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND p.wanted),
     parked AS (
         DELETE FROM queue q USING seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND NOT p.wanted)
-    SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND NOT p.wanted),
+    trying AS (
+        UPDATE outages SET next_try = now() + make_interval(secs => {LONGEST_PAUSE_S})
+        WHERE model_id = :model AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
+    SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
     FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
 PICK = f"""
     SELECT q.lane, q.model_id, q.rank, q.seq, q.call_id AS id FROM queue q
     WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
       AND (q.not_before IS NULL OR q.not_before <= now()
            OR q.not_before > now() + make_interval(secs => {LONGEST_S}))"""  # noqa: S608 - a constant
-CLAIM = text(f"""
-    WITH picked AS MATERIALIZED ({PICK} AND q.lapses = 0
+BESIDE_OTHERS = f"""{PICK} AND q.lapses = 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.lapses > 0
-                          AND s.token IS NOT NULL)
+                          AND s.token IS NOT NULL)"""  # noqa: S608 - constants
+DUE = f"o.next_try <= now() OR o.next_try > now() + make_interval(secs => {LONGEST_S})"
+CLAIM = text(f"""
+    WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
+          AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model)
         ORDER BY q.rank, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
+# Another call each time, as it may be the one that is at fault.
+CLAIM_TRY = text(f"""
+    WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
+          AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND ({DUE}))
+        ORDER BY q.not_before NULLS FIRST, q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
 CLAIM_SUSPECT = text(f"""
     WITH picked AS MATERIALIZED ({PICK} AND q.lapses > 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.token IS NOT NULL)
+          AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND NOT ({DUE}))
         ORDER BY q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
 ACCEPT = text("""
     WITH locked AS MATERIALIZED (
@@ -127,6 +142,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     token: uuid.UUID
     calls: tuple[Claimed, ...]
+    tries: bool = False
+    """Whether what the model needs was away, and this claim tries for all others whether it is back."""
 
 
 class Committed(NamedTuple):
@@ -154,9 +171,13 @@ class Claims:
         self._ttl = ttl_s
         self._answers = Together(self._store)
 
-    async def claim(self, lane: Lane, model_id: int, limit: int) -> Claim | None:
-        """Up to `limit` calls of one model, or a single suspect when nothing else is pending or in flight."""
-        return await self._claim(CLAIM, SHARE, lane, model_id, limit) or await self._claim(
+    async def claim(self, lane: Lane, model_id: int, limit: int, *, away: bool = False) -> Claim | None:
+        """Up to `limit` calls of one model, or a single suspect when nothing else is pending or in flight.
+
+        While what it needs is `away`: one call, when it is time to try again.
+        """
+        ordinary = CLAIM_TRY if away else CLAIM
+        return await self._claim(ordinary, SHARE, lane, model_id, limit) or await self._claim(
             CLAIM_SUSPECT, EXCLUDE, lane, model_id, 1
         )
 
@@ -178,7 +199,7 @@ class Claims:
             if row.wanted
         )
         if kept or not rows:
-            return Claim(token=token, calls=kept) if kept else None
+            return Claim(token=token, calls=kept, tries=any(row.tries for row in rows)) if kept else None
         return await self._claim(statement, lock, lane, model_id, limit)
 
     async def _take(self, statement: TextClause, lock: TextClause, values: dict[str, Any]) -> Sequence[Row[Any]]:
@@ -282,6 +303,25 @@ class Claims:
         """Give calls back uncharged: nothing of them was sent."""
         values = {"calls": sorted(calls), "token": token, "pause": pause_s}
         await again(lambda: self._changed(RELEASE, values), self._ttl)
+
+    async def wait(self, token: uuid.UUID, calls: Sequence[int], model_id: int, what: str, said: str) -> None:
+        """Give calls back uncharged: what their model needs is away, so all its calls wait."""
+
+        async def note() -> None:
+            async with self._database.transaction() as connection:
+                await outages.note(connection, [model_id], what, said)
+
+        await again(note, self._ttl)
+        await self.release(token, calls)
+
+    async def came_back(self, model_id: int) -> None:
+        """What the model needs has answered: all its calls may be claimed."""
+
+        async def end() -> None:
+            async with self._database.transaction() as connection:
+                await outages.end(connection, [model_id])
+
+        await again(end, self._ttl)
 
     async def renew(self, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
         """Keep a claim for another time to live; returns the calls that are still ours."""

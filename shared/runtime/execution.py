@@ -19,6 +19,20 @@ class Release(NamedTuple):
     call_id: int
 
 
+class Wait(NamedTuple):
+    """What the call needs is away, for this call as for every other: it goes back uncharged and waits."""
+
+    call_id: int
+    what: str
+    """What is away, as in "Elasticsearch at 127.0.0.1:9200"."""
+    said: str
+    """How it was found to be away."""
+
+
+Ended = Answered | Lapse | Release | Wait
+"""What became of a call that was sent, or was not."""
+
+
 class Executor(Protocol):
     """Executes the calls of a role.
 
@@ -27,6 +41,6 @@ class Executor(Protocol):
         Broken: whoever ran the calls is gone; the unanswered ones are suspects.
     """
 
-    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
         """Replies as they come."""
         ...

@@ -32,7 +32,9 @@ REGISTER = text("""
 BY_HASH = text("SELECT id, hash FROM models WHERE hash = ANY(:hashes)")
 LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
 SERVED = text("SELECT DISTINCT name FROM models WHERE served AND device IS NOT NULL")
-RETIRE = text("UPDATE models SET served = false WHERE device = :device AND served")
+RETIRE = text("""
+    UPDATE models SET served = false
+    WHERE device = :device AND served AND (CAST(:name AS text) IS NULL OR name = :name)""")
 OF_INDEX = text("""
     SELECT i.kind, m.id, m.hash FROM corpora c
     JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
@@ -107,9 +109,9 @@ async def register(
     return int((await connection.execute(REGISTER, values)).scalar_one())
 
 
-async def retire(connection: AsyncConnection, device: str) -> None:
-    """Mark all models of a device as no longer served; its guard registers those that it serves."""
-    await connection.execute(RETIRE, {"device": device})
+async def retire(connection: AsyncConnection, device: str, name: str | None = None) -> None:
+    """Mark all models of a device, or those of a name, as no longer served; its guard registers what it serves."""
+    await connection.execute(RETIRE, {"device": device, "name": name})
 
 
 async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:

@@ -10,12 +10,13 @@ from shared.contracts.calls import Failure, FailureKind, Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.guard import Completion, End, ModelCall
 from shared.lease.guards import Guards
+from shared.models.chat import CUTS, LENGTH
 from shared.rag.parsing import PARSERS, parse_rating
 from shared.rag.prompts import Value, render, template
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
 from shared.runtime.claims import Claimed
-from shared.runtime.execution import Lapse, Release
+from shared.runtime.execution import Ended, Lapse, Release, Wait
 from shared.runtime.library import LibraryCache
 from shared.storage.database import Database
 
@@ -34,7 +35,7 @@ class Prompting:
         self._guards = guards
         self._library = LibraryCache()
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
         """Replies as they come; a call whose model server died comes back as a `Lapse`."""
         prompts, refused = await self._prompts(calls)
         for answer in refused:
@@ -51,7 +52,7 @@ class Prompting:
                     receipt=_receipt(completion, prompts[call.id].prompt),
                 )
             else:
-                yield Lapse(call.id) if completion.end is End.LAPSED else Release(call.id)
+                yield _unanswered(completion)
 
     async def _prompts(self, calls: Sequence[Claimed]) -> tuple[dict[int, ModelCall], list[Answered]]:
         """Model calls by id, and the failures of those whose template or document is not there."""
@@ -66,6 +67,12 @@ class Prompting:
             except (TemplateChanged, KeyError) as error:
                 refused.append(_refused(call, repr(error)))
         return prompts, refused
+
+
+def _unanswered(completion: Completion) -> Lapse | Release | Wait:
+    if completion.end is End.WAITS:
+        return Wait(completion.id, completion.what, completion.detail)
+    return Lapse(completion.id) if completion.end is End.LAPSED else Release(completion.id)
 
 
 def _model_call(call: Claimed, request: Request, documents: Mapping[str, Document]) -> ModelCall:
@@ -101,13 +108,19 @@ def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
     """
     if completion.failure is not None:
         return Failure(kind=completion.failure, detail=completion.detail)
-    truncated = completion.finish_reason == "length"
+    truncated = completion.finish_reason in CUTS
     if role == "judge":
         parse = PARSERS.get(template.partition("@")[0], parse_rating)
         return parse(completion.text, truncated=truncated)
     if not completion.text.strip():
-        return Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
-    return Generated(text=completion.text.replace("\0", "�"), truncated=truncated, tokens=completion.tokens)
+        ended = f", ended by {completion.finish_reason!r}" if truncated else ""
+        return Failure(kind=FailureKind.REFUSED, detail=f"the model gave an empty text{ended}")
+    return Generated(
+        text=completion.text.replace("\0", "�"),
+        truncated=truncated,
+        truncated_by=completion.finish_reason if truncated and completion.finish_reason != LENGTH else "",
+        tokens=completion.tokens,
+    )
 
 
 def _refused(call: Claimed, detail: str) -> Answered:

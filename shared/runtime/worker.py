@@ -20,7 +20,7 @@ from shared.runtime import ending
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.claims import Claim, Claimed, Claims
-from shared.runtime.execution import Executor, Lapse, Release
+from shared.runtime.execution import Ended, Executor, Lapse, Release, Wait
 from shared.runtime.lapses import lapse
 from shared.runtime.windows import windows
 from shared.settings import Workers
@@ -45,17 +45,27 @@ TRUSTED_S = 0.05
 
 # Models that need no lease first: what they answer gives the leased ones work.
 SOURCES = text("""
-    SELECT m.id, m.needs_lease, m.device FROM models m
+    SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
+    FROM models m LEFT JOIN outages o ON o.model_id = m.id
     WHERE m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
     ORDER BY m.needs_lease, m.id""")
 
 _log = logging.getLogger(__name__)
 
 
-class Sources(NamedTuple):
-    """Models that had pending calls at a moment, and the epoch that they may be sent under."""
+class Source(NamedTuple):
+    """A model that had pending calls at a moment, and the epoch that they may be sent under."""
 
-    models: tuple[tuple[int, int | None], ...]
+    model_id: int
+    epoch: int | None
+    away: bool
+    """Whether what it needs was away when it was last tried."""
+
+
+class Sources(NamedTuple):
+    """What the last look at lease and queue found."""
+
+    models: tuple[Source, ...]
     seen_at: float
 
 
@@ -174,10 +184,10 @@ class Worker:
         return await self._claim(trusted) or await self._claim(await self._look())
 
     async def _claim(self, sources: Sources) -> asyncio.Task[None] | None:
-        for model_id, epoch in sources.models:
-            claim = await self._claims.claim(self._lane, model_id, self._limits.chunk)
+        for source in sources.models:
+            claim = await self._claims.claim(self._lane, source.model_id, self._limits.chunk, away=source.away)
             if claim:
-                return asyncio.create_task(self._run(claim, epoch))
+                return asyncio.create_task(self._run(claim, source.epoch))
         return None
 
     async def _look(self) -> Sources:
@@ -257,8 +267,12 @@ class Worker:
         executor = self._executors[calls[0].role]
         async with aclosing(windows(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
             async for batch in batches:
-                await self._commit(claim, [each for each in batch if isinstance(each, Answered)])
+                answers = [each for each in batch if isinstance(each, Answered)]
+                await self._commit(claim, answers)
                 await self._give_back(claim, batch)
+                if claim.tries and answers:
+                    await self._claims.came_back(claim.calls[0].model_id)
+                    self._sources = Sources((), 0.0)
                 open_calls -= {each.call_id for each in batch}
                 self._progress.set()
 
@@ -278,13 +292,22 @@ class Worker:
         receipt = Receipt(started_at=now, ended_at=now)
         await self._commit(claim, [Answered(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)])
 
-    async def _give_back(self, claim: Claim, batch: list[Answered | Lapse | Release]) -> None:
+    async def _give_back(self, claim: Claim, batch: list[Ended]) -> None:
         released = [each.call_id for each in batch if isinstance(each, Release)]
         lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
         if released:
             await self._claims.release(claim.token, released)
         if lapsed:
             await self._lapse(claim, lapsed)
+        await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
+
+    async def _wait_for(self, claim: Claim, waits: list[Wait]) -> None:
+        if not waits:
+            return
+        _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
+        self._sources = Sources((), 0.0)
+        calls = [each.call_id for each in waits]
+        await self._claims.wait(claim.token, calls, claim.calls[0].model_id, waits[0].what, waits[0].said)
 
     async def _lapse(self, claim: Claim, calls: list[int]) -> None:
         await again(lambda: lapse(self._database, self._name, claim.token, calls), self._limits.claim_ttl_s)
@@ -303,12 +326,12 @@ class Worker:
 
 
 def _granted(
-    models: Iterable[Row[tuple[int, bool, str | None]]], leases: Mapping[str, Lease | None]
-) -> Iterator[tuple[int, int | None]]:
-    """(model, epoch) of those whose calls may be sent now: a guard of ours has the device, under a lease if need be."""
+    models: Iterable[Row[tuple[int, bool, str | None, bool]]], leases: Mapping[str, Lease | None]
+) -> Iterator[Source]:
+    """Those whose calls may be sent now: a guard of ours has the device, under a lease if need be."""
     for model in models:
         lease = leases.get(model.device or "")
         if model.needs_lease and lease is not None and lease.grants(model.id):
-            yield model.id, lease.epoch
+            yield Source(model.id, lease.epoch, model.away)
         elif not model.needs_lease and (model.device is None or model.device in leases):
-            yield model.id, None
+            yield Source(model.id, None, model.away)

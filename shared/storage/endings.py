@@ -88,6 +88,7 @@ def facts(row: RowMapping, outcome: Outcome | None) -> Facts | None:
         gold=row["gold"] is not None,
         extraction=outcome.extraction,
         truncated=outcome.truncated,
+        truncated_by=outcome.truncated_by or "",
         candidates=outcome.trace.candidates,
         context=outcome.context,
         unscored=outcome.trace.unscored,

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.calls import Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
@@ -51,6 +52,15 @@ STAGES = text("""
     FROM (SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job) mine
     JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
     GROUP BY c.role""")
+# Those that nobody serves are few, so that the samples which wait for them are looked for only where there are any.
+UNSERVED = text("""
+    WITH lost AS MATERIALIZED (
+        SELECT m.id, m.name FROM models m
+        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))
+    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
+    JOIN steps t ON t.call_id = q.call_id
+    JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1
+    WHERE s.job_id = :job ORDER BY l.name""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
 ROLES = ("estimate", "retrieve", "rerank", "judge", "verify", "write", "generate", "grade")
@@ -130,6 +140,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The experiment that it was made for."""
     stages: dict[str, StageCount] | None = None
     """By role; not in lists."""
+    unserved: tuple[str, ...] = ()
+    """Models that its calls wait for and that no guard serves as they were when it was submitted: their files,
+    arguments, versions or servers have changed, or they are just being identified. Not in lists."""
     unreadable: str | None = None
     """What of the job this release cannot read, and why; missing where it can read everything."""
     stored_params: dict[str, Any] | None = None
@@ -203,7 +216,8 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
-    return _job(row, stages, eta)
+    unserved = (await connection.execute(UNSERVED, {"job": job, "lanes": list(Lane)})).scalars()
+    return _job(row, stages, eta, tuple(unserved))
 
 
 async def listed(
@@ -250,7 +264,12 @@ _COPIED = (
 )  # fmt: skip
 
 
-def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int | None = None) -> Job:
+def _job(
+    row: RowMapping,
+    stages: dict[str, StageCount] | None = None,
+    eta: int | None = None,
+    unserved: tuple[str, ...] = (),
+) -> Job:
     params, problem = decoded_params(row["params"], "its parameters")
     decision, other = decoded(row["prepared"], GateDecision, "its gate decision")
     return Job(
@@ -262,6 +281,7 @@ def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int 
         params=params,
         gate=_gate(decision),
         stages=stages,
+        unserved=unserved,
         unreadable="; ".join(filter(None, (problem, other))) or None,
         stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,
         **{field: row[field] for field in _COPIED},

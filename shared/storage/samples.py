@@ -61,6 +61,8 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
     ending_reason: str | None = None
     """The rule that says so, with what it saw."""
+    truncated_by: str | None = None
+    """What ended a truncated text: `length`, `repetition`, `broken_byte`, `cut` or `content_filter`."""
     score: float | None = None
     """What `correct` was decided by, where the grader has degrees: token F1, F1 of a set, or a rating from 1 to 5."""
 
@@ -169,6 +171,7 @@ def _row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: E
         grading_failure=outcome.grading_failure if outcome else None,
         context=outcome.context if outcome else (),
         duplicates=len(outcome.trace.duplicates) if outcome else 0,
+        truncated_by=(outcome.truncated_by or "length") if outcome and outcome.truncated else None,
         unscored=outcome.trace.unscored if outcome else False,
         ended_at=row["ended_at"],
         detail=problem or row["detail"],

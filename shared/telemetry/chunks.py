@@ -13,7 +13,7 @@ from sqlalchemy import text
 from shared.contracts.calls import Failure, Retrieved
 from shared.runtime.answers import Answered, outcome_of
 from shared.runtime.claims import Claimed
-from shared.runtime.execution import Executor, Lapse, Release
+from shared.runtime.execution import Ended, Executor
 from shared.storage.database import Database
 from shared.telemetry import conventions as names
 from shared.telemetry import references, traces
@@ -44,7 +44,7 @@ class TracedExecutor:
         self._executor = executor
         self._database = database
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
         """The replies; their receipts name the chunk's trace."""
         links = [traces.current(), *await self._waiters(calls)]
         with traces.span(f"chunk {self._role}", self._attributes(calls, epoch), links=links, root=True) as span:

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.doubles import streams
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -39,6 +41,8 @@ class Reply:
     """Send nothing until the client goes away."""
     stall: bool = False
     """Send the headers, and then nothing until the client goes away."""
+    hold: bool = False
+    """Send what there is, and then nothing until the client goes away."""
 
 
 def as_json(value: object, status: int = 200) -> Reply:
@@ -83,7 +87,7 @@ class ChatServer:
             request = await _read(reader)
             self.seen.append(request)
             self.arrived.set()
-            reply = self.respond(request)
+            reply = in_pieces(request, self.respond(request))
             if reply.hang or reply.stall:
                 writer.write(_bytes(replace(reply, body=b"", missing=len(reply.body))) if reply.stall else b"")
                 await reader.read()
@@ -91,6 +95,10 @@ class ChatServer:
                 return
             writer.write(_bytes(reply))
             await writer.drain()
+            if reply.hold:
+                await reader.read()
+                self.left.set()
+                return
             if reply.reset:
                 _send_rst_at_close(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -110,6 +118,14 @@ async def chat_server(respond: Respond) -> AsyncIterator[ChatServer]:
     finally:
         server.close()
         await server.wait_closed()
+
+
+def in_pieces(request: Seen, reply: Reply) -> Reply:
+    """A whole answer as the stream that the request asks for; any other reply as it is."""
+    if reply.status != 200 or (made := streams.as_asked(request.body, reply.body)) is None:
+        return reply
+    body, kind = made
+    return replace(reply, body=body, headers={**reply.headers, "Content-Type": kind})
 
 
 async def _read(reader: asyncio.StreamReader) -> Seen:

@@ -28,6 +28,11 @@ class PuppetServer:
         """Prompts at once, at most."""
         self.stops = 0
         self.died = False
+        self.unchanged = True
+        """What a look finds."""
+        self.looks = asyncio.Event()
+        """Set while looks are answered."""
+        self.looks.set()
         self._gone = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -84,6 +89,11 @@ class PuppetServer:
         for waiting in self.running.values():
             if not waiting.done():
                 waiting.set_exception(ChatFailed(FailureKind.CONNECTION, "connection reset"))
+
+    async def confirm(self) -> bool:
+        """Whatever the test says, once it lets looks through."""
+        await self.looks.wait()
+        return self.unchanged
 
     async def exited(self) -> None:
         """Return when it is gone."""

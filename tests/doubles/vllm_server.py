@@ -12,6 +12,10 @@ from tests.doubles.chat_server import Reply, Seen, as_json
 from tests.doubles.model_server import ModelServer, parser, run
 
 VERSION = "0.11.0"
+MODEL_FIRST = (
+    "`model` should be provided as the first positional argument when using `vllm serve`. "
+    "i.e. `vllm serve <model> --<arg> <value>`."
+)
 SLEEP = ("sleepless", "sleeps_awake", "wakeless", "wakes_asleep", "busy")
 """Refuses to sleep; says that it does not; the same of waking; says that it has something to do."""
 
@@ -88,9 +92,8 @@ class VllmServer(ModelServer):
 
 def main() -> int:
     """Serve until killed."""
-    if sys.argv[1:2] == ["serve"]:
-        del sys.argv[1]
     read = parser(VERSION)
+    read.add_argument("command", choices=["serve"])
     read.add_argument("weights")
     for name in ("--served-model-name", "--host", "--generation-config", "--revision"):
         read.add_argument(name)
@@ -98,6 +101,8 @@ def main() -> int:
         read.add_argument(name, type=int, required=True)
     for name in ("--no-enable-prefix-caching", "--enable-sleep-mode"):
         read.add_argument(name, action="store_true")
+    if sys.argv[1:2] == ["serve"] and sys.argv[2].startswith("-"):
+        raise ValueError(MODEL_FIRST)
     options = read.parse_args()
     return run(VllmServer, options, options.host)
 

@@ -92,8 +92,14 @@ def backends(folder: Path, items: int) -> Iterator[Backends]:
         with running_stack(folder / "data", MATHRAG_CONFIG=str(config), FAR_KEY=FAR_KEY, **SOONER) as stack:
             stack.furnish(folder / "world", items=items)
             made = Backends(stack, {}, {"ollama": server.url}, far)
+            with far_away(made):  # what it serves is known from now on
+                until("the remote server is identified", lambda: _registered(stack, "far"))
             made.whole = measured(stack)
             yield made
+
+
+def _registered(stack: RunningStack, model: str) -> bool:
+    return any(found["name"] == model and found["registered"] for found in stack.get("/v1/models"))
 
 
 def _configuration(folder: Path, ollama: str, far: int) -> dict[str, object]:

@@ -427,6 +427,18 @@ async def test_a_model_that_no_guard_serves_any_more_is_missed_before_a_job_asks
     assert "no guard serves a model" in refused.json()["detail"]
 
 
+async def test_a_job_whose_model_nobody_serves_any_more_says_so(api: Api, database: Database) -> None:
+    """It would wait for ever and say nothing; once a guard serves the same model again, it goes on."""
+    body = {"name": "mine", "dataset": "items", "pipeline": "closed-book"}
+    job = (await api.http.post("/v1/jobs", json=body)).json()["id"]
+    await scene.advance(database)
+    assert "unserved" not in await api.get(f"/v1/jobs/{job}")
+    await scene.run_sql(database, "UPDATE models SET served = false WHERE name IN ('a-generator', 'a-judge')")
+    assert (await api.get(f"/v1/jobs/{job}"))["unserved"] == ["a-generator"]
+    await scene.run_sql(database, "UPDATE models SET served = true")
+    assert "unserved" not in await api.get(f"/v1/jobs/{job}")
+
+
 async def test_health_asks_nobody(api: Api) -> None:
     """The process is up, whatever else is down."""
     api.other = lambda _: httpx2.Response(500)

@@ -56,6 +56,7 @@ BESIDE = {
     "devices": "what an operator drained is no part of an answer",
     "footprints": "what a plan expects; what was held is in the residency",
     "idempotency": "which request made the job: a repeated request finds it there",
+    "outages": "what calls wait for",
     "queue": "what is still to be done",
 }
 """Tables that no report is made from, and why."""

@@ -183,6 +183,10 @@ class ModelServer:
             self._gone.set()
             self._world.machine.vacate(self)
 
+    async def confirm(self) -> bool:
+        """Nobody but the guard changes it."""
+        return True
+
     async def exited(self) -> None:
         """Return when it is gone."""
         await self._gone.wait()

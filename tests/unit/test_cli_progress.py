@@ -24,6 +24,19 @@ def test_a_summary_has_every_stage_and_the_samples() -> None:
     assert summary(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
 
 
+def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
+    """The job goes on only when somebody does something."""
+    shown = summary(job() | {"unserved": ["judge"]})
+    assert shown.startswith("first  running  samples 1/4  no guard serves judge as it was when the job was submitted")
+    assert shown.endswith("put it back and restart the guard, or cancel and submit again")
+    terminal = io.StringIO()
+    bars = Bars(Console(file=terminal, force_terminal=True, width=200))
+    bars.show(job() | {"unserved": ["judge"]})
+    bars.show(job() | {"unserved": ["judge"]})
+    bars.close()
+    assert terminal.getvalue().count("no guard serves judge") == 1
+
+
 def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
     """One per stage and one for the samples."""
     terminal = io.StringIO()
@@ -67,7 +80,7 @@ def test_a_report_in_words_names_every_figure() -> None:
         "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
         "grader": "math", "score": None,
         "strict": figure, "disagreements": 1, "endings": {"correct": 1, "logic": 1, "failed": 1},
-        "extraction": {"ok": 2}, "truncated": 1, "failures": {"timeout": 1},
+        "extraction": {"ok": 2}, "truncated": 1, "truncated_by": {"repetition": 1}, "failures": {"timeout": 1},
         "contamination": {"items": 3, "affected": 1, "share": 1 / 3, "among": figure, "others": figure},
         "grading_failures": {}, "parse_failures": 3, "repeatability": None,
         "bootstrap": {"value": 0.5, "low": 0.0, "high": 1.0},
@@ -80,6 +93,7 @@ def test_a_report_in_words_names_every_figure() -> None:
     said = dict(lines(report))
     assert said["accuracy"] == "50.0 % (10.0 to 90.0), 1 of 2 [math-verify, Wilson 95 %]"
     assert said["endings"] == "correct 1, logic 1, failed 1"
+    assert said["extraction"] == "ok 2; 1 truncated (repetition 1)"
     assert said["contamination"].startswith("1 of 3 items (33.3 %): accuracy 50.0 %")
     assert said["scoring"] == "3 judge replies without a rating, 2 near-duplicates dropped"
     assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")

@@ -113,8 +113,29 @@ def test_every_program_listens_on_loopback_alone_with_a_key_that_no_process_list
 
 def test_an_operators_command_comes_first_and_its_arguments_stay() -> None:
     """Another place, a quantisation, a share of the GPU's memory."""
-    of = model("vllm", command=("/opt/vllm", "serve", "--gpu-memory-utilization", "0.4"))
-    assert launch(of).arguments[:5] == (*of.command, str(FOLDER))
+    of = model("tgi", command=("/opt/launcher", "--quantize", "eetq"))
+    assert launch(of).arguments[:4] == (*of.command, "--model-id")
+
+
+@pytest.mark.parametrize("fields", [{"driver": "process", "server": "vllm"}, {"driver": "vllm-sleep"}])
+def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None:
+    """vLLM 0.32 refuses to start otherwise."""
+    of = Model(path=FOLDER, command=("/opt/vllm", "serve", "--gpu-memory-utilization", "0.4"), **fields)
+    assert launch(of).arguments[:5] == ("/opt/vllm", "serve", str(FOLDER), "--gpu-memory-utilization", "0.4")
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (("vllm",), "must begin with the program and `serve`"),
+        (("vllm", "--dtype", "half"), "must begin with the program and `serve`"),
+        (("vllm", "serve", "Qwen/Q", "--dtype", "half"), "must not hold the model 'Qwen/Q': the guard sets it"),
+    ],
+)
+def test_a_vllm_command_has_room_for_the_model_behind_serve(command: tuple[str, ...], problem: str) -> None:
+    """The guard puts it there, and only there."""
+    with pytest.raises(ValueError, match=problem):
+        command_lines.program(model("vllm", command=command))
 
 
 @pytest.mark.parametrize(
@@ -125,12 +146,25 @@ def test_an_operators_command_comes_first_and_its_arguments_stay() -> None:
         ("vllm", "--api-key=secret"),
         ("vllm", "--revision"),
         ("tgi", "--hostname"),
+        *(("llama.cpp", each) for each in ("-m", "-a", "-c", "-np", "-t", "-cram", "--ctx_size", "--context-shift")),
+        *(("llama.cpp", each) for each in ("--webui", "--ui", "--no-ui")),
+        *(("vllm", each) for each in ("--max_model_len", "--model", "--enable-prefix-caching", "--config=a.yaml")),
+        *(("tgi", each) for each in ("-p", "--max-input-length=9")),
     ],
 )
 def test_what_the_guard_says_nobody_else_says(server: str, given: str) -> None:
-    """Else a server could listen to everybody, or hold another context than its row has."""
-    with pytest.raises(ValueError, match=rf"`command` must not hold {given.partition('=')[0]}: the guard sets it"):
-        command_lines.program(model(server, command=("program", given)))
+    """By whatever name: else a server could listen to everybody, or hold another context than its row has."""
+    name = given.partition("=")[0].replace("_", "-")
+    with pytest.raises(ValueError, match=rf"`command` must not hold {name}: the guard sets it"):
+        command_lines.program(model(server, command=(*PROGRAMS[server].command, given)))
+
+
+def test_a_deterministic_llama_server_is_told_nothing_of_its_prompt_cache() -> None:
+    """It is off then, and else the operator's."""
+    command = ("llama-server", "--cache-prompt")
+    assert command_lines.program(model("llama.cpp", command=command)) is LLAMA
+    with pytest.raises(ValueError, match="must not hold --cache-prompt: the guard sets it"):
+        command_lines.program(model("llama.cpp", command=command, deterministic=True))
 
 
 @pytest.mark.parametrize(("server", "fix"), [("llama.cpp", "needs a `path`$"), ("tgi", "a `path` or a `hub`")])

@@ -407,3 +407,51 @@ async def test_a_call_that_takes_too_long_is_broken_off_and_frees_its_slot() -> 
         assert (each.failure, each.detail) == (FailureKind.TIMEOUT, "no answer within 0.05 s")
     assert server.aborted == ["1", "2"]
     assert (server.most, guard.in_flight) == (1, 0)
+
+
+async def test_a_reply_waits_for_a_look_after_it_and_lends_its_slot_meanwhile() -> None:
+    """Its receipt ends where the answer did; the next call runs while the first is held back."""
+    server = PuppetServer()
+    server.looks.clear()
+    guard = guard_with(server, parallel=1)
+    running = sent(guard, chunk(1, 2))
+    for number in ("1", "2"):
+        await server.has(1)
+        server.answer(number)
+        await server.has(0)
+    await turns()
+    assert not running.done()
+    assert guard.in_flight == 2
+    server.looks.set()
+    first, second = await running
+    assert ends([first, second]) == [End.ANSWERED, End.ANSWERED]
+    assert first.ended_at < second.started_at
+
+
+@pytest.mark.parametrize("how", ["answered", "failed"])
+async def test_what_a_changed_model_said_goes_back_uncharged(how: str) -> None:
+    """A reply and a typed failure alike: neither is about the model that the job pinned."""
+    server = PuppetServer()
+    server.unchanged = False
+    running = sent(guard_with(server), chunk(1))
+    await server.has(1)
+    if how == "answered":
+        server.answer("1")
+    else:
+        server.fail("1", ChatFailed(FailureKind.CONTEXT_EXCEEDED, "too long"))
+    (found,) = await running
+    assert (found.end, found.text, found.failure) == (End.RELEASED, "", None)
+
+
+async def test_a_reply_that_is_held_back_when_its_server_dies_is_no_suspect() -> None:
+    """It had ended: it goes back uncharged."""
+    server = PuppetServer()
+    server.looks.clear()
+    guard = guard_with(server)
+    running = sent(guard, chunk(1))
+    await server.has(1)
+    server.answer("1")
+    await turns()
+    server.die()
+    await guard.cancel()
+    assert ends(await running) == [End.RELEASED]

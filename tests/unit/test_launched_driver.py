@@ -18,6 +18,7 @@ from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed
+from shared.models.sampling import BY_BACKEND
 from shared.settings import Device, Model
 from tests.doubles.programs import program
 
@@ -36,7 +37,8 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     owner = str(tmp_path)
 
     def made(server: str, *extra: str, load_timeout_s: float = 60.0, **fields: Any) -> LaunchedDriver:
-        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *extra)
+        serve = ("serve",) if server == "vllm" else ()
+        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *serve, *extra)
         options = {"hub": "Qwen/Q", "revision": SHA, "context": 256, "parallel": 2, "command": command} | fields
         model = Model(driver="process", server=server, **options)  # type: ignore[arg-type]
         return LaunchedDriver("a-model", model, Device(load_timeout_s=load_timeout_s), owner)
@@ -93,6 +95,7 @@ async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make
     """Whatever changes a reply; not where it runs."""
     identity = await make(server).identify()
     assert (identity.backend, identity.digest, identity.needs_lease) == (server, SHA, True)
+    assert identity.options["sampling"] == BY_BACKEND[server]
     assert identity.version == {"tgi": "3.3.6", "vllm": "0.11.0"}[server]
     assert (await make(server, footprint_mib=9, threads=3).identify()).hash == identity.hash
     for other in (make(server, "--dtype", "half"), make(server, context=128), make(server, hub="Qwen/R")):
@@ -104,6 +107,30 @@ async def test_a_deterministic_model_is_another_model(make: Make) -> None:
     plain, deterministic = await make("vllm").identify(), await make("vllm", deterministic=True).identify()
     assert deterministic.options == plain.options | {"deterministic": True, "threads": 1}
     assert deterministic.hash != plain.hash
+
+
+async def test_a_file_that_an_argument_names_is_part_of_the_model(make: Make, tmp_path: Path) -> None:
+    """Such as a chat template: another text in it makes other prompts."""
+    template = tmp_path / "template.jinja"
+    template.write_text("one")
+    driver = make("vllm", "--chat-template", str(template))
+    before = await driver.identify()
+    assert before.options["files"].keys() == {str(template)}
+    template.write_text("two")
+    assert (await driver.identify()).hash != before.hash
+    joined = await make("vllm", f"--chat-template={template}").identify()
+    assert joined.options["files"].keys() == {f"--chat-template={template}"}
+
+
+async def test_settings_in_the_environment_are_part_of_the_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program reads them as it reads its arguments; secrets are left out."""
+    before = await make("vllm").identify()
+    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "other")
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    after = await make("vllm").identify()
+    assert after.options["environment"]["VLLM_ATTENTION_BACKEND"] == "other"
+    assert "secret" not in repr(after)
+    assert after.hash != before.hash
 
 
 async def test_a_name_on_the_hub_without_a_commit_pins_nothing(make: Make) -> None:
@@ -124,13 +151,13 @@ async def test_a_folder_pins_by_its_bytes(make: Make, tmp_path: Path) -> None:
 async def test_a_program_that_is_not_there_is_named(make: Make) -> None:
     """With the field that names it."""
     with pytest.raises(DriverError, match=r"'a-model'.*'no-such-program'.*`command`"):
-        await make("vllm", command=("no-such-program",)).identify()
+        await make("vllm", command=("no-such-program", "serve")).identify()
 
 
 async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -> None:
     """An interpreter would pin its own version."""
     with pytest.raises(DriverError, match="prints no version but 'Python"):
-        await make("vllm", command=(sys.executable,)).identify()
+        await make("vllm", command=(sys.executable, "serve")).identify()
 
 
 @pytest.mark.parametrize(
@@ -162,9 +189,56 @@ async def test_an_argument_that_the_program_does_not_know_is_in_the_error(make: 
 
 async def test_a_server_that_is_never_ready_is_given_up(make: Make, tmp_path: Path) -> None:
     """After the device's load timeout, and not left to hold the memory."""
-    with anyio.fail_after(120), pytest.raises(DriverError, match=r"was not ready within 3 s"):
+    with (
+        anyio.fail_after(120),
+        pytest.raises(DriverError, match=r"was not ready within the 3 s of `device.load_timeout_s`; raise it"),
+    ):
         await make("vllm", "--double", "hang_on_load", load_timeout_s=3.0).start()
     assert left(tmp_path) == []
+
+
+async def test_weights_that_are_replaced_end_the_residency(make: Make, tmp_path: Path) -> None:
+    """A reply that was computed with other bytes must not be filed under the old ones."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    found = await up(make("vllm", hub=None, revision=None, path=folder))
+    (folder / "model.safetensors").touch()
+    assert (await found.confirm(), found.alive) == (True, True)
+    (folder / "model.safetensors").write_bytes(b"others!")
+    assert (await found.confirm(), found.alive, found.died) == (False, False, False)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    assert not await found.confirm()  # what it has read meanwhile nobody knows
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+async def test_weights_that_are_taken_away_end_the_residency(make: Make, tmp_path: Path) -> None:
+    """What a server reads that is not there any more cannot be told."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(GGUF.read_bytes())
+    found = await up(make("llama.cpp", hub=None, revision=None, path=path))
+    path.unlink()
+    assert (await found.confirm(), found.alive) == (False, False)
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "server", "seconds"),
+    [
+        (Device(), "llama.cpp", 120),
+        (Device(), "tgi", 120),
+        (Device(), "vllm", 600),
+        (Device(load_timeout_s=90), "vllm", 90),
+    ],
+)
+def test_vllm_has_longer_to_start_unless_the_operator_says_otherwise(
+    device: Device, server: str, seconds: float
+) -> None:
+    """On a processor it took up to 215 s."""
+    assert device.load_timeout_of(Model(driver="process", server=server, path=GGUF)) == seconds  # type: ignore[arg-type]
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(make: Make, tmp_path: Path) -> None:

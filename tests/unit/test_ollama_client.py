@@ -11,6 +11,7 @@ from shared.contracts.calls import Decoding, FailureKind
 from shared.models import ollama
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama, OllamaFailed, Reloaded, full_tag
+from shared.models.sampling import OLLAMA
 from tests.doubles.chat_server import Reply, as_json, chat_server
 from tests.doubles.ollama_server import Ollama as Double
 from tests.doubles.ollama_server import ollama_server
@@ -85,7 +86,8 @@ async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(serve
         await api.chat(TAG, "a prompt", Decoding(temperature=temperature, max_tokens=5), seed=3)
     load, *calls = double.bodies
     assert load["messages"] == []
-    launch = {"keep_alive": -1, "shift": False, "truncate": False, "think": False, "stream": False}
+    launch = {"keep_alive": -1, "shift": False, "truncate": False, "think": False}
+    assert [body["stream"] for body in double.bodies] == [False, True, True]
     assert all(body | launch == body and body["options"] | OPTIONS == body["options"] for body in (load, *calls))
     assert double.loads == [TAG]
     (resident,) = await api.resident()
@@ -97,7 +99,9 @@ async def test_a_call_says_how_to_decode(server: Server) -> None:
     double, api = server
     await api.load(TAG)
     reply = await api.chat(TAG, "one two three", DECODING, seed=7)
-    assert double.bodies[-1]["options"] == {**OPTIONS, "temperature": 0.25, "num_predict": 10, "seed": 7}
+    decoding = {"temperature": 0.25, "num_predict": 10, "seed": 7}
+    assert double.bodies[-1]["options"] == {**OPTIONS, **OLLAMA, **decoding}
+    assert OLLAMA["repeat_penalty"] == 1.0
     assert double.bodies[-1]["messages"] == [{"role": "user", "content": "one two three"}]
     assert (reply.text, reply.finish_reason) == (double.answer("one two three"), "stop")
     assert (reply.prompt_tokens, reply.completion_tokens) == (3, 5)
@@ -140,14 +144,13 @@ REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the contex
         (Reply(status=302, headers={"Location": "http://203.0.113.1/"}), FailureKind.BACKEND_ERROR),
         (Reply(body=b'{"message": {"content": "hal'), FailureKind.BACKEND_ERROR),
         (Reply(body=b"[]"), FailureKind.BACKEND_ERROR),
-        ({"done": False}, FailureKind.BACKEND_ERROR),
         ({"done_reason": ""}, FailureKind.BACKEND_ERROR),
         ({"done_reason": "unload"}, FailureKind.BACKEND_ERROR),
         (Reply(body=b'{"message":', missing=100, reset=True), FailureKind.CONNECTION),
     ],
     ids=[
         "refused", "cut in silence", "another 400", "gone", "out of memory", "busy", "redirect", "half", "no object",
-        "not done", "broken off", "unloaded", "reset",
+        "broken off", "unloaded", "reset",
     ],
 )  # fmt: skip
 async def test_what_is_no_answer_is_a_typed_failure(server: Server, instead: object, kind: FailureKind) -> None:

@@ -15,6 +15,7 @@ from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed
 from shared.models.ollama import DEFAULT_URL
+from shared.models.sampling import OLLAMA
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_server import MIB, Ollama, ollama_server
@@ -81,7 +82,7 @@ async def test_a_model_is_its_manifest_its_server_and_its_options(rig: Rig) -> N
     assert (identity.backend, identity.version, identity.digest) == ("ollama", "0.40.2", rig.double.pulled[JUDGE])
     assert identity.options == {
         "num_ctx": 64, "num_batch": 64, "truncate": False, "shift": False, "think": False, "quantisation": "Q4_K_M",
-        "parallel": 2,
+        "parallel": 2, "sampling": dict(OLLAMA),
     }  # fmt: skip
     assert (identity.device, identity.needs_lease, identity.footprint_mib) == ("gpu:0", True, 96)
     assert identity.hash == (await rig.driver(url=f"{rig.http.url}/").identify()).hash

@@ -14,6 +14,7 @@ from shared.contracts.calls import Decoding, FailureKind
 from shared.models import openai_compatible
 from shared.models.chat import ChatFailed, ChatReply, Unreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
+from shared.models.sampling import BY_BACKEND, TGI
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
 from tests.doubles.ollama_server import ollama_server
@@ -31,6 +32,13 @@ TGI_TOTAL = (
 TGI_INPUT = "Input validation error: `inputs` must have less than 4095 tokens. Given: 5000"
 LLAMA = "the request exceeds the available context size, try increasing it"
 VLLM = "This model's maximum context length is 2048 tokens. However, you requested 2100 tokens."
+
+
+# vLLM 0.32.0, recorded 2026-11-22.
+VLLM_MAX_TOKENS = (
+    "max_tokens=5000 cannot be greater than max_model_len=1024. Please request fewer output tokens."
+    " (parameter=max_tokens, value=5000)"
+)
 
 
 @pytest.fixture
@@ -66,7 +74,24 @@ async def test_a_prompt_goes_out_as_one_user_message_with_its_decoding(server: C
     assert seen.json["messages"] == [{"role": "user", "content": "What is $x^2$? 求"}]
     sent = {name: seen.json[name] for name in ("model", "temperature", "max_tokens", "seed")}
     assert sent == {"model": "a-model", "temperature": 0.0, "max_tokens": 10, "seed": 5}
-    assert not seen.json.get("stream")
+    assert (seen.json["stream"], seen.json["stream_options"]) == (True, {"include_usage": True})
+
+
+@pytest.mark.parametrize("backend", sorted(BY_BACKEND))
+async def test_every_sampling_setting_is_sent_with_the_value_that_changes_nothing(
+    server: ChatServer, backend: str
+) -> None:
+    """None is left to a server's default; of each server only those that it takes."""
+    client = OpenAICompatible(server.url, model="m", sampling=BY_BACKEND[backend])
+    await client.complete("q", Decoding(temperature=0.7, max_tokens=10), seed=5)
+    await client.close()
+    known = {"model", "messages", "temperature", "max_tokens", "seed", "stream", "stream_options"}
+    assert {name: value for name, value in server.seen[0].json.items() if name not in known} == BY_BACKEND[backend]
+
+
+def test_text_generation_inference_is_not_sent_what_it_refuses_or_turns_round() -> None:
+    """It takes no top-p of 1, and of a presence penalty of 0 it makes a repetition penalty of 2."""
+    assert not {"top_p", "presence_penalty", "repetition_penalty"} & TGI.keys()
 
 
 async def test_a_base_url_may_end_in_v1(server: ChatServer) -> None:
@@ -134,6 +159,7 @@ async def test_a_message_without_content_is_an_empty_text(server: ChatServer) ->
         (400, {"error": {"code": 400, "message": LLAMA, "type": "exceed_context_size_error", "n_ctx": 64}}),
         (422, {"error": TGI_TOTAL, "error_type": "validation"}),
         (400, {"object": "error", "message": VLLM, "code": 400}),
+        (400, {"error": {"message": VLLM_MAX_TOKENS, "type": "BadRequestError", "param": "max_tokens", "code": 400}}),
         (422, {"error": TGI_INPUT, "error_type": "validation"}),
     ],
 )
@@ -281,7 +307,8 @@ async def test_no_proxy_of_the_environment_sees_a_prompt(server: ChatServer, mon
         assert (await ask(server)).text == "hi"
         await RemoteDriver("m", Model(driver="remote", url=server.url), Device()).identify()
         assert proxy.seen == []
-    assert [seen.path for seen in server.seen] == ["/v1/chat/completions", "/info", "/api/version"]
+    asked = ["/v1/chat/completions", "/info", "/v1/models", "/version", "/props", "/api/version"]
+    assert [seen.path for seen in server.seen] == asked
 
 
 async def test_no_request_leaves_for_a_host_that_was_not_declared(
@@ -376,7 +403,7 @@ async def test_the_key_of_a_remote_model_comes_from_the_environment_alone(
     remote = await driver.start()
     await remote.complete("q", GREEDY, seed=0)
     await remote.stop()
-    assert server.seen[0].headers["authorization"] == f"Bearer {KEY}"
+    assert {seen.headers["authorization"] for seen in server.seen} == {f"Bearer {KEY}"}
     identity = repr(await driver.identify())
     assert KEY not in identity
     assert base64.b64encode(KEY.encode()).decode() not in identity

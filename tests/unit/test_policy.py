@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.policy import RETRIES, RETRY_S, Held, Picture, Rules, Target, decide, staged, together
+from shared.lease.policy import LONGEST_REST_S, RETRY_S, Held, Picture, Rules, Target, decide, staged, together
 from tests.unit.pictures import GENERATOR, JUDGE, held, load, picture
 
 PATIENCE = 30.0
@@ -106,7 +106,7 @@ def test_a_closed_residency_without_a_reason_was_drained() -> None:
     assert target.cause == "drained"
 
 
-@pytest.mark.parametrize("failures", range(1, RETRIES + 1))
+@pytest.mark.parametrize("failures", range(1, 4))
 def test_a_quarantined_device_is_tried_again_after_a_pause_that_grows(failures: int) -> None:
     """What failed once may not fail twice, and a broken device is not hammered."""
     work = picture(load(JUDGE))
@@ -116,10 +116,19 @@ def test_a_quarantined_device_is_tried_again_after_a_pause_that_grows(failures: 
     assert decided(work, late) == Target(models=(JUDGE,), cause="retry")
 
 
-def test_after_too_many_failures_the_device_waits_for_an_operator() -> None:
-    """However long ago."""
-    broken = held(JUDGE, state="quarantined", failures=RETRIES + 1, age_s=1e9)
-    assert decided(picture(load(JUDGE)), broken) is None
+def test_a_device_is_tried_on_for_ever_and_the_pause_is_bounded() -> None:
+    """What is in its way may end at any time, however often it has failed."""
+    work = picture(load(JUDGE))
+    early = held(JUDGE, state="quarantined", failures=1000, age_s=LONGEST_REST_S - 0.1)
+    late = held(JUDGE, state="quarantined", failures=1000, age_s=LONGEST_REST_S)
+    assert decided(work, early) is None
+    assert decided(work, late) == Target(models=(JUDGE,), cause="retry")
+
+
+def test_after_a_failed_load_another_model_that_waits_has_its_turn_first() -> None:
+    """What cannot be loaded must not hold up what can."""
+    broken = held(JUDGE, state="quarantined", failures=1, age_s=RETRY_S)
+    assert decided(picture(load(JUDGE, 9), load(GENERATOR)), broken) == Target(models=(GENERATOR,), cause="retry")
 
 
 def test_old_failures_do_not_slow_a_device_that_is_open() -> None:
@@ -155,8 +164,8 @@ def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
     """As every other flip is."""
     early = held(state="quarantined", failures=1, age_s=RETRY_S - 0.1)
     late = held(state="quarantined", failures=1, age_s=RETRY_S)
-    given_up = held(state="quarantined", failures=RETRIES + 1, age_s=1e9)
-    assert [decided(picture(), device, drained=True) for device in (early, late, given_up)] == [None, EMPTY, None]
+    often = held(state="quarantined", failures=1000, age_s=LONGEST_REST_S)
+    assert [decided(picture(), device, drained=True) for device in (early, late, often)] == [None, EMPTY, EMPTY]
 
 
 def test_a_released_device_goes_on_with_what_waits() -> None:

@@ -1,7 +1,8 @@
-"""What drivers read of weights that lie on this host."""
+"""What drivers read of weights that lie on this host, and whether somebody replaces them."""
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from services.guard.drivers.ports import DriverError
@@ -25,6 +26,16 @@ async def digest(path: Path) -> str:
         raise DriverError(str(missing)) from missing
 
 
+async def named_in(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What a model's row says of the files that a command line names, such as a chat template: their digests.
+
+    Empty where it names none.
+    """
+    named = [(each, Path(each.rpartition("=")[2])) for each in arguments]
+    found = {each: await digest(path) for each, path in named if path.is_file() or ("/" in each and path.is_dir())}
+    return {"files": found} if found else {}
+
+
 async def architecture(name: str, path: Path) -> Architecture | None:
     """From a file's header, or from a folder's `config.json`; None where these cannot be read."""
     try:
@@ -32,3 +43,38 @@ async def architecture(name: str, path: Path) -> Architecture | None:
     except MetadataError as error:
         _log.warning("model %r: its footprint cannot be estimated: %s", name, error)
         return None
+
+
+class Watched:
+    """Weights that a server was started from; made before the start, when they have been hashed already."""
+
+    def __init__(self, path: Path, digest_: str, seen: weights.Signature) -> None:
+        self._path = path
+        self._digest = digest_
+        self._seen = seen
+
+    async def unchanged(self) -> bool:
+        """Whether they are the same bytes; read anew only where size, times or place on the disk are others."""
+        try:
+            seen = weights.signature(self._path)  # of some files, for each reply: a thread would cost more
+            if seen != self._seen and await digest(self._path) != self._digest:
+                _log.error("%s was replaced while it was resident; its replies are not believed any more", self._path)
+                return False
+        except (OSError, DriverError) as error:
+            _log.error("%s went away while it was resident: %s", self._path, error)
+            return False
+        self._seen = seen
+        return True
+
+
+async def watched(path: Path) -> Watched:
+    """What is there now.
+
+    Raises:
+        DriverError: nothing is there.
+    """
+    try:
+        seen = weights.signature(path)
+    except weights.NoWeights as missing:
+        raise DriverError(str(missing)) from missing
+    return Watched(path, await digest(path), seen)

@@ -9,17 +9,14 @@ import json
 import secrets
 import shutil
 import socket
-import subprocess
 from collections.abc import Coroutine, Iterable
 from contextlib import AsyncExitStack, ExitStack
-from functools import cache
 from pathlib import Path
-from re import Pattern
 from typing import Any
 
 import httpx2
 
-from services.guard.drivers import files, trees
+from services.guard.drivers import files, trees, versions
 from services.guard.drivers.ports import DriverError, Server
 from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
@@ -30,14 +27,13 @@ from shared.models import command_lines
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.command_lines import Asked, Page
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
+from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
 LOOK_S = 0.1
 ANSWER_S = 5.0
 """Of a page that says what is served."""
-VERSION_S = 120.0
-"""`vllm --version` imports all of PyTorch first."""
 ONE_TOKEN = Decoding(max_tokens=1)
 
 
@@ -55,7 +51,8 @@ class LaunchedDriver:
             raise DriverError(f"model {name!r}: {error}") from error
 
     async def identify(self) -> ModelIdentity:
-        """The weights' digest or the hub's commit, what `--version` prints, and all arguments that change a reply."""
+        """The weights' digest or the hub's commit, what `--version` prints, and all arguments that change a reply, with
+        the files that they name and the settings that the program finds in the environment."""
         command = command_lines.command(self._model)
         options = {"context": self._model.context, "parallel": self._model.parallel, "model": self._model.hub}
         return ModelIdentity(
@@ -66,7 +63,10 @@ class LaunchedDriver:
             options={
                 **options,
                 **command_lines.deterministic(self._model),
-                "arguments": [*command[1:], *self._program.arguments],
+                "arguments": [*command[1:], *self._program.model_first, *self._program.arguments],
+                **await files.named_in(command[1:]),
+                **command_lines.settings_in(trees.inherited()),
+                "sampling": dict(BY_BACKEND[self._program.backend]),
             },
             device=self._device.id,
             needs_lease=True,
@@ -107,9 +107,10 @@ class LaunchedDriver:
         asked = Asked(self._name, self._model, parallel)
         key, (port, spare) = secrets.token_urlsafe(16), _free_ports(2)
         launch = command_lines.launch(asked, port=port, spare=spare, key=key)
+        weights = await files.watched(self._model.path) if self._model.path else None
         async with AsyncExitStack() as stack:
             tree = await trees.start(launch.arguments, launch.environment, self._owner)
-            server = LaunchedServer(tree, f"http://127.0.0.1:{port}", key, asked)
+            server = LaunchedServer(tree, f"http://127.0.0.1:{port}", key, asked, weights)
             stack.push_async_callback(server.stop)
             await self._in_time(self._up(server), tree)
             stack.pop_all()
@@ -137,11 +138,15 @@ class LaunchedDriver:
         """Wait for the server as long as it may take, and no longer than its program lives."""
         dying, up = asyncio.create_task(tree.exited()), asyncio.create_task(coming)
         try:
-            await asyncio.wait((dying, up), timeout=self._device.load_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            within_s = self._device.load_timeout_of(self._model)
+            await asyncio.wait((dying, up), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             if dying.done():
                 raise DriverError(f"ended with {tree.exit_status} while it was loading: {await tree.last_words()}")
             if not up.done():
-                raise DriverError(f"was not ready within {self._device.load_timeout_s:g} s: {await tree.last_words()}")
+                said = (
+                    f"was not ready within the {within_s:g} s of `device.load_timeout_s`; raise it if it needs longer"
+                )
+                raise DriverError(f"{said}: {await tree.last_words()}")
             up.result()
         finally:
             for task in (dying, up):
@@ -153,16 +158,20 @@ class LaunchedDriver:
         found = shutil.which(executable)
         if found is None:
             raise DriverError(f"model {self._name!r}: no program {executable!r}; install it, or name it by `command`")
-        return await asyncio.to_thread(_version, Path(found), self._program.printed)
+        return await versions.of(Path(found), self._program)
 
 
 class LaunchedServer:
     """A program that serves one model."""
 
-    def __init__(self, tree: Tree, url: str, key: str, asked: Asked) -> None:
+    def __init__(self, tree: Tree, url: str, key: str, asked: Asked, weights: files.Watched | None) -> None:
         self.asked = asked
+        self._weights = weights
+        self._replaced = False
         self._tree = tree
-        self._chat = OpenAICompatible(url, model=asked.name, api_key=key, timeout_s=asked.model.call_timeout_s)
+        self._chat = OpenAICompatible(
+            url, model=asked.name, api_key=key, timeout_s=asked.model.call_timeout_s, sampling=asked.sampling
+        )
         self._client = httpx2.AsyncClient(
             base_url=url, headers=authorization(key), timeout=ANSWER_S, trust_env=False
         )  # fmt: skip
@@ -174,13 +183,13 @@ class LaunchedServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the program runs."""
-        return self._tree.alive
+        """Whether the program runs, and serves what it was started for."""
+        return self._tree.alive and not self._replaced
 
     @property
     def died(self) -> bool:
         """Whether the program is gone."""
-        return not self.alive
+        return not self._tree.alive
 
     @property
     def exit_status(self) -> int | None:
@@ -190,6 +199,11 @@ class LaunchedServer:
     async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
+
+    async def confirm(self) -> bool:
+        """The program is the guard's own; the files that it reads may be replaced."""
+        self._replaced = self._replaced or (self._weights is not None and not await self._weights.unchanged())
+        return not self._replaced
 
     async def exited(self) -> None:
         """Return when the program is gone."""
@@ -269,30 +283,6 @@ def _well(response: httpx2.Response) -> httpx2.Response:
     if response.status_code != httpx2.codes.OK:
         raise DriverError(f"answers {response.status_code} at {response.url.path}")
     return response
-
-
-def _version(program: Path, printed: Pattern[str]) -> str:
-    """What `--version` prints, asked once as long as the program is the same file."""
-    return _version_of(program, program.stat().st_mtime_ns, printed)
-
-
-@cache
-def _version_of(program: Path, _modified_ns: int, printed: Pattern[str]) -> str:
-    try:
-        ran = subprocess.run(  # noqa: S603 - the operator named it
-            [program, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_S,
-            env=trees.inherited(),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise DriverError(f"`{program} --version` does not answer: {error}") from error
-    said = ran.stdout + ran.stderr
-    if (found := printed.search(said)) is None:
-        raise DriverError(f"`{program} --version` prints no version but {said[:200]!r}")
-    return found[1]
 
 
 def _free_ports(count: int) -> list[int]:

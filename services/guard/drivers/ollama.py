@@ -19,6 +19,7 @@ from shared.models.chat import ChatFailed, ChatReply
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
 from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, RunnerDied, full_tag
+from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
@@ -101,7 +102,13 @@ class OllamaDriver:
             backend="ollama",
             digest=pulled.digest,
             version=version,
-            options={**self._options(), **FIXED, **quantisation, "parallel": self._model.parallel},
+            options={
+                **self._options(),
+                **FIXED,
+                **quantisation,
+                "parallel": self._model.parallel,
+                "sampling": dict(OLLAMA),
+            },
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,

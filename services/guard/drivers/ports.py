@@ -39,6 +39,15 @@ class Server(Protocol):
         """
         ...
 
+    async def confirm(self) -> bool:
+        """Whether what answers is still the model that was verified, by a look that begins after this call.
+
+        Replies are believed once it has returned true, and go back uncharged once it has returned false: another model
+        answers under the name, or nobody can tell. A server that nobody but the guard can change says true at once;
+        one that others can change looks through `confirmation.Confirmation`.
+        """
+        ...
+
     async def exited(self) -> None:
         """Return when the server has gone away by itself."""
         ...

@@ -20,6 +20,7 @@ from shared.lease.footprint import Architecture
 from shared.models.chat import ChatReply
 from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
+from shared.models.sampling import LLAMA
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
@@ -45,7 +46,12 @@ class ProcessDriver:
             backend="llama.cpp",
             digest=await files.digest(self._path),
             version=version("xllamacpp"),
-            options={"context": self._model.context, "parallel": self._model.parallel, **deterministic(self._model)},
+            options={
+                "context": self._model.context,
+                "parallel": self._model.parallel,
+                **deterministic(self._model),
+                "sampling": dict(LLAMA),
+            },
             device=self._device.id,
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,
@@ -64,7 +70,7 @@ class ProcessDriver:
 
     async def start(self, parallel: int | None = None) -> "LlamaServer":
         """Start the child and wait until it says where it listens."""
-        key = secrets.token_urlsafe(16)
+        key, weights = secrets.token_urlsafe(16), await files.watched(self._path)
         arguments = [
             *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
             *("--context", str(self._model.context), "--parallel", str(parallel or self._model.parallel)),
@@ -84,17 +90,19 @@ class ProcessDriver:
             await _kill(process)
             reason = "in time" if isinstance(error, TimeoutError) else "at all; see the guard's log"
             raise DriverError(f"model {self._name!r}: its server did not come up {reason}") from error
-        return LlamaServer(
-            process, OpenAICompatible(url, model=self._name, api_key=key, timeout_s=self._model.call_timeout_s)
-        )
+        timeout_s = self._model.call_timeout_s
+        chat = OpenAICompatible(url, model=self._name, api_key=key, timeout_s=timeout_s, sampling=LLAMA)
+        return LlamaServer(process, chat, weights)
 
 
 class LlamaServer:
     """A child that serves one model."""
 
-    def __init__(self, process: asyncio.subprocess.Process, chat: OpenAICompatible) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, chat: OpenAICompatible, weights: files.Watched) -> None:
         self._process = process
         self._chat = chat
+        self._weights = weights
+        self._replaced = False
 
     @property
     def pid(self) -> int | None:
@@ -103,13 +111,13 @@ class LlamaServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the child runs."""
-        return self.exit_status is None
+        """Whether the child runs, and serves what it was started for."""
+        return not (self.died or self._replaced)
 
     @property
     def died(self) -> bool:
         """Whether the child is gone."""
-        return not self.alive
+        return self.exit_status is not None
 
     @property
     def exit_status(self) -> int | None:
@@ -120,6 +128,11 @@ class LlamaServer:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 
+    async def confirm(self) -> bool:
+        """The child is the guard's own; the file that it maps may be replaced."""
+        self._replaced = self._replaced or not await self._weights.unchanged()
+        return not self._replaced
+
     async def exited(self) -> None:
         """Return when the child is gone."""
         await self._process.wait()
@@ -127,7 +140,7 @@ class LlamaServer:
     async def stop(self) -> None:
         """End the child and reap it."""
         await self._chat.close()
-        if self.alive:
+        if not self.died:
             self._process.terminate()
             try:
                 await asyncio.wait_for(self._process.wait(), STOP_S)

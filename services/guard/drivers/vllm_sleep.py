@@ -63,7 +63,7 @@ class VllmSleepDriver(LaunchedDriver):
 
     async def _wake(self, sleeper: LaunchedServer) -> None:
         try:
-            async with asyncio.timeout(self._device.load_timeout_s):
+            async with asyncio.timeout(self._device.load_timeout_of(self._model)):
                 await _turn(sleeper, "/wake_up", asleep=False)
                 await self._verify(sleeper)
         except (DriverError, httpx2.HTTPError, TimeoutError) as error:
@@ -120,6 +120,10 @@ class AwakeServer:
     async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
         return await self._server.complete(prompt, decoding, seed, logprobs)
+
+    async def confirm(self) -> bool:
+        """As of any program that the guard has started."""
+        return await self._server.confirm()
 
     async def exited(self) -> None:
         """Return when the program is gone."""

@@ -43,6 +43,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     request_counts: jobs.RequestCounts
     stages: dict[str, jobs.StageCount]
+    unserved: tuple[str, ...]
+    """Models that its calls wait for and that no guard serves as they were when it was submitted."""
 
 
 class Seen(NamedTuple):
@@ -90,7 +92,8 @@ def news(picture: Picture, seen: Seen) -> Iterator[Told]:
     if picture.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
         yield _told("gate", picture.job.gate, seen)
-    progress = Progress(request_counts=picture.job.request_counts, stages=picture.job.stages or {})
+    job = picture.job
+    progress = Progress(request_counts=job.request_counts, stages=job.stages or {}, unserved=job.unserved)
     digest = canonical.digest(progress).hex()[:16]
     if digest != seen.progress:
         seen = seen._replace(progress=digest)

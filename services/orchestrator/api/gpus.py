@@ -31,6 +31,10 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     models: list[str]
 
 
+TOLERATED = 1.25
+"""Of a declared footprint: nobody declares to the last MiB."""
+
+
 class GuardState(msgspec.Struct, frozen=True, kw_only=True):
     """What the device's guard says of itself; all but `reachable` and `detail` are null where it does not answer."""
 
@@ -44,7 +48,7 @@ class GuardState(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing is known."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In MiB."""
 
     budget: int | None
@@ -53,6 +57,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """Footprints of the resident models, added up: what is held against the budget."""
     measured: float | None
     """Of their processes when the residency was opened; null where nothing was measured."""
+    remark: str | None = None
+    """Which models of a processor hold more than was declared for them; missing where none does."""
 
 
 class DeviceView(devices.Held, frozen=True, kw_only=True):
@@ -142,7 +148,7 @@ async def _view(held: Resources, device: str) -> DeviceView:
     rows = await devices.held(held.database, device)
     return DeviceView(
         device=device,
-        memory=_memory(rows.models, own.models_mib if own else None),
+        memory=_memory(device, rows.models, own.models_mib if own else None),
         lease=await _lease(held, device),
         guard=await _guard(held, own.guard_url)
         if own
@@ -151,10 +157,24 @@ async def _view(held: Resources, device: str) -> DeviceView:
     )
 
 
-def _memory(models: list[devices.ResidentModel], budget: int | None) -> Memory:
+def _memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
     measured = [model.measured_mib for model in models if model.measured_mib is not None]
     declared = sum(model.footprint_mib for model in models)
-    return Memory(budget=budget, declared=declared, measured=round(sum(measured), 1) if measured else None)
+    return Memory(
+        budget=budget,
+        declared=declared,
+        measured=round(sum(measured), 1) if measured else None,
+        remark=_remark(models) if device.startswith("cpu") else None,  # what processes hold of a GPU is no host memory
+    )
+
+
+def _remark(models: list[devices.ResidentModel]) -> str | None:
+    larger = [
+        f"{model.name} holds {model.measured_mib:.0f} MiB, its `footprint_mib` says {model.footprint_mib}"
+        for model in models
+        if model.footprint_mib and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
+    ]
+    return f"{'; '.join(larger)}: correct it, or the budget promises memory that is not there" if larger else None
 
 
 async def _lease(held: Resources, device: str) -> Lease | None:

@@ -132,7 +132,8 @@ def _said(reply: Reply | None, call: CallRecord) -> str:
         case Graded():
             return f"math-verify {_word(reply.math_verify)}, strict {_word(reply.strict)}"
         case Generated():
-            return f"{call.completion_tokens or '?'} tokens" + (", cut off" if reply.truncated else "")
+            ended = f", cut off: {reply.truncated_by or 'length'}" if reply.truncated else ""
+            return f"{call.completion_tokens or '?'} tokens{ended}"
         case Scored():
             return f"{len(reply.scores)} scores"
         case _:

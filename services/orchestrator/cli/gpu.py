@@ -75,6 +75,7 @@ def print_device(found: Any) -> None:
             ("drained", drain and f"since {drain['since'][:19]}: {drain['reason'] or 'no reason given'}"),
             ("models", ", ".join(model["name"] for model in found["models"]) or "none"),
             ("memory MiB", f"{memory['declared']} declared{measured}, of {memory['budget'] or 'an unknown budget'}"),
+            ("remark", memory.get("remark")),
             ("guard", _guard(guard)),
         ]
     )

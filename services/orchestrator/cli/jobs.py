@@ -202,6 +202,7 @@ def print_job(found: Any) -> None:
         [
             ("id", found["id"]),
             ("reason", last_line(found["reason"])),
+            ("waiting", progress.unserved(found)),
             ("pipeline", found["pipeline"]),
             ("dataset", _dataset(found)),
             ("corpus", found["corpus"]),

@@ -79,6 +79,7 @@ class Bars:
         times = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
         self._progress = Progress(*columns, *times, console=console)
         self._tasks: dict[str, TaskID] = {}
+        self._unserved = ""
         self._progress.start()
 
     def show(self, job: Any) -> None:
@@ -87,6 +88,9 @@ class Bars:
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
+        if (said := unserved(job)) != self._unserved:
+            self._unserved = said
+            self._progress.console.print(said)
 
     def close(self) -> None:
         """Leave the bars as they are."""
@@ -103,4 +107,11 @@ def summary(job: Any) -> str:
     counts = job["request_counts"]
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
-    return "  ".join([job["name"], job["state"], *stages, samples])
+    return "  ".join([job["name"], job["state"], *stages, samples, *filter(None, [unserved(job)])])
+
+
+def unserved(job: Any) -> str:
+    """Which models the job waits for that nobody serves, and what to do; empty where it waits for none."""
+    names = ", ".join(job.get("unserved", ()))
+    said = f"no guard serves {names} as it was when the job was submitted"
+    return f"{said}: put it back and restart the guard, or cancel and submit again" if names else ""

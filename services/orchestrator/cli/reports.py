@@ -50,7 +50,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "strict", strict(found)
     yield "endings", counted(found["endings"])
     yield "contamination", contaminated(found["contamination"])
-    yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {found['truncated']} truncated"
+    yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {truncated(found)}"
     yield "failures", counted({**found["failures"], **found["grading_failures"]})
     yield "refused", found["refused"] or None
     yield "scoring", scoring(found)
@@ -84,6 +84,12 @@ def strict(found: Any) -> str | None:
         return None
     other = "" if found["grader"] == "math" else " [exact match]"
     return f"{accuracy(found['strict'])}{other}; the graders differ on {found['disagreements']}"
+
+
+def truncated(found: Any) -> str:
+    """How many answers the model did not end, and what did where that was not the token limit alone."""
+    by = found["truncated_by"]
+    return f"{found['truncated']} truncated" + (f" ({counted(by)})" if by.keys() - {"length"} else "")
 
 
 def lapsed(calls: int) -> str | None:

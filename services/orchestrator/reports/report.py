@@ -95,6 +95,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     failures: dict[str, int]
     grading_failures: dict[str, int]
     truncated: int
+    truncated_by: dict[str, int]
+    """What ended these answers: the token limit (`length`), or the model server."""
     unscored: int
     duplicates_dropped: int
     refused: int
@@ -244,8 +246,9 @@ EXAMPLE: dict[str, Any] = {
     "strict": _ACCURACY, "disagreements": 1, "differing": [_DIFFERING],
     "endings": {"correct": 305, "truncated": 2, "extraction": 1, "arithmetic": 61, "logic": 131},
     "contamination": _CONTAMINATION, "extraction": {"ok": 497, "missing": 3},
-    "failures": {}, "grading_failures": {}, "truncated": 2, "unscored": 0, "duplicates_dropped": 1,
-    "refused": 0, "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
+    "failures": {}, "grading_failures": {}, "truncated": 2, "truncated_by": {"length": 2},
+    "unscored": 0, "duplicates_dropped": 1, "refused": 0,
+    "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
     "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,
     "parse_failures": 4, "repeatability": _REPEATABILITY, "gate": None, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},

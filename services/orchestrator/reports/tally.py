@@ -85,7 +85,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Failed samples by kind."""
     grading_failures: dict[str, int]
     truncated: int
-    """Answers that the token limit ended."""
+    """Answers that the model did not end itself."""
+    truncated_by: dict[str, int]
+    """The same by what ended them: `length` is the token limit."""
     unscored: int
     """Samples in which scoring was asked for and no candidate has a quality."""
     duplicates_dropped: int
@@ -113,6 +115,7 @@ class Tally:
         self._extraction: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._grading: Counter[str] = Counter()
+        self._cuts: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
         self._decisions: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._fallbacks: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -143,6 +146,8 @@ class Tally:
         if row.grading_failure:
             self._grading[row.grading_failure] += 1
         self._counts["truncated"] += row.truncated
+        if row.truncated_by:
+            self._cuts[row.truncated_by] += 1
         self._counts["unscored"] += row.unscored
         self._counts["duplicates"] += row.duplicates
 
@@ -165,6 +170,7 @@ class Tally:
             failures=_sorted(self._failures),
             grading_failures=_sorted(self._grading),
             truncated=self._counts["truncated"],
+            truncated_by=_sorted(self._cuts),
             unscored=self._counts["unscored"],
             duplicates_dropped=self._counts["duplicates"],
             refused=self._counts["refused"],

@@ -35,7 +35,8 @@ def reported(server: str) -> Iterator[None]:
         raise Unsound(f"Elasticsearch at {server} lacks what is asked for: {_reason(error)}") from error
     except (ApiError, TransportError) as error:
         said, hint = _transport(error) if isinstance(error, TransportError) else _api(error)
-        raise Unavailable(f"Elasticsearch at {server} {said}", hint=hint) from error
+        what = f"Elasticsearch at {server}"
+        raise Unavailable(f"{what} {said}", hint=hint, what=what) from error
 
 
 def _transport(error: TransportError) -> tuple[str, str]:

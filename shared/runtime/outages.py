@@ -1,0 +1,100 @@
+"""Outages of what many calls share: a search engine, a model server, a device that cannot be loaded.
+
+An outage belongs to a model, never to a call: its calls wait uncharged in the queue, and one of them at a time tries
+whether the server is back. A call fails as `unavailable` once it has waited for as long as the operator lets it.
+"""
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.contracts.calls import Failure, FailureKind
+from shared.runtime.look import look
+from shared.storage.database import Database
+from shared.telemetry.redaction import redacted
+
+LONGEST_PAUSE_S = 30.0
+"""Between two tries of a server, and the longest that others wait for one try to end."""
+BATCH = 1000
+"""Calls that are failed in one transaction."""
+
+# A quarter of the time that it has lasted, between a second and the longest pause.
+NOTE = text(f"""
+    INSERT INTO outages AS o (model_id, what, said, tried_at, next_try)
+    SELECT u.id, :what, :said, now(), now() + make_interval(secs => COALESCE(CAST(:pause AS float), 1))
+    FROM unnest(CAST(:models AS integer[])) u(id) ORDER BY u.id
+    ON CONFLICT (model_id) DO UPDATE SET what = excluded.what, said = excluded.said, tried_at = now(),
+        next_try = now() + COALESCE(make_interval(secs => CAST(:pause AS float)),
+            LEAST(GREATEST((now() - o.since) / 4, interval '1 s'), interval '{LONGEST_PAUSE_S} s'))""")  # noqa: S608 - a constant
+END = text("DELETE FROM outages WHERE model_id = ANY(:models)")
+OVERDUE = text("""
+    SELECT q.call_id, o.what, o.said, GREATEST(o.since, q.queued_at) AS since, o.tried_at
+    FROM outages o CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
+    JOIN queue q ON q.lane = l.lane AND q.model_id = o.model_id AND q.token IS NULL
+    WHERE o.tried_at >= o.since + make_interval(secs => :outage)
+      AND o.tried_at >= q.queued_at + make_interval(secs => :outage)
+    ORDER BY q.call_id LIMIT :n FOR UPDATE OF q SKIP LOCKED""")
+# A revival that was overtaken by the reply can leave the row of an answered call: that one is not charged.
+FAIL = text("""
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, started_at, ended_at)
+    SELECT u.call_id, true, :token, :outcome, u.reply, :worker, u.started, u.ended
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:replies AS bytea[]), CAST(:started AS timestamptz[]),
+                CAST(:ended AS timestamptz[])) u(call_id, reply, started, ended)
+    ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
+GONE = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
+FAILED = text("UPDATE calls SET failed = true WHERE id = ANY(:calls)")
+
+
+async def note(
+    connection: AsyncConnection, models: Sequence[int], what: str, said: str, pause_s: float | None = None
+) -> None:
+    """What these models need was found away; `pause_s`: until the next try, where the caller decides it."""
+    values = {"models": sorted(models), "what": redacted(what), "said": redacted(said)[:500], "pause": pause_s}
+    await connection.execute(NOTE, values)
+
+
+async def end(connection: AsyncConnection, models: Sequence[int]) -> None:
+    """It answers again: all that waits may be claimed."""
+    await connection.execute(END, {"models": sorted(models)})
+
+
+async def fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
+    """Fail the calls that had waited for `outage_s` when their server was last found away; returns them."""
+    failed: list[int] = []
+    while calls := await _fail_some(database, worker, lanes, outage_s):
+        await look(database, calls)
+        failed += calls
+    return failed
+
+
+async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
+    async with database.transaction() as connection:
+        values = {"lanes": list(lanes), "outage": outage_s, "n": BATCH}
+        rows = (await connection.execute(OVERDUE, values)).all()
+        if not rows:
+            return []
+        calls = [row.call_id for row in rows]
+        attempts = {
+            "calls": calls,
+            "token": uuid.uuid4(),  # this transaction claims and answers them
+            "outcome": FailureKind.UNAVAILABLE.value,
+            "replies": [canonical.encode(_failure(row)) for row in rows],
+            "worker": worker,
+            "started": [row.since for row in rows],
+            "ended": [row.tried_at for row in rows],
+        }
+        failed = list((await connection.execute(FAIL, attempts)).scalars())
+        await connection.execute(GONE, {"calls": calls})
+        await connection.execute(FAILED, {"calls": sorted(failed)})
+    return calls
+
+
+def _failure(row: Row[tuple[int, str, str, datetime, datetime]]) -> Failure:
+    waited_s = (row.tried_at - row.since).total_seconds()
+    since = row.since.astimezone(UTC).strftime("%H:%M:%S")
+    said = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
+    return Failure(kind=FailureKind.UNAVAILABLE, detail=said[:500])

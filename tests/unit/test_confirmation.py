@@ -1,0 +1,95 @@
+"""Looks that confirm replies: shared, later than the reply, and not more often than they may be."""
+
+import asyncio
+
+import pytest
+
+from services.guard.drivers import confirmation
+from services.guard.drivers.confirmation import Confirmation
+
+pytestmark = pytest.mark.anyio
+
+
+class Server:
+    """Counts looks; each goes on until the test ends it."""
+
+    def __init__(self) -> None:
+        self.looks: list[asyncio.Future[bool]] = []
+        self.confirmation = Confirmation(self._look)
+
+    async def _look(self) -> bool:
+        self.looks.append(asyncio.get_running_loop().create_future())
+        return await self.looks[-1]
+
+    async def has_looked(self, count: int) -> None:
+        """Return when so many looks have begun."""
+        while len(self.looks) < count:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0)
+
+    def wait(self) -> "asyncio.Task[bool]":
+        """A reply that waits."""
+        return asyncio.create_task(self.confirmation.next())
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """It may be looked at all the time."""
+    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
+    return Server()
+
+
+async def test_replies_that_wait_at_once_share_a_look(server: Server) -> None:
+    """One request, whatever it finds."""
+    waiting = [server.wait() for _ in range(5)]
+    await server.has_looked(1)
+    server.looks[0].set_result(False)
+    assert await asyncio.gather(*waiting) == [False] * 5
+    assert len(server.looks) == 1
+
+
+async def test_a_reply_that_comes_during_a_look_waits_for_the_next(server: Server) -> None:
+    """The look may have passed what was changed before the reply."""
+    first = server.wait()
+    await server.has_looked(1)
+    second, third = server.wait(), server.wait()
+    await asyncio.sleep(0)
+    server.looks[0].set_result(True)
+    assert await first
+    await server.has_looked(2)
+    server.looks[1].set_result(False)
+    assert await asyncio.gather(second, third) == [False, False]
+    assert len(server.looks) == 2
+
+
+async def test_a_look_that_was_cancelled_is_made_again_for_those_who_wait(server: Server) -> None:
+    """What an earlier one found is not theirs."""
+    done = server.wait()
+    await server.has_looked(1)
+    server.looks[0].set_result(True)
+    await done
+    cancelled, waiting = server.wait(), server.wait()
+    await server.has_looked(2)
+    cancelled.cancel()
+    await server.has_looked(3)
+    server.looks[2].set_result(False)
+    assert not await waiting
+
+
+async def test_looks_keep_their_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first begins at once, the next waits; the pause is asked for, not measured."""
+    monkeypatch.setattr(confirmation, "INTERVAL_S", 3600.0)
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(confirmation.asyncio, "sleep", sleep)
+    server.looks = []
+    for number in range(2):
+        waiting = server.wait()
+        while len(server.looks) <= number:
+            await asyncio.wait([waiting], timeout=0.01)
+        server.looks[number].set_result(True)
+        assert await waiting
+    assert pauses[0] == 0.0
+    assert 3500 < pauses[1] <= 3600

@@ -1,0 +1,145 @@
+"""Driver `remote`: what somebody else's server says that it serves is part of the model, and is looked at in use."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+
+from services.guard.drivers import confirmation, remote
+from services.guard.drivers.ports import DriverError
+from services.guard.drivers.remote import RemoteDriver, RemoteServer
+from shared.settings import Device, Model
+from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
+
+pytestmark = pytest.mark.anyio
+
+INFO = {"model_id": "Qwen/Q", "model_sha": "0123abcd", "version": "3.3.6", "max_total_tokens": 2048}
+CARD = {"id": "judge", "object": "model", "created": 1795355523, "owned_by": "vllm", "root": "/models/q",
+        "max_model_len": 1024, "permission": [{"id": "modelperm-1", "created": 1795355523}]}  # fmt: skip
+
+
+class Served:
+    """Pages of a server that its owner changes."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, Any] = {"/v1/models": {"data": [CARD]}, "/version": {"version": "0.32.0"}}
+        self.status = 200
+
+    def __call__(self, seen: Seen) -> Reply:
+        """A page, or none."""
+        if self.status != 200:
+            return as_json({"error": "busy"}, self.status)
+        return as_json(self.pages[seen.path]) if seen.path in self.pages else as_json({"detail": "Not Found"}, 404)
+
+
+@pytest.fixture
+def served() -> Served:
+    """As vLLM."""
+    return Served()
+
+
+@pytest.fixture
+async def http(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatServer]:
+    """The server; nobody waits between two looks."""
+    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(remote, "PAUSE_S", 0.0)
+    async with chat_server(served) as server:
+        yield server
+
+
+def driver(http: ChatServer) -> RemoteDriver:
+    """Of the model `judge`."""
+    return RemoteDriver("judge", Model(driver="remote", url=http.url), Device())
+
+
+async def in_use(http: ChatServer) -> RemoteServer:
+    """After it was identified."""
+    made = driver(http)
+    await made.identify()
+    return await made.start()
+
+
+async def test_a_model_is_what_its_server_lists_under_its_name(http: ChatServer, served: Served) -> None:
+    """With the version; it pins nothing, and what differs from answer to answer is no part of it."""
+    before = await driver(http).identify()
+    assert (before.backend, before.digest, before.version) == ("openai", None, "0.32.0")
+    assert before.options["serves"] == {"id": "judge", "root": "/models/q", "max_model_len": 1024}
+    served.pages["/v1/models"] = {"data": [CARD | {"created": 1, "permission": []}]}
+    assert (await driver(http).identify()).hash == before.hash
+    served.pages["/version"] = {"version": "0.33.0"}
+    assert (await driver(http).identify()).hash != before.hash
+
+
+async def test_a_server_that_answers_to_any_name_is_what_it_lists(http: ChatServer, served: Served) -> None:
+    """llama-server does: its list holds one model, whatever it is called, and its version is in its properties."""
+    meta = {"n_params": 985728, "size": 1976832}
+    card = {"id": "generator", "created": 3, "owned_by": "llamacpp", "meta": meta}
+    served.pages = {"/v1/models": {"data": [card]}, "/props": {"build_info": "b1-7e4c0a9"}}
+    found = await driver(http).identify()
+    assert (found.version, found.options["serves"]) == ("b1-7e4c0a9", {"id": "generator", "meta": meta})
+
+
+async def test_a_server_that_is_away_is_nothing_yet(http: ChatServer, served: Served) -> None:
+    """What it is going to serve nobody can tell."""
+    served.status = 503
+    with pytest.raises(DriverError, match=r"'judge': http.* is away: .*HTTP 503 at /info"):
+        await driver(http).identify()
+    with pytest.raises(DriverError, match="is away: ConnectError"):
+        await RemoteDriver("judge", Model(driver="remote", url="http://127.0.0.1:9"), Device()).identify()
+
+
+async def test_replies_are_believed_as_long_as_the_server_says_the_same(http: ChatServer, served: Served) -> None:
+    """Though its list has a new time with each answer."""
+    server = await in_use(http)
+    served.pages["/v1/models"] = {"data": [CARD | {"created": 7}]}
+    assert (await server.confirm(), server.alive) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"/info": INFO | {"model_sha": "ffff"}},
+        {"/info": INFO | {"version": "3.3.7"}},
+        {"/v1/models": {"data": [CARD | {"root": "/models/r"}]}},
+        {"/v1/models": {"data": [CARD | {"id": "other"}, CARD | {"id": "another"}]}},
+        {"/version": {"version": "0.33.0"}},
+    ],
+    ids=["revision", "version of TGI", "model", "taken from the list", "version"],
+)
+async def test_a_server_that_serves_something_else_is_not_believed_any_more(
+    http: ChatServer, served: Served, change: dict[str, Any]
+) -> None:
+    """Not even when it serves the same again: what it answered meanwhile nobody knows."""
+    if "/info" in change:
+        served.pages["/info"] = INFO
+    before = dict(served.pages)
+    server = await in_use(http)
+    served.pages |= change
+    assert (await server.confirm(), server.alive, server.died) == (False, False, False)
+    with anyio.fail_after(60):
+        await server.exited()
+    served.pages = before
+    assert not await server.confirm()
+
+
+async def test_a_server_changed_between_its_identification_and_its_use_is_found_out(
+    http: ChatServer, served: Served
+) -> None:
+    """Calls are pinned to what was identified."""
+    made = driver(http)
+    await made.identify()
+    served.pages["/version"] = {"version": "0.33.0"}
+    assert not await (await made.start()).confirm()
+
+
+async def test_replies_of_a_server_that_does_not_say_what_it_serves_are_not_believed(
+    http: ChatServer, served: Served
+) -> None:
+    """It is asked some times; then the calls go back, and the model stays in use."""
+    server = await in_use(http)
+    served.status, asked = 500, len(http.seen)
+    assert (await server.confirm(), server.alive) == (False, True)
+    assert len(http.seen) - asked == remote.TRIES
+    served.status = 200
+    assert await server.confirm()
