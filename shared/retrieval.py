@@ -1,5 +1,7 @@
 """Settings of retrieval: which back end holds which index, what makes vectors, what reranks. Part of `Settings`."""
 
+import os
+import re
 from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -8,6 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
+SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
+_PRINTABLE = re.compile("[!-~]+")
 
 Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" if value else "")]
 """A string that nothing prints: neither `repr` nor a dump of the settings shows it."""
@@ -117,18 +121,76 @@ class Sparse(BaseModel):
     """How runs of Chinese are cut; `auto`: by jieba where it is installed (extra `zh`)."""
 
 
+def check_server_url(url: str, source: str) -> None:
+    """Return if `url` is that of a search server: http or https, host, port, perhaps user, password and path.
+
+    Raises:
+        ValueError: it is not. The message names `source` and does not repeat the URL, which may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        complete = parts.scheme in ("http", "https") and parts.hostname and parts.port
+    except ValueError as error:
+        # Some of these errors repeat the value after a colon.
+        raise ValueError(f"{source} is no URL ({str(error).partition(':')[0]}); write {SERVER_URL}") from None
+    if not complete:
+        raise ValueError(f"{source} needs http:// or https://, a host and a port: write {SERVER_URL}")
+    if parts.query or parts.fragment or not _PRINTABLE.fullmatch(url):
+        raise ValueError(f"{source} must have no `?`, `#`, blank or control character: write {SERVER_URL}")
+
+
+def check_key(key: str) -> str:
+    """`key` again, if a header can carry it.
+
+    Raises:
+        ValueError: it holds a blank, a line break or another character that is not printable ASCII.
+    """
+    if key and not _PRINTABLE.fullmatch(key):
+        raise ValueError("must be one word of printable ASCII: remove blanks and line breaks, also at the end")
+    return key
+
+
 class Elasticsearch(BaseModel):
     """The server of the back ends of that name."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
     url: Secret = ""
     """Also read from ELASTICSEARCH_URL."""
-    api_key: Secret = ""
+    api_key: Annotated[Secret, AfterValidator(check_key)] = ""
+    ca_certs: Path | None = None
+    """PEM file of the certificate authority that signed the server's certificate, where the system does not know it."""
+    fingerprint: str = Field(default="", pattern="^$|^[0-9a-fA-F]{2}(:?[0-9a-fA-F]{2}){31}$")
+    """SHA-256 of the certificate of the server or of its authority, in place of `ca_certs`."""
     prefix: str = Field(default="mathrag", pattern="^[a-z][a-z0-9-]{0,40}$")
     """Of every index and alias that is made there."""
     timeout_s: float = Field(default=30.0, gt=0)
     retries: int = Field(default=3, ge=0, le=10)
+
+    @property
+    def address(self) -> str:
+        """The server's URL, from the setting or from ELASTICSEARCH_URL; empty where neither is set.
+
+        Raises:
+            ValueError: it is none, or is http:// where a certificate is named.
+        """
+        source, url = "`retrieval.elasticsearch.url`", self.url
+        if not url:
+            source, url = "ELASTICSEARCH_URL", os.environ.get("ELASTICSEARCH_URL", "")
+        if not url:
+            return ""
+        check_server_url(url, source)
+        if (self.ca_certs or self.fingerprint) and not url.startswith("https:"):
+            raise ValueError(f"{source} must begin with https:// where `ca_certs` or `fingerprint` is set")
+        return url
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.ca_certs and self.fingerprint:
+            raise ValueError("`elasticsearch`: name `ca_certs` or `fingerprint`; a fingerprint needs no authority")
+        if self.url:
+            _ = self.address
+        return self
 
 
 class Reranker(BaseModel):
@@ -186,3 +248,9 @@ class Retrieval(BaseModel):
     elasticsearch: Elasticsearch = Elasticsearch()
     timeout_s: float = Field(default=30.0, gt=0)
     """Longest wait for one search, after which it is tried again, and at last the stage's fallback is taken."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if "elasticsearch" in (self.dense.backend, self.sparse.backend):
+            _ = self.elasticsearch.address
+        return self

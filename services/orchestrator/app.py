@@ -31,6 +31,7 @@ from services.orchestrator.api import (
     jobs,
     metrics,
     openapi,
+    orphans,
     plans,
     problems,
     provenance,
@@ -111,8 +112,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, datasets, jobs, events, provenance, calibration, comparison, search, chat, plans, experiments, gpus,
-        catalog, configuration, health, reference,
+        corpora, orphans, datasets, jobs, events, provenance, calibration, comparison, search, chat, plans, experiments,
+        gpus, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

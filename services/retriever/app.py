@@ -119,6 +119,8 @@ def create_app(settings: Settings) -> FastAPI:
     app.get("/healthz")(health)
     app.get("/checks/{name}")(check)
     app.post("/indexes")(build)
+    app.get("/orphans")(list_orphans)
+    app.delete("/orphans")(delete_orphans)
     app.post("/search")(search)
     app.post("/rerank")(rerank)
     return app
@@ -167,6 +169,27 @@ async def build(request: BuildRequest, state: Held) -> Response:
     except TooLarge as error:  # a document, not the request: the same request works once the setting is another
         raise Unavailable(error.message, hint=error.hint) from error
     return _json({"corpus": request.corpus, "indexes": made})
+
+
+async def list_orphans(state: Held) -> Response:
+    """Indexes on Elasticsearch that nothing uses; one that is being built is waited for."""
+    return await _orphans(state, delete=False)
+
+
+async def delete_orphans(state: Held) -> Response:
+    """The same, and delete them."""
+    return await _orphans(state, delete=True)
+
+
+async def _orphans(state: State, *, delete: bool) -> Response:
+    from services.retriever.elasticsearch import orphans
+    from services.retriever.elasticsearch.server import Server
+
+    server = Server(state.settings.retrieval.elasticsearch)
+    async with state.building:
+        work = orphans.delete if delete else orphans.find
+        found = await work(state.database, state.settings.data_dir, server)
+    return _json({"orphans": found, "deleted": delete})
 
 
 async def search(request: SearchesRequest, state: Held) -> Response:

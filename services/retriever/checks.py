@@ -15,6 +15,7 @@ from anyio import run, to_thread
 from sqlalchemy import text
 
 from services.retriever.elasticsearch.backend import FILE
+from services.retriever.elasticsearch.failures import MAJOR, URL
 from services.retriever.elasticsearch.server import Server
 from services.retriever.files import Unsound
 from services.retriever.ports import Backend, Index
@@ -70,9 +71,12 @@ def _told(look: Any, chosen: Any) -> str:
 async def _elasticsearch(chosen: Retrieval, kept: Kept | None) -> str:
     """The server is an Elasticsearch of our version, and holds every index that a corpus uses, whole."""
     once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": retrieval.LOOK_S})
-    version = await to_thread.run_sync(lambda: Server(once).version())
+    major, minor = await to_thread.run_sync(lambda: Server(once).version)
+    if major != MAJOR:
+        said = f"Elasticsearch {major}.{minor} does not speak the language of version {MAJOR}"
+        raise NotReady(said, fix=f"{URL} must name a server of version {MAJOR}")
     whole = 0 if kept is None else await _whole(kept)
-    return f"Elasticsearch {version}" + (f"; {whole} indexes of corpora, as they were built" if kept else "")
+    return f"Elasticsearch {major}.{minor}" + (f"; {whole} indexes of corpora, as they were built" if kept else "")
 
 
 async def _whole(kept: Kept) -> int:

@@ -2,9 +2,11 @@
 
 It answers exactly the calls that the project makes, with the real client in front: product header, media types of
 version 9, NDJSON, aliases, 400, 401, 404, 409, 429 and 503. It proves that we speak the protocol and what we make of
-errors. It proves nothing about scores: it counts BM25 and inner products by itself, over all documents.
+errors. It counts BM25 and inner products by itself, over all documents: BM25 with the factor k1 + 1, and inner products
+in single precision, added in an order that depends on where a document lies, as the real server (9.5.3) does.
 """
 
+import base64
 import json
 import math
 import re
@@ -15,13 +17,17 @@ from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, RLock, Thread
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 VENDOR = "application/vnd.elasticsearch+{}; compatible-with={}"
-BATCHES = ("_bulk",)
+BATCHES = ("_bulk", "_msearch")
 """Calls whose body is NDJSON."""
+CLAUSES = 8192
+"""Terms that a question may have; the real server's limit depends on its memory."""
+EARLY_TERMINATION = "index.dense_vector.hnsw_enable_early_termination"
 
 Source = dict[str, Any]
 
@@ -36,7 +42,8 @@ class Answer(NamedTuple):
 class Held:
     """One index: what was written, and what a refresh has shown."""
 
-    def __init__(self, made: Source) -> None:
+    def __init__(self, made: Source, minor: int) -> None:
+        self.minor = minor
         self.settings: Source = made.get("settings", {})
         self.properties: Source = made["mappings"]["properties"]
         self.written: dict[str, Source] = {}
@@ -47,7 +54,11 @@ class Held:
         if unknown := fields.keys() - self.properties.keys():
             return Answer(400, {"type": "strict_dynamic_mapping_exception", "reason": f"not allowed: {unknown}"})
         for name, value in fields.items():
-            if self.properties[name]["type"] == "dense_vector" and len(value) != self.properties[name]["dims"]:
+            if self.properties[name]["type"] != "dense_vector":
+                continue
+            if isinstance(value, str) and self.minor < 3:
+                return Answer(400, {"type": "document_parsing_exception", "reason": "a vector is an array"})
+            if len(floats(value)) != self.properties[name]["dims"]:
                 return Answer(400, {"type": "document_parsing_exception", "reason": "another number of dimensions"})
         status = 200 if document in self.written else 201
         self.written[document] = fields
@@ -63,9 +74,9 @@ class Held:
     def _nearest(self, knn: Source) -> dict[str, float]:
         assert knn["k"] <= knn["num_candidates"] <= 10_000
         assert self.properties[knn["field"]]["similarity"] == "max_inner_product"
-        asked = np.float32(knn["query_vector"])
-        held = {name: np.float32(each[knn["field"]]) for name, each in self.shown.items() if knn["field"] in each}
-        products = {name: float(np.dot(vector, asked)) for name, vector in held.items()}
+        asked = floats(knn["query_vector"])
+        held = {name: floats(each[knn["field"]]) for name, each in self.shown.items() if knn["field"] in each}
+        products = {name: product(vector, asked, at) for at, (name, vector) in enumerate(held.items())}
         scores = {name: float(np.float32(x + 1 if x >= 0 else 1 / (1 - x))) for name, x in products.items()}
         return dict(sorted(scores.items(), key=lambda each: -each[1])[: knn["k"]])
 
@@ -81,7 +92,8 @@ class Held:
             idf = math.log(1 + (len(bags) - n + 0.5) / (n + 0.5))
             for name, bag in bags.items():
                 if bag[term]:
-                    total[name] += idf * bag[term] / (bag[term] + k1 * (1 - b + b * bag.total() / average))
+                    length = k1 * (1 - b + b * bag.total() / average)
+                    total[name] += (k1 + 1) * idf * bag[term] / (bag[term] + length)
         return {name: float(np.float32(score)) for name, score in total.items()}
 
 
@@ -93,20 +105,33 @@ class SearchServer:
         self.aliases: dict[str, set[str]] = {}
         self.seen: list[str] = []
         """Method and path of every call."""
+        self.queries: list[tuple[str, dict[str, str]]] = []
+        """The same, and the query's fields."""
         self.bodies: list[Any] = []
+        self.sent: list[Source] = []
+        """Fields of every document of a bulk request, as they came."""
         self.credentials: set[str] = set()
         """Values of Authorization that are let in; none: everybody is."""
         self.product: str | None = "Elasticsearch"
         self.version = 9
+        self.minor = 5
         self.failures: list[tuple[str, int]] = []
         """(end of a path, status): the next such call is answered so."""
         self.refused: dict[str, list[int]] = {}
         """Document -> statuses of the next bulk items that hold it."""
+        self.replies: list[Source] = []
+        """What the next searches of a batch get instead of a reply of theirs."""
         self.lost = 0
         """Documents that a refresh does not show."""
+        self.unanswered: list[str] = []
+        """Methods: the next such call is carried out, and the connection closed in place of a reply."""
         self.answering = Event()
         """Cleared: calls wait."""
         self.answering.set()
+        self.waits = ""
+        """End of the paths whose calls wait for `answering`."""
+        self.waiting = Event()
+        """Set when a call waits."""
         self.url = ""
         self._lock = RLock()
 
@@ -120,15 +145,23 @@ class SearchServer:
 
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """What one call gets."""
-        path = urlsplit(target).path.strip("/")
-        self.answering.wait()
+        url = urlsplit(target)
+        path, query = url.path.strip("/"), dict(parse_qsl(url.query))
+        if path.endswith(self.waits) and not self.answering.is_set():
+            self.waiting.set()
+            self.answering.wait()
         with self._lock:
             self.seen.append(f"{method} /{path}")
-            return self._refusal(path, headers) or self._routed(method, path, body)
+            self.queries.append((self.seen[-1], query))
+            answer = self._refusal(path, headers) or self._routed(method, path, body)
+        kept = [each.split(".") for each in query.get("filter_path", "").split(",") if each]
+        return Answer(answer.status, filtered(answer.body, kept)) if kept and answer.status == 200 else answer
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if self.credentials and headers.get("authorization") not in self.credentials:
             return wrong(401, "security_exception", "missing or wrong credentials")
+        if not path:
+            return Answer(200, {"version": {"number": f"{self.version}.{self.minor}.0"}})  # whatever is accepted
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
         wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
         for name, allowed in wanted.items():
@@ -138,13 +171,15 @@ class SearchServer:
             if path.endswith(failure[0]):
                 self.failures.remove(failure)
                 return wrong(failure[1], "unavailable_exception", "as the test told it")
-        return None if path else Answer(200, {"version": {"number": f"{self.version}.0.0"}})
+        return None
 
     def _routed(self, method: str, path: str, body: bytes) -> Answer:
         name, _, call = path.partition("/")
         match method, call or name:
             case "PUT" | "POST", "_bulk":
                 return self._bulk(body, name)
+            case "POST", "_msearch":
+                return self._searches(name, [json.loads(line) for line in body.splitlines()])
             case "POST", "_aliases":
                 return self._move(json.loads(body)["actions"])
             case "GET", _ if name == "_alias":
@@ -169,8 +204,6 @@ class SearchServer:
                 return Answer(200, {"_shards": {"failed": 0}})
             case "POST", "_count":
                 return Answer(200, {"count": len(held.shown)})
-            case "POST", "_search":
-                return self._search(held, body)
         return wrong(405, "method_not_allowed", f"{method} {call} is none of the calls that the project makes")
 
     def _create(self, name: str, made: Source) -> Answer:
@@ -178,13 +211,16 @@ class SearchServer:
             return wrong(400, "resource_already_exists_exception", f"index [{name}] already exists")
         if not re.fullmatch("[a-z][a-z0-9-]{0,254}", name):
             return wrong(400, "invalid_index_name_exception", name)
-        self.indexes[name] = Held(made)
+        if self.minor < 2 and EARLY_TERMINATION in made.get("settings", {}):
+            return wrong(400, "illegal_argument_exception", f"unknown setting [{EARLY_TERMINATION}]")
+        self.indexes[name] = Held(made, self.minor)
         return Answer(200, {"acknowledged": True, "index": name})
 
     def _bulk(self, body: bytes, name: str) -> Answer:
         assert body.endswith(b"\n")
         lines = [json.loads(line) for line in body.splitlines()]
         items = []
+        self.sent += lines[1::2]
         for action, fields in zip(lines[::2], lines[1::2], strict=True):
             index, document = action["index"].get("_index", name), action["index"]["_id"]
             told = self.refused.get(document)
@@ -193,14 +229,41 @@ class SearchServer:
             items.append({"index": {"_index": index, "_id": document, "status": done.status, **error}})
         return Answer(200, {"errors": any("error" in item["index"] for item in items), "items": items})
 
-    def _search(self, held: Held, body: Source) -> Answer:
+    def _searches(self, name: str, lines: list[Source]) -> Answer:
+        replies = []
+        for header, body in zip(lines[::2], lines[1::2], strict=True):
+            assert header == {"allow_partial_search_results": False}
+            self.bodies.append(body)
+            replies.append(self.replies.pop(0) if self.replies else self._search(name, body))
+        return Answer(200, {"took": 1, "responses": replies})
+
+    def _search(self, name: str, body: Source) -> Source:
+        if name not in self.indexes:
+            return failed(404, "index_not_found_exception", f"no such index [{name}]")
+        if isinstance(body.get("knn", {}).get("query_vector"), str) and self.minor < 4:
+            return failed(400, "parsing_exception", "[knn] failed to parse field [query_vector]")
+        if len(str(body.get("query")).split()) > CLAUSES:
+            why = f"Query contains too many nested clauses; maxClauseCount is set to {CLAUSES}"
+            return shards_failed(400, "query_shard_exception", f"failed to create query: {why}")
+        assert body["stored_fields"] == "_none_"
+        held = self.indexes[name]
+        hits = [
+            {
+                "_index": name, "_score": score,
+                "fields": {each: [held.shown[document][each]] for each in body["docvalue_fields"]},
+            }
+            for document, score in self._ranked(held, body)
+        ]  # fmt: skip
+        shards = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
+        return {"took": 1, "timed_out": False, "_shards": shards, "hits": {"hits": hits}, "status": 200}
+
+    def _ranked(self, held: Held, body: Source) -> list[tuple[str, float]]:
         scores = held.scores(body)
         wanted = body.get("sort", [{"_score": "desc"}])
         assert wanted in ([{"_score": "desc"}], [{"_score": "desc"}, {"hash": "asc"}])
         order = sorted(scores) if len(wanted) > 1 else [name for name in reversed(held.shown) if name in scores]
         ranked = sorted(order, key=lambda name: -scores[name])  # stable: equals stay as they lie, unless by hash
-        hits = [{"_id": name, "_score": scores[name]} for name in ranked[: body["size"]]]
-        return Answer(200, {"timed_out": False, "_shards": {"failed": 0}, "hits": {"hits": hits}})
+        return [(name, scores[name]) for name in ranked[: body["size"]]]
 
     def _move(self, actions: list[Source]) -> Answer:
         moved = {name: set(held) for name, held in self.aliases.items()}
@@ -223,6 +286,44 @@ class SearchServer:
 def wrong(status: int, kind: str, reason: str) -> Answer:
     """An error as the server words it."""
     return Answer(status, {"error": {"type": kind, "reason": reason}, "status": status})
+
+
+def failed(status: int, kind: str, reason: str) -> Source:
+    """The reply to one search of a batch that is refused."""
+    cause = {"type": kind, "reason": reason}
+    return {"error": {"root_cause": [cause], **cause}, "status": status}
+
+
+def shards_failed(status: int, kind: str, reason: str | None) -> Source:
+    """The same where the shards refuse it, which the outer reason does not tell."""
+    cause = {"type": kind, "reason": reason}
+    outer = {"type": "search_phase_execution_exception", "reason": "all shards failed", "phase": "query"}
+    shards = [{"shard": 0, "index": "any", "node": "any", "reason": cause}]
+    return {"error": {"root_cause": [cause], **outer, "grouped": True, "failed_shards": shards}, "status": status}
+
+
+def floats(value: str | list[float]) -> NDArray[np.float32]:
+    """A vector as numbers, or as base64 of its floats, the most significant byte first."""
+    if isinstance(value, str):
+        return np.frombuffer(base64.b64decode(value), ">f4").astype(np.float32)
+    return np.float32(value)
+
+
+def product(left: NDArray[np.float32], right: NDArray[np.float32], at: int) -> float:
+    """The inner product in single precision; where the document lies says from which end its terms are added."""
+    terms = left * right
+    return float(np.cumsum(terms[::-1] if at % 2 else terms)[-1])
+
+
+def filtered(value: Any, paths: list[list[str]]) -> Any:
+    """What `filter_path` leaves of a reply; objects and lists that are empty then are left out."""
+    if isinstance(value, list):
+        return [kept for each in value if (kept := filtered(each, paths)) not in ({}, [])]
+    if not isinstance(value, dict) or [] in paths:
+        return value
+    below = {name: [path[1:] for path in paths if path[0] == name] for name in value}
+    kept = {name: filtered(each, below[name]) for name, each in value.items() if below[name]}
+    return {name: each for name, each in kept.items() if each not in ({}, [])}
 
 
 @contextmanager
@@ -254,7 +355,12 @@ def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
                 return
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            self._send(server.answer(self.command, self.path, headers, body))
+            answer = server.answer(self.command, self.path, headers, body)
+            if self.command in server.unanswered:
+                server.unanswered.remove(self.command)
+                self.close_connection = True
+                return
+            self._send(answer)
 
         def _send(self, answer: Answer) -> None:
             body = json.dumps(answer.body).encode()

@@ -1,7 +1,5 @@
 """Settings that change after a corpus was indexed: the old index is refused when it is searched, and built anew."""
 
-import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,16 +8,14 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from anyio import to_thread
 
 from services.retriever.app import create_app
-from services.retriever.elasticsearch.orphans import orphans, remove
-from services.retriever.elasticsearch.server import Server
 from services.retriever.files import REBUILD
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
-from shared.settings import REPOSITORY, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.search_server import SearchServer, search_server
-from tests.integration.scene import run_sql
 from tests.integration.test_retriever import DOCUMENTS, add_corpus, build, rows, search
 
 pytestmark = pytest.mark.anyio
@@ -171,33 +167,54 @@ async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
     assert await rows(database, "SELECT id FROM indexes") == []
 
 
-async def test_only_what_no_row_names_is_removed_from_the_server(
-    where: dict[str, Any], corpus: int, database: Database, double: SearchServer
+async def test_only_what_nothing_names_is_deleted_from_the_server(
+    where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """A build that broke off; the builds on record stay, also those of before."""
+    """A build that broke off; builds on record, evaluations and other installations' indexes stay."""
+    orphan, evaluated = "mathrag-sparse-" + "0" * 64, "2" * 64
+    (where["data_dir"] / "evaluations" / evaluated).mkdir(parents=True)
     async with retriever(where, **served(double)) as client:
         built = await build(client, corpus)
-    kept = set(double.indexes)
-    for name in ("mathrag-sparse-" + "0" * 64, "other-sparse-" + "1" * 64):
-        double.indexes[name] = double.indexes[f"mathrag-sparse-{built['sparse']['signature']}"]
-    server = Server(served(double)["elasticsearch"])
-    assert await orphans(database, server) == ["mathrag-sparse-" + "0" * 64]
-    assert len(double.indexes) == 4
-    assert await remove(database, server) == ["mathrag-sparse-" + "0" * 64]
-    assert set(double.indexes) == kept | {"other-sparse-" + "1" * 64}
+        others = [
+            f"mathrag-dense-{evaluated}", "other-sparse-" + "1" * 64, "mathrag-staging-dense-" + "3" * 64,
+            "mathrag-sparse-notes",
+        ]  # fmt: skip
+        for name in (orphan, *others):
+            double.indexes[name] = double.indexes[f"mathrag-sparse-{built['sparse']['signature']}"]
+        everything = set(double.indexes)
+        assert (await client.get("/orphans")).json() == {"orphans": [orphan], "deleted": False}
+        assert set(double.indexes) == everything
+        assert (await client.delete("/orphans")).json() == {"orphans": [orphan], "deleted": True}
+        assert set(double.indexes) == everything - {orphan}
+        assert (await client.delete("/orphans")).json() == {"orphans": [], "deleted": True}
 
 
-async def test_the_command_names_them(where: dict[str, Any], database: Database, double: SearchServer) -> None:
-    """With the settings of the environment, and deletes nothing unless it is told to."""
-    async with retriever(where, **served(double)) as client:
-        await build(client, await add_corpus(database, "one", DOCUMENTS[:1]))
-    await run_sql(database, "UPDATE corpora SET sparse_index = NULL")
-    await run_sql(database, "DELETE FROM indexes WHERE kind = 'sparse'")
-    environment = {
-        **os.environ, "MATHRAG_DATABASE_URL": where["database_url"], "ELASTICSEARCH_URL": double.url,
-    }  # fmt: skip
-    command = [sys.executable, "-m", "services.retriever.elasticsearch.orphans"]
-    for options, said, left in (([], "unnamed", 2), (["--delete"], "deleted", 1)):
-        ended = await anyio.run_process([*command, *options], env=environment, cwd=REPOSITORY)
-        assert ended.stdout.decode().startswith(f"{said}: mathrag-sparse-")
-        assert len(double.indexes) == left
+async def test_an_index_that_is_being_built_is_no_orphan(
+    where: dict[str, Any], corpus: int, double: SearchServer
+) -> None:
+    """Who asks for orphans waits until the build has ended."""
+    async with retriever(where, **served(double)) as client, anyio.create_task_group() as tasks:
+        double.waits = "_bulk"
+        double.answering.clear()
+        asked: list[Any] = []
+
+        async def ask() -> None:
+            asked.append((await client.delete("/orphans")).json())
+
+        tasks.start_soon(build, client, corpus)
+        await to_thread.run_sync(double.waiting.wait)
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        double.answering.set()
+    assert asked == [{"orphans": [], "deleted": True}]
+    assert len(double.indexes) == 2
+
+
+async def test_orphans_are_not_looked_for_without_a_server(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting is named."""
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
+    async with retriever(where) as client:
+        reply = await client.get("/orphans")
+    assert (reply.status_code, "no Elasticsearch is named" in reply.text) == (503, True)

@@ -2,33 +2,39 @@
 
 import base64
 import json
+import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from services.retriever import builds, files
 from services.retriever.backends import backends
 from services.retriever.dense import Faiss
 from services.retriever.elasticsearch import backend as placing
+from services.retriever.elasticsearch import connection, failures
 from services.retriever.elasticsearch import server as serving
 from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, cosine
 from services.retriever.elasticsearch.server import Server
-from services.retriever.elasticsearch.sparse import ElasticsearchTerms
+from services.retriever.elasticsearch.sparse import ElasticsearchTerms, query
 from services.retriever.ports import Batch, Index
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
-from shared.errors import Unavailable
+from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
-from tests.doubles.search_server import SearchServer, search_server
+from shared.settings import Settings
+from tests.doubles.search_server import SearchServer, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 SIGNATURE = "ab" * 32
 TERMS, VECTORS = f"mathrag-sparse-{SIGNATURE}", f"mathrag-dense-{SIGNATURE}"
-MANY = [(f"{at:064x}", f"text {at}") for at in range(1200)]
+MANY = [(f"{at:064x}", f"text {at}") for at in range(2200)]
 
 
 @pytest.fixture
@@ -36,6 +42,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
     """A server that waits for nothing."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
+    monkeypatch.setattr(connection, "BACK_OFF_S", 0.001)
     with search_server() as double:
         yield double
         double.answering.set()
@@ -69,10 +76,25 @@ def test_terms_are_ours_and_so_are_the_parameters(double: SearchServer) -> None:
 def test_vectors_are_a_graph_of_floats(double: SearchServer) -> None:
     """Not the quantised one that is the server's default."""
     vectors(double).build([DOCUMENTS], SIGNATURE)
-    assert double.indexes[VECTORS].properties["vector"] == {
+    held = double.indexes[VECTORS]
+    assert held.properties["vector"] == {
         "type": "dense_vector", "dims": 64, "index": True, "similarity": "max_inner_product",
         "index_options": {"type": "hnsw", "m": 24, "ef_construction": 150},
     }  # fmt: skip
+    assert held.settings["index.dense_vector.hnsw_enable_early_termination"] is False
+
+
+@pytest.mark.parametrize("minor", [0, 1, 2, 3, 4])
+def test_every_version_9_is_sent_only_what_it_knows(double: SearchServer, minor: int) -> None:
+    """The setting for complete searches since 9.2, packed vectors since 9.3, packed questions since 9.4."""
+    double.minor = minor
+    backend = vectors(double)
+    index = backend.build([DOCUMENTS], SIGNATURE)
+    assert len(index.search(["circle"], 3)[0]) == 3
+    assert ("early_termination" in str(double.indexes[VECTORS].settings)) is (minor >= 2)
+    assert isinstance(double.indexes[VECTORS].shown[DOCUMENTS[0][0]]["vector"], str) is (minor >= 3)
+    assert isinstance(double.bodies[-1]["knn"]["query_vector"], str) is (minor >= 4)
+    assert backend.recipe() == vectors(double).recipe()
 
 
 def test_as_many_candidates_are_looked_at_as_the_settings_say(double: SearchServer) -> None:
@@ -97,15 +119,57 @@ def test_both_give_what_the_embedded_ones_give(double: SearchServer) -> None:
             assert [match.score for match in left] == pytest.approx([match.score for match in right], abs=1e-6)
 
 
+def test_scores_are_the_formulas(double: SearchServer) -> None:
+    """The server multiplies them by k1 + 1; one document of one term, asked for it: ln(4 / 3) / (1 + k1)."""
+    [[match]] = terms(double).build([[("0" * 64, "circle")]], SIGNATURE).search(["circle"], 1)
+    assert match.score == pytest.approx(math.log(4 / 3) / 1.9, abs=1e-6)
+
+
+def test_a_batch_is_one_request(double: SearchServer) -> None:
+    """Whatever the number of questions; more only where their hits would be too many for one reply."""
+    for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
+        before = double.calls("_msearch")
+        assert len(index.search(QUESTIONS * 40, 3)) == len(QUESTIONS) * 40
+        assert double.calls("_msearch") == before + 1
+        index.search(["circle"] * 25, 9000)
+        assert double.calls("_msearch") == before + 4
+
+
+def test_questions_with_more_equals_than_were_fetched_are_asked_again_alone(double: SearchServer) -> None:
+    """Until all of them are known; the others are not asked again."""
+    equals = [(f"{at:064x}", "circle") for at in range(300, 0, -1)]
+    for backend in (terms(double), vectors(double)):
+        index = backend.build([[*equals, *DOCUMENTS]], SIGNATURE)
+        found = index.search(["derivative", "circle"], 5)
+        assert [int(match.document, 16) for match in found[1]] == [1, 2, 3, 4, 5]
+        assert len({match.score for match in found[1]}) == 1
+        assert "derivative" not in str(double.bodies[-1])
+
+
+def test_more_than_the_server_finds_at_once_is_refused(double: SearchServer) -> None:
+    """Not cut in silence."""
+    for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
+        assert len(index.search(["circle"], 10_000)[0]) >= 2
+        with pytest.raises(Invalid, match="finds 10000 documents at most in one search, and 20000 are asked for"):
+            index.search(["circle"], 20_000)
+
+
+def test_a_question_of_too_many_terms_is_too_large(double: SearchServer) -> None:
+    """That is a fact of the question, which fails alone; the server is well."""
+    index = terms(double).build([DOCUMENTS], SIGNATURE)
+    with pytest.raises(TooLarge, match="too many nested clauses; maxClauseCount is set to 8192"):
+        index.search(["circle", " ".join(f"t{at}" for at in range(9000))], 3)
+
+
 def test_a_question_without_terms_asks_nothing(double: SearchServer) -> None:
     """There is nothing to match."""
     index = terms(double).build([DOCUMENTS], SIGNATURE)
     assert index.search(["+ = $"], 3) == [[]]
-    assert double.calls("_search") == 0
+    assert double.calls("_msearch") == 0
 
 
 def test_documents_stream_in_chunks(double: SearchServer) -> None:
-    """The first are at the server before the last are read; one refresh shows them all."""
+    """No more are read ahead than the senders need; one refresh shows them all."""
     seen: list[int] = []
 
     def batches() -> Iterator[Batch]:
@@ -114,13 +178,14 @@ def test_documents_stream_in_chunks(double: SearchServer) -> None:
             yield MANY[at : at + 100]
 
     index = terms(double).build(batches(), SIGNATURE)
-    assert (double.calls("_bulk"), double.calls("_refresh")) == (3, 1)
-    assert seen[0] == 0 < seen[-1]
+    assert (double.calls("_bulk"), double.calls("_refresh")) == (5, 1)
+    assert seen[0] == 0
+    assert seen[-1] >= 2
     assert len(index.documents) == client(double).count(TERMS) == len(MANY)
 
 
-@pytest.mark.parametrize("status", serving.RETRIED)
-@pytest.mark.parametrize("call", ["_bulk", "_search", "_refresh"])
+@pytest.mark.parametrize("status", failures.OVERLOADED)
+@pytest.mark.parametrize("call", ["_bulk", "_msearch", "_refresh"])
 def test_what_may_pass_is_tried_again(double: SearchServer, call: str, status: int) -> None:
     """Three times by default."""
     double.fail(call, status, status, status)
@@ -139,7 +204,7 @@ def test_a_document_that_is_refused_for_now_is_sent_again_alone(double: SearchSe
 def test_a_document_that_is_refused_is_named_and_nothing_stays(double: SearchServer) -> None:
     """By its hash, with what the server says of it."""
     double.refused[DOCUMENTS[3][0]] = [400]
-    with pytest.raises(Unavailable, match=rf"refuses document {DOCUMENTS[3][0]} \(400\): as told"):
+    with pytest.raises(Invalid, match=rf"refuses document {DOCUMENTS[3][0]} \(400\): as told"):
         terms(double).build([DOCUMENTS], SIGNATURE)
     assert double.indexes == {}
 
@@ -152,6 +217,45 @@ def test_documents_that_the_server_loses_are_noticed(double: SearchServer) -> No
     assert double.indexes == {}
 
 
+def test_an_index_whose_creation_got_no_reply_is_not_created_again_and_does_not_stay(double: SearchServer) -> None:
+    """A second request would be refused with "already exists"."""
+    double.unanswered = ["PUT"]
+    with pytest.raises(Unavailable, match="closed the connection"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
+    assert (double.calls(f"PUT /{TERMS}"), double.indexes) == (1, {})
+    assert len(terms(double).build([DOCUMENTS], SIGNATURE).documents) == len(DOCUMENTS)
+
+
+def test_an_index_is_created_without_waiting_for_its_shard(double: SearchServer) -> None:
+    """The server gives up before the client does, and says why."""
+    terms(double, timeout_s=10).build([DOCUMENTS], SIGNATURE)
+    [query] = [query for call, query in double.queries if call == f"PUT /{TERMS}"]
+    assert query == {"wait_for_active_shards": "0", "master_timeout": "5000ms", "timeout": "5000ms"}
+
+
+def test_an_index_that_the_server_does_not_create_is_refused(double: SearchServer) -> None:
+    """To wait would change nothing."""
+    double.fail(TERMS, 200, 400)  # of deleting what was there, and of creating
+    with pytest.raises(Invalid, match=r"refuses a request \(400\): as the test told it"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
+
+
+def test_only_indexes_that_this_installation_built_are_its_own(double: SearchServer) -> None:
+    """Another one's prefix may begin with ours."""
+    for prefix in ("mathrag", "mathrag-staging", "mathrag-dense", "mathrag-sparse-sparse"):
+        terms(double, prefix=prefix).build([DOCUMENTS], SIGNATURE)
+    double.indexes["mathrag-sparse-notes"] = double.indexes["mathrag-dense-" + "g" * 64] = double.indexes[TERMS]
+    assert client(double).indexes() == [TERMS]
+    assert client(double, prefix="mathrag-dense").indexes() == [f"mathrag-dense-sparse-{SIGNATURE}"]
+
+
+def test_a_search_is_no_line_of_the_log(double: SearchServer, caplog: pytest.LogCaptureFixture) -> None:
+    """The client would write one for each request."""
+    with caplog.at_level(logging.INFO):
+        terms(double).build([DOCUMENTS], SIGNATURE).search(["circle"], 3)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("elastic")] == []
+
+
 @pytest.mark.parametrize("left", [0, 1])
 def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left: int) -> None:
     """It broke off, or is damaged."""
@@ -161,10 +265,10 @@ def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left:
     assert set(double.indexes[TERMS].shown) == {document for document, _ in DOCUMENTS}
 
 
-def refusal(double: SearchServer, **settings: object) -> Unavailable:
+def refusal(double: SearchServer, **settings: object) -> MathragError:
     """What is said where a search cannot be made."""
-    with pytest.raises(Unavailable) as caught:
-        client(double, **{"retries": 0, **settings}).search(TERMS, 3, query={"match": {"terms": {"query": "circle"}}})
+    with pytest.raises(MathragError) as caught:
+        client(double, **{"retries": 0, **settings}).search(TERMS, 3, [query(["circle"])])
     return caught.value
 
 
@@ -214,16 +318,65 @@ def test_another_version_is_said_so(double: SearchServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
-    [(429, "is overloaded or not ready (429)"), (503, "is overloaded or not ready (503)"), (418, "refuses a request")],
+    ("status", "kind", "words"),
+    [
+        *((status, Unavailable, f"is overloaded or not ready ({status})") for status in (429, 502, 503, 504)),
+        (500, Unavailable, "failed (500)"),
+        (400, Invalid, "refuses a request"),
+        (418, Invalid, "refuses a request"),
+    ],
 )
-def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, words: str) -> None:
-    """Its status and its reason."""
-    double.fail("_search", status)
+def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, kind: type, words: str) -> None:
+    """Its status and its reason; what it says of one request is no outage."""
+    double.fail("_msearch", status)
     said = refusal(double)
+    assert type(said) is kind
     assert words in said.message
     assert said.message.endswith(f"({status}): as the test told it")
     assert said.hint
+
+
+PART = {"hits": {"hits": []}, "status": 200}
+MISSING = "Search rejected due to missing shards [[it][0]]."
+"""As 9.5.3 says it where partial results are not allowed."""
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ({**PART, "timed_out": True, "_shards": {"failed": 0}}, "it stopped searching at its time limit (timed_out)"),
+        ({**PART, "timed_out": False, "_shards": {"failed": 1}}, "1 shards failed"),
+        (
+            {
+                "error": {
+                    "root_cause": [], "type": "search_phase_execution_exception", "reason": "", "failed_shards": [],
+                    "caused_by": {"type": "search_phase_execution_exception", "reason": MISSING, "failed_shards": []},
+                },
+                "status": 503,
+            },
+            f"(503): {MISSING}",
+        ),
+        (shards_failed(503, "no_shard_available_action_exception", None), "(503): no_shard_available_action_exception"),
+        (shards_failed(429, "circuit_breaking_exception", "Data too large"), "(429): Data too large"),
+    ],
+)  # fmt: skip
+def test_a_part_of_the_hits_is_an_outage_that_names_its_cause(double: SearchServer, reply: Any, words: str) -> None:
+    """Hits that are missing would pass as documents that do not match."""
+    terms(double).build([DOCUMENTS], SIGNATURE)
+    double.replies = [reply]
+    said = refusal(double)
+    assert said.message.endswith(words)
+    assert said.hint
+
+
+def test_a_search_that_is_refused_for_now_is_sent_again_alone(double: SearchServer) -> None:
+    """The others of its batch are not."""
+    index = terms(double).build([DOCUMENTS], SIGNATURE)
+    expected = index.search(["circle", "prime"], 3)
+    double.replies = [shards_failed(429, "es_rejected_execution_exception", "rejected")]
+    before = len(double.bodies)
+    assert index.search(["circle", "prime"], 3) == expected
+    assert ["circle" in str(body) for body in double.bodies[before:]] == [True, False, True]
 
 
 def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:
@@ -297,10 +450,39 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
     assert len(backends(Retrieval(), HashedWords())) == 2
 
 
-def test_a_url_without_a_port_is_said_so(double: SearchServer) -> None:
-    """The client guesses none."""
-    with pytest.raises(Unavailable, match=r"`retrieval.elasticsearch.url` .*: URL must include a .*'port'"):
-        client(double, url="http://search")
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://[::1:9200", "is no URL"),
+        ("ftp://search:9200", "needs http:// or https://"),
+        ("http://search", "needs http:// or https://, a host and a port"),
+        ("http://:9200", "a host and a port"),
+        ("http://elastic:secret@search:92000", "is no URL"),
+        ("http://elastic:se cret@search:9200", "blank or control character"),
+        ("http://search:9200/?secret=1", "must have no `\\?`"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_when_settings_are_read(
+    url: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both that of the setting and that of the environment, the latter where a back end needs it; never repeated."""
+    monkeypatch.setenv("ELASTICSEARCH_URL", url)
+    for source, retrieval in (
+        ("`retrieval.elasticsearch.url`", {"elasticsearch": {"url": url}}),
+        ("ELASTICSEARCH_URL", {"dense": {"backend": "elasticsearch"}}),
+    ):
+        with pytest.raises(ValidationError, match=f"{source} .*{words}") as caught:
+            Settings(retrieval=retrieval)  # type: ignore[arg-type]
+        assert "cret" not in str(caught.value)
+    assert Retrieval().elasticsearch.url == ""
+
+
+@pytest.mark.parametrize("key", ["c2Vj\ncmV0", "c2VjcmV0\n", "c2Vj cmV0", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_refused_when_settings_are_read(key: str) -> None:
+    """In words, and without the key."""
+    with pytest.raises(ValidationError, match="remove blanks and line breaks") as caught:
+        Settings(retrieval={"elasticsearch": {"api_key": key}})  # type: ignore[arg-type]
+    assert key not in str(caught.value)
 
 
 def test_settings_choose_the_server(double: SearchServer) -> None:

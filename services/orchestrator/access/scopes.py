@@ -22,6 +22,8 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/v1/corpora/{name}/documents"): READ,
     ("POST", "/v1/corpora"): SUBMIT,
     ("POST", "/v1/corpora/{name}/indexes"): SUBMIT,
+    ("GET", "/v1/indexes/orphans"): READ,
+    ("DELETE", "/v1/indexes/orphans"): OPERATE,
     ("GET", "/v1/datasets"): READ,
     ("GET", "/v1/datasets/{name}"): READ,
     ("GET", "/v1/datasets/{name}/items"): READ,

@@ -112,7 +112,7 @@ async def _index(held: Resources, corpus: corpora.Corpus) -> Indexes:
     try:
         url = f"{held.settings.retriever_url}/indexes"
         reply = await held.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
-        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
+        if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
             said = PROBLEM.decode(reply.content)
             raise Unavailable(f"corpus {corpus.name!r} is stored, but {said.detail}", hint=said.hint)
         reply.raise_for_status()

@@ -21,6 +21,8 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("POST", "/v1/corpora/{name}/indexes"): (404,),
     ("GET", "/v1/corpora/{name}/contamination"): (404,),
     ("GET", "/v1/corpora/{name}/documents"): (404,),
+    ("GET", "/v1/indexes/orphans"): (),
+    ("DELETE", "/v1/indexes/orphans"): (),
     ("GET", "/v1/datasets"): (),
     ("POST", "/v1/datasets"): (409, 429),
     ("GET", "/v1/datasets/{name}"): (404,),

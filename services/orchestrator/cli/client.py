@@ -82,6 +82,10 @@ class Client:
             return self._json("POST", path, headers=headers)
         return self._json("POST", path, content=msgspec.json.encode(body), headers={**JSON, **(headers or {})})
 
+    def delete(self, path: str) -> Any:
+        """Delete what is at `path`."""
+        return self._json("DELETE", path)
+
     def patch(self, path: str, body: Any, headers: Mapping[str, str]) -> Any:
         """Send a change as JSON."""
         return self._json("PATCH", path, content=msgspec.json.encode(body), headers={**JSON, **headers})

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from services.orchestrator.cli import contents
+from services.orchestrator.cli import contents, orphans
 from services.orchestrator.cli.client import INDEXED_S, Client, segment
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.nouns import LocalCommand, Mutation
@@ -152,6 +152,7 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 corpus.command("show")(contents.show_corpus)
 corpus.command("preview")(contents.preview_corpus)
+corpus.command("orphans", cls=Mutation)(orphans.orphans)
 corpus.command("delete", cls=LocalCommand)(contents.delete_corpus)
 dataset.command("show")(contents.show_dataset)
 dataset.command("preview")(contents.preview_dataset)

@@ -7,16 +7,15 @@ replies stay explained.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from services.retriever import hashes
-from services.retriever.elasticsearch.server import CONNECTIONS, Server
+from services.retriever.elasticsearch.server import Server
 from services.retriever.files import refusal
 from services.retriever.ports import Batch
-from shared.errors import Unavailable
+from shared.errors import MathragError
 
 FILE = "elasticsearch.json"
 SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}
@@ -24,8 +23,6 @@ SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0, "
 HASH: Mapping[str, Any] = {"type": "keyword"}
 
 Fields = Mapping[str, Any]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Place:
@@ -77,8 +74,8 @@ class Served:
         """A new index of all documents, all or nothing; `fields` makes those of a batch's texts.
 
         Raises:
-            Invalid: there is no document.
-            Unavailable: the server did not take them.
+            Invalid: there is no document, or the server never takes one, or an index of these parameters.
+            Unavailable: it takes them not now.
         """
         index = f"{self._server.prefix}-{self.kind}-{signature}"
         documents: list[str] = []
@@ -90,23 +87,15 @@ class Served:
                     yield document, {"hash": document, **each}
 
         mappings = {"dynamic": "strict", "_source": {"enabled": False}, "properties": {"hash": HASH, **properties}}
-        self._server.create(index, settings={**SETTINGS, **settings}, mappings=mappings)
         try:
+            self._server.create(index, settings={**SETTINGS, **settings}, mappings=mappings)
             self._server.fill(index, written())
             order = hashes.ascending(documents)
         except BaseException:
-            with suppress(Unavailable):
+            with suppress(MathragError):
                 self._server.delete(index)
             raise
         return Place(self._server, index, [documents[at] for at in order])
-
-
-def together(work: Callable[[T], R], each: Sequence[T]) -> list[R]:
-    """`work` of each, a few at a time, in order."""
-    if len(each) < 2:
-        return [work(one) for one in each]
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="elasticsearch") as threads:
-        return list(threads.map(work, each))
 
 
 def _named(folder: Path) -> tuple[str, int]:

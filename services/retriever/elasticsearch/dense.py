@@ -3,26 +3,43 @@
 A text without a known token has a zero vector: such a document gets none in the index and is never found, such a
 question finds nothing. By `max_inner_product`, whose score is 1 + x for an inner product x >= 0 and 1 / (1 - x) below,
 in single precision; it is turned back into the cosine.
+
+Lucene scores several vectors at once, and adds in an order that depends on where each lies: equal vectors get scores
+that differ in the last digits. So each document bears a digest of its vector, and all with the same one get the same
+score, the highest among them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from elasticsearch import helpers
 from numpy.typing import NDArray
 
 from services.retriever.elasticsearch import backend
-from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.server import MOST_HITS, Body, Server
 from services.retriever.ports import UNSIGNED, Batch, Match
 from shared.models.ports import Embedder
 from shared.retrieval import Dense
 
 FIELD = "vector"
+DIGEST = "digest"
 MARGIN = 16
-"""More are fetched than asked for, so that equals at the cut come by hash."""
-MOST = 10_000
-"""`num_candidates` at most."""
+"""More hits than asked for, so that nearly all equal vectors at the end of the list are among them."""
+DEEPER = 4
+"""So many times more hits are fetched where they were not."""
+NEAR = 1e-5
+"""Scores of equal vectors differ by less."""
+EARLY_TERMINATION = "index.dense_vector.hnsw_enable_early_termination"
+EARLY_TERMINATION_SINCE = (9, 2)
+"""The setting's first version. It is on by default, and ends a search before `num_candidates` were looked at."""
+PACKED_DOCUMENTS_SINCE = (9, 3)
+PACKED_QUESTIONS_SINCE = (9, 4)
+"""The first versions that take a vector as base64 of its floats, in a quarter of the bytes."""
+
+Vector = str | list[float]
 
 
 class ServedVectors:
@@ -46,17 +63,30 @@ class ServedVectors:
 
     def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
         """The same for vectors [n, dimension] of length 1, or zero: such a one finds nothing."""
-        return backend.together(lambda vector: self._matches(vector, k), vectors.tolist())
+        asked = np.flatnonzero(vectors.any(axis=1)).tolist()
+        packed = self._place.server.version >= PACKED_QUESTIONS_SINCE
+        fetched = max(k, min(k + MARGIN, MOST_HITS))
+        found = dict(
+            zip(asked, self._fetch([encoded(vectors[at], packed=packed) for at in asked], k, fetched), strict=True)
+        )
+        return [rank(found.get(at, []))[:k] for at in range(len(vectors))]
 
-    def _matches(self, vector: list[float], k: int) -> list[Match]:
-        if not any(vector):
-            return []
-        fetched = min(k + MARGIN, MOST)
-        candidates = min(max(self._candidates, fetched), MOST)
+    def _fetch(self, vectors: Sequence[Vector], k: int, fetched: int) -> list[list[Body]]:
+        """The hits of each vector: all that can be among the first `k`, and perhaps more."""
+        found = self._place.server.search(
+            self._place.index, fetched, [self._nearest(each, fetched) for each in vectors]
+        )
+        cut = [at for at, hits in enumerate(found) if len(hits) == fetched < MOST_HITS and is_cut(hits, k)]
+        if cut:
+            deeper = self._fetch([vectors[at] for at in cut], k, min(fetched * DEEPER, MOST_HITS))
+            for at, hits in zip(cut, deeper, strict=True):
+                found[at] = hits
+        return found
+
+    def _nearest(self, vector: Vector, fetched: int) -> Body:
+        candidates = min(max(self._candidates, fetched), MOST_HITS)
         knn = {"field": FIELD, "query_vector": vector, "k": fetched, "num_candidates": candidates}
-        found = self._place.server.search(self._place.index, fetched, knn=knn)
-        matches = [Match(hit.document, cosine(hit.score)) for hit in found]
-        return sorted(matches, key=lambda match: (-match.score, match.document))[:k]
+        return {"knn": knn, "docvalue_fields": ["hash", DIGEST]}
 
 
 class ElasticsearchVectors(backend.Served):
@@ -70,11 +100,16 @@ class ElasticsearchVectors(backend.Served):
         self._dense = dense
 
     def recipe(self) -> dict[str, Any]:
-        """Graph and embedder; where the server is does not matter."""
+        """Graph, embedder and rule for ties; where the server is does not matter, nor how vectors are sent.
+
+        Indexes of release 0.1 have no `ties` and no `early_termination`: they lack the digests, and their searches may
+        end early.
+        """
         dense = self._dense
         graph = {"neighbours": dense.neighbours, "candidates": dense.build, "search": dense.search}
         embedder = {"embedder": self._embedder.signature, "dimension": self._embedder.dimension}
-        return {"backend": "elasticsearch hnsw", **graph, **embedder}
+        exact = {"ties": "by digest", "early_termination": "off"}
+        return {"backend": "elasticsearch hnsw", **graph, **exact, **embedder}
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> ServedVectors:
         """Embed all documents and stream them to a new index; only their hashes are kept here."""
@@ -83,16 +118,47 @@ class ElasticsearchVectors(backend.Served):
             "type": "dense_vector", "dims": self._embedder.dimension, "index": True,
             "similarity": "max_inner_product", "index_options": graph,
         }  # fmt: skip
-        place = self._made(signature, batches, self._fields, settings={}, properties={FIELD: field})
+        digest = {"type": "long", "index": False}
+        knows = self._server.version >= EARLY_TERMINATION_SINCE
+        place = self._made(
+            signature, batches, self._fields,
+            settings={EARLY_TERMINATION: False} if knows else {}, properties={FIELD: field, DIGEST: digest},
+        )  # fmt: skip
         return ServedVectors(place, self._embedder, self._dense.search)
 
     def _fields(self, texts: Sequence[str]) -> Iterator[backend.Fields]:
-        vectors = self._embedder.embed_documents(texts).tolist()
-        return ({FIELD: vector} if any(vector) else {} for vector in vectors)
+        packed = self._server.version >= PACKED_DOCUMENTS_SINCE
+        for vector in self._embedder.embed_documents(texts):
+            yield {FIELD: encoded(vector, packed=packed), DIGEST: digest(vector)} if vector.any() else {}
 
     def load(self, folder: Path) -> ServedVectors:
         """The index that was saved in `folder`."""
         return ServedVectors(self._placed(folder), self._embedder, self._dense.search)
+
+
+def encoded(vector: NDArray[np.float32], *, packed: bool) -> Vector:
+    """A vector as the server takes it: base64 of its floats, or a list of numbers."""
+    return helpers.pack_dense_vector(vector) if packed else vector.tolist()
+
+
+def digest(vector: NDArray[np.float32]) -> int:
+    """64 bits, signed, that are equal for equal vectors."""
+    positive = vector + np.float32(0)  # -0.0 becomes 0.0, which it equals
+    return int.from_bytes(blake2b(positive.tobytes(), digest_size=8).digest(), signed=True)
+
+
+def is_cut(hits: Sequence[Body], k: int) -> bool:
+    """Whether a vector that equals one of the first `k` may follow after the last of `hits`."""
+    return bool(hits[k - 1]["_score"] - hits[-1]["_score"] < NEAR)
+
+
+def rank(hits: Sequence[Body]) -> list[Match]:
+    """The documents by descending cosine, then hash, where equal vectors have equal cosines."""
+    highest: dict[int, float] = {}
+    for hit in hits:
+        highest.setdefault(hit["fields"][DIGEST][0], cosine(hit["_score"]))
+    found = [Match(hit["fields"]["hash"][0], highest[hit["fields"][DIGEST][0]]) for hit in hits]
+    return sorted(found, key=lambda match: (-match.score, match.document))
 
 
 def cosine(score: float) -> float:

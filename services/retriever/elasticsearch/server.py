@@ -3,32 +3,45 @@
 Only what every node of version 9 has, without a licence and without scripts.
 """
 
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from itertools import islice
+from time import sleep
+from typing import Any
 from urllib.parse import urlsplit
 
 from elasticsearch import Elasticsearch, helpers
 
-from services.retriever.elasticsearch.failures import URL, reported
+from services.retriever.elasticsearch.connection import BACK_OFF_S, LONGEST_BACK_OFF_S, connect
+from services.retriever.elasticsearch.failures import OVERLOADED, reason, refuse_reply, reported
 from shared import retrieval
-from shared.errors import Unavailable
+from shared.errors import Invalid, MathragError, Unavailable
 
 CHUNK = 500
 CHUNK_BYTES = 8 << 20
 """Documents and bytes of a bulk request; a server takes 100 MB at most."""
 CONNECTIONS = 8
-"""Searches at once."""
-BACK_OFF_S = 0.5
-LONGEST_BACK_OFF_S = 20.0
-RETRIED = (429, 502, 503, 504)
+"""To the server, at once."""
+SENDERS = 2
+"""Bulk requests at once, while the next documents are made."""
+SHARE_OF_TIMEOUT = 0.5
+"""Of the client's time-out that the server itself waits, so that it gives up first and says why."""
+MOST_HITS = 10_000
+"""Of one search: the server's `index.max_result_window`, and its upper bound of `num_candidates`."""
+HITS_AT_ONCE = 100_000
+"""Hits in one reply of several searches: about 13 MB, which the server holds in its memory as well."""
+REPLIED = tuple(f"responses.{field}" for field in (
+    "hits.hits._score", "hits.hits.fields", "timed_out", "_shards.failed", "error", "status",
+))  # fmt: skip
+"""What is sent of each reply; `status` is always there, so that none of them is left out."""
 
+Document = tuple[str, Mapping[str, Any]]
+"""Hash and fields."""
 
-class Found(NamedTuple):
-    """A hit."""
-
-    document: str
-    score: float
+Body = Mapping[str, Any]
 
 
 class Server:
@@ -38,88 +51,138 @@ class Server:
         """Connects to nothing yet.
 
         Raises:
-            Unavailable: no URL is set, or it is none.
+            Unavailable: see `connect`.
         """
         self.prefix = settings.prefix
         self._retries = settings.retries
-        url = settings.url or os.environ.get("ELASTICSEARCH_URL", "")
-        if not url:
-            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in http://127.0.0.1:9200")
-        self._name = urlsplit(url).netloc.rpartition("@")[2]
-        try:
-            self._client = Elasticsearch(
-                url,
-                api_key=settings.api_key or None,
-                request_timeout=settings.timeout_s,
-                connections_per_node=CONNECTIONS,
-                max_retries=settings.retries,
-                retry_on_status=RETRIED,
-                retry_on_timeout=True,
-                retry_backoff_base=BACK_OFF_S,
-                retry_backoff_cap=LONGEST_BACK_OFF_S,
-            )
-        except ValueError as error:
-            raise Unavailable(f"{URL}: {error}", hint="as in http://127.0.0.1:9200") from None
-
-    def version(self) -> str:
-        """What the server says of itself, as in 9.5.3."""
-        with reported(self._name):
-            return str(self._client.info()["version"]["number"])
+        self._patience = f"{round(1000 * SHARE_OF_TIMEOUT * settings.timeout_s)}ms"
+        self._client = connect(settings, CONNECTIONS)
+        self._name = urlsplit(settings.address).netloc.rpartition("@")[2]
 
     def create(self, index: str, *, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> None:
-        """An empty index; one of that name, which broke off or was found damaged, is gone before."""
+        """An empty index; one of that name, which broke off or was found damaged, is deleted before.
+
+        It is asked for once, as a second request would find what the first one made. A failure may leave the index
+        behind: delete it.
+        """
         self.delete(index)
         with reported(self._name):
-            self._client.indices.create(index=index, settings=settings, mappings=mappings)
+            self._client.options(max_retries=0).indices.create(
+                index=index,
+                settings=settings,
+                mappings=mappings,
+                wait_for_active_shards=0,
+                master_timeout=self._patience,
+                timeout=self._patience,
+            )
 
-    def fill(self, index: str, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> int:
-        """Write (hash, fields) as they come, and make them searchable; how many there are.
+    def fill(self, index: str, documents: Iterable[Document]) -> int:
+        """Write documents while they are made, and make them searchable; how many there are.
 
         Raises:
-            Unavailable: one is refused, also when tried again, or not all of them are there afterwards.
+            Invalid: the server takes a document never.
+            Unavailable: it takes one not now, also when tried again, or not all of them are there afterwards.
         """
         with reported(self._name):
-            written = sum(1 for _ in self._written(index, documents))
-            self._client.indices.refresh(index=index)
+            written = self._send_all(index, iter(documents))
+            self._patient.indices.refresh(index=index)
         if (found := self.count(index)) != written:
             said = f"Elasticsearch at {self._name} holds {found} of {written} documents that it took"
             raise Unavailable(said, hint="see its log, then build again")
         return written
 
-    def _written(self, index: str, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[None]:
-        actions = ({"_index": index, "_id": document, "_source": fields} for document, fields in documents)
-        done = helpers.streaming_bulk(
-            self._client,
+    @property
+    def _patient(self) -> Elasticsearch:
+        """For requests that may be sent again after a time-out: they do the same twice."""
+        return self._client.options(retry_on_timeout=True)
+
+    def _send_all(self, index: str, documents: Iterator[Document]) -> int:
+        """Send chunks from threads; `documents` is read here, as far ahead as there are threads."""
+        written = 0
+        sending: deque[Future[int]] = deque()
+        with ThreadPoolExecutor(SENDERS, thread_name_prefix="bulk") as threads:
+            while chunk := list(islice(documents, CHUNK)):
+                sending.append(threads.submit(self._send, index, chunk))
+                if len(sending) > SENDERS:
+                    written += sending.popleft().result()
+            return written + sum(each.result() for each in sending)
+
+    def _send(self, index: str, chunk: Sequence[Document]) -> int:
+        actions = ({"_index": index, "_id": document, "_source": fields} for document, fields in chunk)
+        answers = helpers.streaming_bulk(
+            self._patient.options(retry_on_status=()),  # the helper repeats what is refused, by document
             actions,
             chunk_size=CHUNK,
             max_chunk_bytes=CHUNK_BYTES,
             raise_on_error=False,  # which would raise before a refused document is tried again
+            yield_ok=False,
             max_retries=self._retries,
+            retry_on_status=OVERLOADED,
             initial_backoff=BACK_OFF_S,
             max_backoff=LONGEST_BACK_OFF_S,
+            timeout=self._patience,
         )
-        for ok, item in done:
-            if not ok:
-                raise self._refused(item)
-            yield
+        if refused := [item for _, item in answers]:  # all are read: an open generator would keep its span open
+            raise self._refused(refused[0])
+        return len(chunk)
 
-    def _refused(self, item: Mapping[str, Any]) -> Unavailable:
+    def _refused(self, item: Mapping[str, Any]) -> MathragError:
         [said] = item.values()
-        error = said.get("error")
-        reason = error.get("reason", error) if isinstance(error, dict) else error
         where = f"Elasticsearch at {self._name} refuses document {said.get('_id')} ({said.get('status')})"
-        return Unavailable(f"{where}: {reason}", hint="see its log, then build again")
+        raised = Unavailable if said.get("status") in OVERLOADED else Invalid
+        return raised(f"{where}: {reason(said.get('error'))}", hint="see its log, then build again")
 
     def count(self, index: str) -> int:
         """Documents that can be found."""
         with reported(self._name):
             return int(self._client.count(index=index)["count"])
 
-    def search(self, index: str, k: int, **body: Any) -> list[Found]:
-        """The first `k` hits of a search."""
+    @cached_property
+    def version(self) -> tuple[int, int]:
+        """Major and minor version of the node that was asked first."""
         with reported(self._name):
-            reply = self._client.search(index=index, size=k, source=False, track_total_hits=False, **body)
-        return [Found(hit["_id"], float(hit["_score"])) for hit in reply["hits"]["hits"]]
+            major, minor, *_ = self._client.info()["version"]["number"].split(".")
+        return int(major), int(minor)
+
+    def search(self, index: str, size: int, searches: Sequence[Body]) -> list[list[Body]]:
+        """The first `size` hits of each search in the server's order: `_score`, and `fields` as the search asks for.
+
+        Raises:
+            Invalid: `size` is more than the server finds at once, or it refuses a search.
+            TooLarge: a search has more terms than the server takes.
+            Unsound: the index is gone.
+            Unavailable: the server does not answer, or has not searched everything, also when asked again.
+        """
+        if size > MOST_HITS:
+            raise Invalid(f"Elasticsearch finds {MOST_HITS} documents at most in one search, and {size} are asked for")
+        shared = {"size": size, "track_total_hits": False, "stored_fields": "_none_"}
+        bodies = [{**shared, **each} for each in searches]
+        step = HITS_AT_ONCE // size
+        replies = [
+            reply for at in range(0, len(bodies), step) for reply in self._replies(index, bodies[at : at + step])
+        ]
+        return [reply.get("hits", {}).get("hits", []) for reply in replies]
+
+    def _replies(self, index: str, bodies: Sequence[Body]) -> list[Body]:
+        """A whole reply for each search; those that are refused for now are sent again alone."""
+        replies = self._asked(index, bodies)
+        for attempt in range(self._retries):
+            refused = [at for at, reply in enumerate(replies) if reply["status"] in OVERLOADED]
+            if not refused:
+                break
+            sleep(min(BACK_OFF_S * 2**attempt, LONGEST_BACK_OFF_S))
+            for at, reply in zip(refused, self._asked(index, [bodies[at] for at in refused]), strict=True):
+                replies[at] = reply
+        for reply in replies:
+            refuse_reply(self._name, reply)
+        return replies
+
+    def _asked(self, index: str, bodies: Sequence[Body]) -> list[Body]:
+        whole = {"allow_partial_search_results": False}
+        lines = [line for body in bodies for line in (whole, body)]
+        with reported(self._name):
+            replies = self._client.msearch(index=index, searches=lines, filter_path=REPLIED)
+        return list(replies["responses"])
 
     def point(self, alias: str, index: str) -> None:
         """Let `alias` name `index` alone, in one step."""
@@ -132,9 +195,13 @@ class Server:
     def delete(self, index: str) -> None:
         """Remove an index, if it is there."""
         with reported(self._name):
-            self._client.options(ignore_status=404).indices.delete(index=index)
+            self._patient.options(ignore_status=404).indices.delete(index=index)
 
     def indexes(self) -> list[str]:
-        """Names of all indexes of our prefix."""
+        """Names of all indexes that this installation built: PREFIX-KIND-SIGNATURE.
+
+        Those of another installation whose prefix begins with ours, such as PREFIX-staging, are none of them.
+        """
+        ours = re.compile(f"{self.prefix}-(dense|sparse)-[0-9a-f]{{64}}")
         with reported(self._name):
-            return sorted(self._client.indices.get(index=f"{self.prefix}-*"))
+            return sorted(name for name in self._client.indices.get(index=f"{self.prefix}-*") if ours.fullmatch(name))

@@ -1,0 +1,62 @@
+"""The connection to the Elasticsearch that the settings name, which is made with the first request."""
+
+import logging
+import ssl
+from typing import Any
+
+from elasticsearch import Elasticsearch
+
+from services.retriever.elasticsearch.failures import OVERLOADED, URL
+from shared import retrieval
+from shared.errors import Unavailable
+
+BACK_OFF_S = 0.5
+LONGEST_BACK_OFF_S = 2.0
+"""A longer outage is waited for by the calls that need the server, not inside a request."""
+
+logging.getLogger("elastic_transport.transport").setLevel(logging.WARNING)  # it has an INFO line for each request
+
+
+def connect(settings: retrieval.Elasticsearch, connections: int) -> Elasticsearch:
+    """A client for so many threads. It connects with the first request.
+
+    A request that is refused for now, or that cannot be sent, is sent again `settings.retries` times; one that was
+    not answered in time is not, as nobody knows what became of it.
+
+    Raises:
+        Unavailable: no URL is set, or the URL, the key or the file of `ca_certs` cannot be used.
+    """
+    try:
+        url = settings.address
+        if not url:
+            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {retrieval.SERVER_URL}")
+        return Elasticsearch(
+            url,
+            api_key=settings.api_key or None,
+            request_timeout=settings.timeout_s,
+            connections_per_node=connections,
+            max_retries=settings.retries,
+            retry_on_status=OVERLOADED,
+            retry_on_timeout=False,
+            retry_backoff_base=BACK_OFF_S,
+            retry_backoff_cap=LONGEST_BACK_OFF_S,
+            **_trust(settings),
+        )
+    except ValueError as error:
+        raise Unavailable(str(error), hint=f"correct {URL}, as in {retrieval.SERVER_URL}") from None
+
+
+def _trust(settings: retrieval.Elasticsearch) -> dict[str, Any]:
+    """How the client knows the server's certificate: by known authorities, by that of the settings, or by itself."""
+    if settings.fingerprint:
+        return {"ssl_assert_fingerprint": settings.fingerprint}
+    if not settings.ca_certs:
+        return {}
+    try:
+        ssl.create_default_context(cafile=settings.ca_certs)  # the client itself would read it with the first request
+        return {"ca_certs": str(settings.ca_certs)}
+    except OSError as error:  # also ssl.SSLError: the file holds no certificate
+        reason = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "it holds no certificate"
+        hint = "name the PEM file of its authority, such as config/certs/http_ca.crt of an Elasticsearch of version 9"
+        said = f"`retrieval.elasticsearch.ca_certs`: {settings.ca_certs} cannot be used: {reason}"
+        raise Unavailable(said, hint=hint) from None
