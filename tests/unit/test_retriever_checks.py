@@ -76,14 +76,6 @@ async def test_a_server_that_is_down_is_to_be_started(double: SearchServer) -> N
     assert found.fix.startswith("start it")
 
 
-async def test_a_server_that_recovers_is_to_be_waited_for(double: SearchServer) -> None:
-    """It answers, and says that it cannot."""
-    double.fail("", 503)
-    found = await looked(double.url)
-    assert not found.ok
-    assert found.fix.startswith("wait")
-
-
 async def test_what_is_not_looked_at_here_is_not_found() -> None:
     """The names are those of the probes."""
     with pytest.raises(NotFound, match="elasticsearch"):

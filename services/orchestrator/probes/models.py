@@ -1,32 +1,16 @@
 """The models: each guard looks at its own, with its own settings; where none runs, the configuration is looked at."""
 
-import shlex
 from functools import partial
-
-from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import models
-from shared.checks.check import RESTART, NotReady
-from shared.contracts.calls import Lane
+from shared.checks.check import RESTART
 from shared.lease.placement import narrowed
 from shared.settings import Settings
 
 FIX = f"correct `models.{{}}` in mathrag.yaml, then {RESTART}"
-UNSERVED = text("""
-    SELECT m.id, m.name, m.digest, now.digest AS now,
-        (SELECT array_agg(DISTINCT j.name ORDER BY j.name) FROM (
-            SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = m.id LIMIT :most) AS waiting
-            JOIN steps USING (call_id) JOIN samples s ON s.id = steps.sample_id AND s.state = 1
-            JOIN jobs j ON j.id = s.job_id) AS jobs
-    FROM models m LEFT JOIN LATERAL (
-        SELECT digest FROM models n WHERE n.name = m.name AND n.served ORDER BY n.registered_at DESC LIMIT 1
-    ) now ON true
-    WHERE NOT m.served AND m.device IS NOT NULL ORDER BY m.name""")
-MOST = 1000
-"""Waiting calls whose jobs are looked up."""
 
 
 def probes(settings: Settings) -> list[Probe]:
@@ -43,22 +27,3 @@ async def _look(name: str, held: Resources) -> str:
         if name in own.models and own.guard_url:
             return await asked(held, own.guard_url, name)
     return await models.look(name, held.settings)
-
-
-async def waiting(held: Resources) -> str:
-    """Nobody waits for a model that no guard serves any more."""
-    async with held.database.transaction() as connection:
-        rows = (await connection.execute(UNSERVED, {"lanes": [lane.value for lane in Lane], "most": MOST})).all()
-    forsaken = [row for row in rows if row.jobs]
-    if not forsaken:
-        return "none waits for a model that is not served"
-    jobs = sorted({job for row in forsaken for job in row.jobs})
-    named = "; ".join(f"{', '.join(row.jobs)} for {row.name} {_changed(row.digest, row.now)}" for row in forsaken)
-    back = f"put the model back as it was, then {RESTART}"
-    cancel = " && ".join(f"mathrag job cancel {shlex.quote(job)}" for job in jobs)
-    raise NotReady(f"waiting for models that nobody serves: {named}", fix=f"{back}; or {cancel}, and submit again")
-
-
-def _changed(before: str | None, now: str | None) -> str:
-    was = (before or "none")[:12]
-    return f"({was}; served is {now[:12]})" if now and now != before else f"({was})"

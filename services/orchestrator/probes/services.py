@@ -83,7 +83,9 @@ def service(url_of: str) -> Run:
     """A service of ours answers at the address that the setting `url_of` names."""
 
     async def run(held: Resources) -> str:
-        reply = await held.http.get(f"{getattr(held.settings, url_of)}/healthz")
+        if not (url := getattr(held.settings, url_of)):
+            raise NotReady("not started, or its address is not known")
+        reply = await held.http.get(f"{url}/healthz")
         if reply.status_code != httpx2.codes.OK:
             raise NotReady(f"answers {reply.status_code}")
         return ""
