@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from services.guard import ownership
+from services.guard import checks, ownership
 from services.guard.clock import Clock
 from services.guard.drivers import ollama
 from services.guard.drivers.launched import LaunchedDriver
@@ -250,6 +250,11 @@ def create_app(settings: Settings) -> FastAPI:
             "models": list(current.models) if current and service.guard.epoch else [],
             "in_flight": service.guard.in_flight,
         }
+
+    @app.get("/checks/{name:path}")
+    async def check(name: str) -> Response:
+        found = await checks.look(name, settings, service.drivers, service.database)
+        return Response(msgspec.json.encode(found), media_type="application/json")
 
     @app.post("/run")
     async def run(request: Request) -> StreamingResponse:

@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
-from services.retriever import builds
+from services.retriever import builds, checks
 from services.retriever.backends import backends
 from services.retriever.questions import Questions
 from services.retriever.reranks import Rerank, Reranks, identity
@@ -117,6 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(MathragError, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.get("/healthz")(health)
+    app.get("/checks/{name}")(check)
     app.post("/indexes")(build)
     app.get("/orphans")(list_orphans)
     app.delete("/orphans")(delete_orphans)
@@ -148,6 +149,16 @@ async def health(state: Held) -> Response:
     """Alive, which indexes are loaded, and how often a question's vector was there already."""
     embeddings = msgspec.structs.asdict(state.questions.counted)
     return _json({"status": "ok", "indexes": state.shelf.loaded, "embeddings": embeddings})
+
+
+async def check(name: str, state: Held) -> Response:
+    """A `Check` of what this process needs; one of `checks.NAMES`."""
+    kept = checks.Kept(
+        database=state.database,
+        data_dir=state.settings.data_dir,
+        backends={backend.kind: backend for backend in state.backends},
+    )
+    return _json(await checks.look(name, state.settings.retrieval, kept))
 
 
 async def build(request: BuildRequest, state: Held) -> Response:

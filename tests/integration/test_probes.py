@@ -13,13 +13,12 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, growth, machine, models, services
-from services.orchestrator.probes.probe import NotReady, Probe, checks
+from services.orchestrator.probes import device, growth, machine, services
+from services.orchestrator.probes.probe import Probe, checks
 from services.orchestrator.probes.registry import readiness
+from shared.checks.check import NotReady
 from shared.contracts.calls import Lane
 from shared.pipelines import registry
-from shared.runtime.models import ModelIdentity, register
-from shared.settings import Model
 from shared.storage import devices
 from shared.storage.database import Database
 from tests.integration import scene
@@ -111,20 +110,6 @@ async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(held:
     assert "cpu:0" in await device.state(held)
 
 
-async def test_a_model_whose_file_was_replaced_is_found(held: Resources, tmp_path: Path) -> None:
-    """Its replies would be another model's."""
-    file = tmp_path / "m.gguf"
-    file.write_bytes(b"GGUF one")
-    digest = hashlib.sha256(b"GGUF one").hexdigest()
-    async with held.database.transaction() as connection:
-        await register(connection, ModelIdentity(name="m", backend="llama.cpp", digest=digest, needs_lease=True))
-    changed = found(held, models={"m": Model(driver="process", path=file)})
-    assert await models.digests(changed) == "1 files are as registered"
-    file.write_bytes(b"GGUF two")
-    with pytest.raises(NotReady, match="file of m"):
-        await models.digests(changed)
-
-
 async def test_an_index_whose_files_were_changed_is_found(held: Resources, tmp_path: Path) -> None:
     """Missing, changed, or with another manifest than the registered one."""
     folder = tmp_path / "indexes" / "one"
@@ -179,4 +164,4 @@ async def test_a_worker_of_another_source_is_named(held: Resources) -> None:
     await held.redis.set("mathrag:worker:generate:host:3", "f" * 64)
     with pytest.raises(NotReady, match="generate:host:3") as other:
         await services.worker_sources(held)
-    assert "restart the service" in other.value.fix
+    assert "restart the stack" in other.value.fix

@@ -10,8 +10,8 @@ import pytest
 from services.orchestrator.cli.doctor import print_checks
 from services.orchestrator.cli.failures import Exit
 from services.orchestrator.cli.local import running
-from services.orchestrator.probes.probe import Check
 from services.orchestrator.stack import lock, passwords, state
+from shared.checks.check import Check
 from shared.settings import Device, Settings
 from tests.unit.commands import Server, mathrag, refuses, says
 
@@ -79,11 +79,17 @@ def test_a_server_elsewhere_is_asked_what_it_says_of_itself(
     """The registry is the same; what only its own machine knows is left out."""
     monkeypatch.setenv("MATHRAG_URL", "https://rag.example.org")
     check = {"name": "redis", "ok": ok, "detail": "", "fix": "" if ok else "start it"}
-    requests = server(says({"ready": ok, "checks": [check]}, status))
+
+    def answers(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/v1/checks":
+            return refuses(403, "forbidden", "no scope")(request)
+        return says({"ready": ok, "checks": [check]}, status)(request)
+
+    requests = server(answers)
     ended = mathrag("doctor", "--json")
     assert ended.exit_code == code
     assert [found["name"] for found in msgspec.json.decode(ended.stdout)["checks"]] == ["configuration", "redis"]
-    assert str(requests[0].url) == "https://rag.example.org/readyz"
+    assert str(requests[-1].url) == "https://rag.example.org/readyz"
 
 
 def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(

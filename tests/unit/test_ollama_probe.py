@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from services.orchestrator.probes import models
-from services.orchestrator.probes.probe import Check, check
+from services.orchestrator.probes.probe import check
+from shared.checks.check import Check
 from shared.settings import Model, Settings
 from tests.doubles.chat_server import Reply, chat_server
 from tests.doubles.ollama_server import ollama_server
@@ -34,16 +35,19 @@ async def test_a_model_that_is_not_pulled_ends_with_its_pull() -> None:
     """By its tag, whatever its name."""
     async with ollama_server(TAG) as (_, http):
         found = await looked(http.url, tag="other:7b")
-    assert (found.ok, found.fix) == (False, "ollama pull other:7b")
+    here = http.url.removeprefix("http://")
+    pull = f"OLLAMA_HOST={here} ollama pull other:7b"
+    assert (found.ok, found.fix.partition("; ")[0]) == (False, pull)
+    assert f"OLLAMA_HOST={here} ollama create other:7b" in found.fix
     assert "has no model 'other:7b'" in found.detail
 
 
 async def test_a_server_that_is_not_there_ends_with_its_start() -> None:
-    """By its address."""
+    """With the address that is configured: `ollama serve` alone would listen on another port."""
     async with chat_server(lambda _: Reply()) as gone:
         pass
     found = await looked(gone.url)
-    assert (found.ok, found.fix) == (False, "ollama serve")
+    assert (found.ok, found.fix) == (False, f"OLLAMA_HOST={gone.url.removeprefix('http://')} ollama serve")
     assert gone.url in found.detail
 
 

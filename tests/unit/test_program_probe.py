@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from services.orchestrator.probes import models
-from services.orchestrator.probes.probe import Check, check
+from services.orchestrator.probes.probe import check
+from shared.checks.check import Check
 from shared.settings import Model, Settings
 
 pytestmark = pytest.mark.anyio

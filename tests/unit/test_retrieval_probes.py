@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from services.orchestrator.probes import retrieval
-from services.orchestrator.probes.probe import Check, check
+from services.orchestrator.probes.probe import check
 from services.orchestrator.probes.registry import readiness
+from shared.checks.check import Check
 from shared.models import endpoint
 from shared.settings import Settings
 from tests.doubles import bert_file
-from tests.doubles.chat_server import as_json, chat_server
+from tests.doubles.chat_server import chat_server
 from tests.doubles.retrieval_server import RetrievalServer
 
 pytestmark = pytest.mark.anyio
@@ -78,22 +79,20 @@ async def test_a_key_that_is_not_set_is_named() -> None:
 
 
 @pytest.mark.parametrize("backend", ["dense", "sparse"])
-async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(
-    monkeypatch: pytest.MonkeyPatch, backend: str
+async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(backend: str) -> None:
+    """Whichever of the two it is."""
+    settings = Settings(retrieval={backend: {"backend": "elasticsearch"}})  # type: ignore[arg-type]
+    assert "elasticsearch" in {probe.name for probe in retrieval.probes(settings)}
+
+
+async def test_where_no_retriever_runs_its_program_looks_at_the_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By its URL in the settings or the environment, with the key."""
-    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
-    chosen: dict[str, Any] = {backend: {"backend": "elasticsearch"}}
-    assert "ELASTICSEARCH_URL" in (await looked(**chosen))["elasticsearch"].fix
-    async with chat_server(lambda _: as_json({"version": {"number": "9.1.0"}})) as server:
-        monkeypatch.setenv("ELASTICSEARCH_URL", server.url)
-        found = await looked(**chosen, elasticsearch={"api_key": "k"})
-        assert found["elasticsearch"].detail == "Elasticsearch 9.1.0"
-        assert server.seen[0].headers["authorization"] == "ApiKey k"
-
-
-async def test_an_elasticsearch_that_refuses_is_not_well() -> None:
-    """Its status says why."""
-    async with chat_server(lambda _: as_json({}, 401)) as server:
-        found = await looked(sparse={"backend": "elasticsearch"}, elasticsearch={"url": server.url})
-    assert found["elasticsearch"].detail == "it answers 401"
+    """It connects as the retriever would."""
+    file = tmp_path / "mathrag.yaml"
+    file.write_text("retrieval: {sparse: {backend: elasticsearch}, elasticsearch: {url: 'http://127.0.0.1:9'}}")
+    monkeypatch.setenv("MATHRAG_CONFIG", str(file))
+    found = (await looked(sparse={"backend": "elasticsearch"}))["elasticsearch"]
+    assert not found.ok
+    assert "127.0.0.1:9 cannot be reached" in found.detail
+    assert "retrieval.elasticsearch.url" in found.fix

@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator import picture, routine, scheduler
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.picture import COUNTED_S, QueueCounts
-from services.orchestrator.probes.probe import NotReady
 from services.orchestrator.probes.services import SILENT_S, schedulers
 from services.orchestrator.routine import OUTAGE_S, Routine
 from services.orchestrator.scheduler import LONGEST_PAUSE_S, LOOK_S, Scheduler
+from shared.checks.check import NotReady
 from shared.settings import Settings
 from shared.storage.database import Database
 

@@ -13,6 +13,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("GET", "/metrics"): READ,
     ("GET", "/docs"): READ,
     ("GET", "/openapi.json"): READ,
+    ("GET", "/v1/checks"): OPERATE,
     ("GET", "/v1/pipelines"): READ,
     ("GET", "/v1/models"): READ,
     ("GET", "/v1/corpora"): READ,

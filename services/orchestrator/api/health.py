@@ -1,12 +1,13 @@
-"""`/healthz`: this process is up. `/readyz`: everything that a job needs is, or what to do about it."""
+"""`/healthz`: this process is up. `/readyz`: can jobs run, else what to do. `/v1/checks`: all that is known."""
 
 import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
-from services.orchestrator.probes.probe import Check, checks
-from services.orchestrator.probes.registry import readiness
+from services.orchestrator.probes.probe import checks
+from services.orchestrator.probes.registry import probes, readiness
+from shared.checks.check import Check
 
 router = APIRouter(tags=["health"])
 
@@ -40,3 +41,15 @@ async def readyz(held: Held) -> Response:
     found = await checks(readiness(held.settings), held)
     ready = all(check.ok for check in found)
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)
+
+
+@router.get(
+    "/v1/checks", summary="Check everything", responses=answers(Readiness, {"ready": True, "checks": [WELL]})
+)  # fmt: skip
+async def examined(held: Held) -> Response:
+    """All that `mathrag doctor` says, well or not: with the settings that the services run with, by those that know.
+
+    Takes as long as hashing every index and every model's file.
+    """
+    found = await checks(probes(held.settings), held)
+    return json(Readiness(ready=all(check.ok for check in found), checks=found))

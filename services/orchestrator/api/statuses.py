@@ -45,6 +45,7 @@ REFUSALS: dict[tuple[str, str], tuple[int, ...]] = {
     ("GET", "/v1/jobs/{job}/plan"): (404, 409),
     ("GET", "/v1/jobs/{job}/calibration"): (404, 409),
     ("GET", "/v1/comparison"): (404, 409),
+    ("GET", "/v1/checks"): (),
     ("GET", "/v1/configuration"): (),
     ("PATCH", "/v1/configuration"): (412, 428),
     ("GET", "/v1/configuration/history"): (),

@@ -1,11 +1,13 @@
 """`mathrag doctor`: everything that a job needs, one line each, and the command that mends what is not well.
 
-On the machine of the stack it looks for itself, whether the API answers or not; from elsewhere it asks `/readyz`.
+The running service looks, with its own settings. Where it does not answer on this machine, the doctor looks for itself,
+with the configuration of this folder and the addresses of the stack; from elsewhere it asks `/readyz`.
 """
 
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import msgspec
@@ -17,10 +19,11 @@ from services.orchestrator.cli import client, config, configuration
 from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.local import DataDir, running
 from services.orchestrator.cli.output import AsJson, print_json
-from services.orchestrator.probes.probe import PATIENCE_S, Check, checks
+from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes
-from services.orchestrator.probes.services import RESTART
+from services.orchestrator.probes.services import EDITED
 from shared.access.bearer import authorization
+from shared.checks.check import DEEP_S, Check
 from shared.settings import Settings, load
 from shared.storage.database import Database
 
@@ -45,12 +48,32 @@ def examine(data_dir: Path | None = None) -> list[Check]:
         settings = running(load(), data_dir)
     except configuration.REFUSALS:
         return said
-    said = said or [Check(name="configuration", ok=True)]
     url = client.url(data_dir)
-    if client.is_local(url):
-        return [*said, _answers(url), *_sources(url), *_stack(settings), *asyncio.run(probed(settings))]
-    with client.Client(url) as remote:
-        return [*said, *msgspec.convert(remote.readiness()["checks"], list[Check])]
+    answers = _answers(url)
+    if answers.ok and (told := _told(url)) is not None:
+        return [*(said or [_valid(ASKED)]), answers, *_sources(url), *told]
+    if not client.is_local(url):
+        with client.Client(url) as remote:
+            return [*(said or [_valid(LESS)]), *_checks(remote.readiness())]
+    here = [answers, *_sources(url), *_stack(settings), *asyncio.run(probed(settings))]
+    return [*(said or [_valid(UNASKED)]), *here]
+
+
+def _valid(what: str) -> Check:
+    return Check(name="configuration", ok=True, detail=f"valid here; {what}")
+
+
+def _told(url: str) -> list[Check] | None:
+    """What the service says of itself; None where it does not answer, or not to us."""
+    try:
+        with client.Client(url, patience_s=DEEP_S) as service:
+            return _checks(service.get("/v1/checks"))
+    except Failed:
+        return None
+
+
+def _checks(said: Any) -> list[Check]:
+    return msgspec.convert(said["checks"], list[Check])
 
 
 def _configured(finding: configuration.Finding) -> Check:
@@ -75,7 +98,7 @@ def _sources(url: str) -> Iterator[Check]:
         return
     edited = sorted({change["file"] for pipeline in found for change in pipeline["changed"]})
     detail = f"edited since the service imported it: {', '.join(edited)}" if edited else "as on disk"
-    yield Check(name="sources", ok=not edited, detail=detail, fix=RESTART if edited else "")
+    yield Check(name="sources", ok=not edited, detail=detail, fix=EDITED if edited else "")
 
 
 def _stack(settings: Settings) -> Iterator[Check]:
@@ -104,6 +127,9 @@ async def probed(settings: Settings) -> list[Check]:
         await database.close()
 
 
+ASKED = "the service was asked, which runs with settings of its own"
+LESS = "of the service only `/readyz` was asked: for more, set MATHRAG_API_KEY to a key with the scope `operate`"
+UNASKED = "what follows was looked at with it, as no service answered"
 NOWHERE = "postgresql+asyncpg://"
 """Never connected to: probes that need the database are left out where there is none."""
 

@@ -19,12 +19,12 @@ from services.orchestrator.cli.experiment_reports import progress
 from services.orchestrator.cli.failures import Failed
 from services.orchestrator.cli.own_stack import own_stack
 from services.orchestrator.cli.sources import Sources
-from services.orchestrator.probes.probe import Check
 from services.orchestrator.reproduction import checks, problems, record
 from services.orchestrator.reproduction import preset as presets
 from services.orchestrator.reproduction.preset import Preset
 from services.orchestrator.reproduction.problems import Problems
 from services.orchestrator.reproduction.record import Record
+from shared.checks.check import Check
 from shared.contracts import canonical
 from shared.ingest import paths
 

@@ -1,13 +1,17 @@
 """The device: whether it may hold models, whether they fit, and what its driver says."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
 
+from services.orchestrator.api.gpus import TOLERATED
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes.probe import NotReady
+from shared.checks.check import NotReady
 from shared.lease import residencies
 from shared.lease.expectation import expectations
+from shared.lease.policy import rest_s
+from shared.lease.residencies import Residency
 from shared.models import known_versions
 from shared.settings import Device
 from shared.storage import devices
@@ -15,6 +19,9 @@ from shared.storage import devices
 SERVED = text("""
     SELECT DISTINCT ON (name) name, backend, version FROM models WHERE served AND name = ANY(:names)
     ORDER BY name, registered_at DESC""")
+MEASURED = text("""
+    SELECT m.name, m.footprint_mib, max(f.most_mib) AS mib FROM footprints f JOIN models m ON m.id = f.model_id
+    WHERE m.served AND f.device = :device GROUP BY m.id ORDER BY m.name""")
 MIB = 1 << 20
 
 
@@ -24,12 +31,20 @@ async def state(held: Resources) -> str:
     async with held.database.transaction() as connection:
         newest = await residencies.newest(connection, device)
         drain = await devices.drain_of(connection, device)
+        failures = await residencies.failures(connection, device)
     if drain is not None:
         said = drain.reason or "no reason given"
         raise NotReady(f"{device} is drained by an operator: {said}; jobs wait", fix=f"mathrag gpu release {device}")
     if newest is not None and newest.state == "quarantined":
-        raise NotReady(f"{device} is quarantined: {newest.reason}")
+        raise NotReady(f"{device} is quarantined: {newest.reason}; {_next(newest, failures)}")
     return f"{device}: {newest.state if newest else 'nothing loaded yet'}"
+
+
+def _next(quarantined: Residency, failures: int) -> str:
+    since = quarantined.closed_at or datetime.now(UTC)
+    when = since + timedelta(seconds=rest_s(failures))
+    left = (when - datetime.now(UTC)).total_seconds()
+    return f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
 
 
 async def served(held: Resources) -> str:
@@ -52,6 +67,20 @@ async def budget(held: Resources) -> str:
     if large:
         raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
     return f"{most} MiB; the largest model takes {max(expected.values(), default=0)} MiB"
+
+
+async def footprints(held: Resources) -> str:
+    """No model takes far more than it declares: the budget would be kept on paper alone."""
+    async with held.database.transaction() as connection:
+        rows = (await connection.execute(MEASURED, {"device": held.settings.device.id})).all()
+    large = [
+        f"{row.name} took {row.mib:.0f} MiB where {row.footprint_mib} are declared"
+        for row in rows
+        if row.footprint_mib and row.mib > TOLERATED * row.footprint_mib
+    ]
+    if large:
+        raise NotReady(", ".join(large))
+    return f"{len(rows)} models were measured, none far above what it declares"
 
 
 async def driver(held: Resources) -> str:

@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes.probe import NotReady
+from shared.checks.check import NotReady
 
 MIB = 1 << 20
 DATABASE = text("SELECT pg_database_size(current_database())")

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes.probe import NotReady
+from shared.checks.check import NotReady
 
 GIB = 1 << 30
 LEAST_FREE = GIB

@@ -7,22 +7,30 @@ from functools import partial
 from msgspec.structs import replace
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, growth, machine, models, retrieval, services
+from services.orchestrator.probes import device, growth, machine, models, retrieval, services, waiting
 from services.orchestrator.probes.probe import Probe, Run
+from shared.checks.check import RESTART
 from shared.contracts.calls import Lane
 from shared.lease.placement import narrowed
 from shared.settings import Settings
 
+
+def _restarted(name: str, own: str) -> str:
+    """What to do about a process that the supervisor, or Docker, starts again by itself; `own`: where neither does."""
+    logs = f"in containers `docker compose up --wait` and `docker compose logs {name}`"
+    return f"`mathrag status` shows whether it runs, `logs/{name}.log` of the data folder why not; {logs}; else {own}"
+
+
 SERVERS = (
-    Probe(name="postgres", run=services.postgres, fix="start it (`mathrag up`), or correct MATHRAG_DATABASE_URL"),
+    Probe(name="postgres", run=services.postgres, fix=_restarted("postgres", "correct MATHRAG_DATABASE_URL")),
     Probe(name="schema", run=services.schema, fix="`mathrag up` migrates; else docs/scaling.md says how"),
     Probe(name="clock", run=services.clock, fix="timedatectl set-ntp true, here and there", deep=True),
-    Probe(name="redis", run=services.redis, fix="start it (`mathrag up`), or correct MATHRAG_REDIS_URL"),
+    Probe(name="redis", run=services.redis, fix=_restarted("redis", "correct MATHRAG_REDIS_URL")),
     Probe(name="redis settings", run=services.redis_settings, fix="see its log", deep=True),
     Probe(
         name="retriever",
         run=services.service("retriever_url"),
-        fix="see the retriever's log, or correct MATHRAG_RETRIEVER_URL",
+        fix=_restarted("retriever", "correct MATHRAG_RETRIEVER_URL"),
     ),
     Probe(
         name="indexes",
@@ -33,21 +41,34 @@ SERVERS = (
     Probe(
         name="guard",
         run=services.service("guard_url"),
-        fix="see the guard's log, or correct MATHRAG_GUARD_URL",
+        fix=_restarted("guard", "correct MATHRAG_GUARD_URL"),
         each_device=True,
     ),
     Probe(
         name="models",
         run=device.served,
-        fix="correct `models` and `roles` in mathrag.yaml, then restart the guard; its log says more",
+        fix=f"see `model NAME` below; or correct `models` and `roles` in mathrag.yaml, then {RESTART}",
     ),
-    Probe(name="model files", run=models.digests, fix="restart the guard (`mathrag down`, `mathrag up`)", deep=True),
+    Probe(name="waiting jobs", run=waiting.models, fix=RESTART, deep=True),
+    Probe(
+        name="outages",
+        run=waiting.servers,
+        fix="mend what it says, then all goes on; what waits longer than `workers.outage_s` fails as `unavailable`",
+        deep=True,
+    ),
 )
 DEVICE = (
     Probe(
         name="device",
         run=device.state,
-        fix="mend what the detail names; it is tried again, and at once when the guard is restarted",
+        fix=f"mend what the detail names; it is tried again by itself, at once where you {RESTART}",
+        each_device=True,
+    ),
+    Probe(
+        name="footprints",
+        run=device.footprints,
+        fix=f"raise `footprint_mib` of the model in mathrag.yaml to what was measured, then {RESTART}",
+        deep=True,
         each_device=True,
     ),
     Probe(
@@ -71,13 +92,17 @@ DEVICE = (
         run=services.schedulers,
         fix="see the orchestrator's log and whether PostgreSQL and Redis answer; else restart the orchestrator",
     ),
-    Probe(name="judge worker", run=services.worker(Lane.JUDGE), fix="start `python -m services.judge`, or see its log"),
+    Probe(
+        name="judge worker",
+        run=services.worker(Lane.JUDGE),
+        fix=_restarted("judge", "start `python -m services.judge`"),
+    ),
     Probe(
         name="generator worker",
         run=services.worker(Lane.GENERATE),
-        fix="start `python -m services.generator`, or see its log",
+        fix=_restarted("generator", "start `python -m services.generator`"),
     ),
-    Probe(name="worker sources", run=services.worker_sources, fix=services.RESTART, deep=True),
+    Probe(name="worker sources", run=services.worker_sources, fix=services.EDITED, deep=True),
     Probe(name="size of the database", run=growth.database, fix="mathrag purge --help", deep=True),
     Probe(name="size of redis", run=growth.redis_file, fix="redis-cli BGREWRITEAOF", deep=True),
     Probe(name="size of indexes", run=growth.index_files, fix="mathrag corpus list", deep=True),

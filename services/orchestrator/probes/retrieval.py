@@ -1,81 +1,64 @@
-"""What retrieval needs besides its own files: models of others, and Elasticsearch."""
+"""What retrieval needs besides its own files: the retriever looks at it; where none runs, a program of its own does."""
 
 import asyncio
-import os
+import sys
+from functools import partial
 
-import httpx2
+import msgspec
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes.probe import NotReady, Probe, Run
-from shared.errors import Unavailable
-from shared.models import retrieval_models
+from services.orchestrator.probes.asking import asked
+from services.orchestrator.probes.probe import Probe
+from shared.checks import retrieval
+from shared.checks.check import RESTART, Check, NotReady
 from shared.models.ports import ModelFailed
 from shared.settings import Settings
 
-LOOK_S = 5.0
-IN_PROCESS = ("static", "gguf", "sentence-transformers")
-"""Kinds that the retriever loads itself: looked at, not loaded."""
+PROGRAM = "services.retriever.checks"
 
 
 def probes(settings: Settings) -> list[Probe]:
     """For what the settings name."""
-    retrieval = settings.retrieval
-    found = [_probe("embeddings", embeddings)]
-    if retrieval.reranker.kind != "none":
-        found.append(_probe("reranker", reranker))
-    if "elasticsearch" in (retrieval.dense.backend, retrieval.sparse.backend):
-        found.append(_probe("elasticsearch", elasticsearch))
-    return found
+    chosen = settings.retrieval
+    names = ["embeddings"]
+    if chosen.reranker.kind != "none":
+        names.append("reranker")
+    if "elasticsearch" in (chosen.dense.backend, chosen.sparse.backend):
+        names.append("elasticsearch")
+    return [_probe(name) for name in names]
 
 
-def _probe(name: str, run: Run) -> Probe:
-    fix = f"correct `retrieval.{name}` in mathrag.yaml, then restart the retriever"
-    return Probe(name=name, run=run, fix=fix, deep=True, alone=True)
+def _probe(name: str) -> Probe:
+    fix = f"correct `retrieval.{name}` in mathrag.yaml, then {RESTART}"
+    return Probe(name=name, run=partial(_look, name), fix=fix, deep=True, alone=True)
 
 
-async def embeddings(held: Resources) -> str:
-    """The files are there, or the server embeds a letter."""
-    return await asyncio.to_thread(_embeddings, held.settings)
+async def _look(name: str, held: Resources) -> str:
+    if held.settings.retriever_url:
+        return await asked(held, held.settings.retriever_url, name)
+    if name == "elasticsearch":
+        return await _program(name)
+    return await asyncio.to_thread(_local, name, held.settings)
 
 
-def _embeddings(settings: Settings) -> str:
-    chosen = settings.retrieval.embeddings.model_copy(update={"timeout_s": LOOK_S})
+def _local(name: str, settings: Settings) -> str:
+    chosen = settings.retrieval
     try:
-        with retrieval_models.embedder(chosen) as made:
-            if chosen.kind in IN_PROCESS:
-                return f"{chosen.kind}: {chosen.model or chosen.path}"
-            return f"{chosen.kind}: {chosen.model}, {made.dimension} numbers; signature {made.signature[:12]}"
-    except Unavailable as error:
-        raise NotReady(error.message, fix=error.hint or "") from error
-
-
-async def reranker(held: Resources) -> str:
-    """The files are there, or the server scores a letter."""
-    return await asyncio.to_thread(_reranker, held.settings)
-
-
-def _reranker(settings: Settings) -> str:
-    chosen = settings.retrieval.reranker.model_copy(update={"timeout_s": LOOK_S})
-    try:
-        with retrieval_models.reranker(chosen) as made:
-            if made is not None and chosen.kind not in IN_PROCESS:
-                made.score("a", ["a"])
-            return f"{chosen.kind}: {chosen.model or chosen.path or chosen.url}"
-    except Unavailable as error:
-        raise NotReady(error.message, fix=error.hint or "") from error
+        if name == "embeddings":
+            return retrieval.embeddings(chosen.embeddings)
+        return retrieval.reranker(chosen.reranker)
     except ModelFailed as failed:
         raise NotReady(failed.detail) from failed
 
 
-async def elasticsearch(held: Resources) -> str:
-    """It answers, and says which it is."""
-    settings = held.settings.retrieval.elasticsearch
-    url = settings.url or os.environ.get("ELASTICSEARCH_URL", "")
-    if not url:
-        raise NotReady("no address", fix="set `retrieval.elasticsearch.url` or ELASTICSEARCH_URL")
-    headers = {"Authorization": f"ApiKey {settings.api_key}"} if settings.api_key else {}
-    async with httpx2.AsyncClient(timeout=LOOK_S, trust_env=False, headers=headers) as client:
-        reply = await client.get(url)
-    if reply.status_code != httpx2.codes.OK:
-        raise NotReady(f"it answers {reply.status_code}")
-    return f"Elasticsearch {reply.json().get('version', {}).get('number', 'of unknown version')}"
+async def _program(name: str) -> str:
+    """The retriever's own check of this folder's configuration."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
+    said, _ = await process.communicate()
+    if process.returncode:
+        raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="its last words are above")
+    [found] = msgspec.json.decode(said, type=list[Check])
+    if not found.ok:
+        raise NotReady(found.detail, fix=found.fix)
+    return found.detail

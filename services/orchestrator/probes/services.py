@@ -10,7 +10,8 @@ from redis.exceptions import ResponseError
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes.probe import NotReady, Run
+from services.orchestrator.probes.probe import Run
+from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
 from shared.pipelines import registry
 from shared.settings import REPOSITORY
@@ -19,7 +20,7 @@ MOST_SKEW_S = 2.0
 """Claims and heartbeats live for 15 s; times in reports should agree to the second."""
 SILENT_S = 10.0
 """A scheduler looks every second at least; one that has not for longer hangs, or what it asks does."""
-RESTART = "restart the service (`mathrag down`, `mathrag up`): a source file was edited while it ran"
+EDITED = f"{RESTART}: a source file was edited while it ran"
 REVISION = text("SELECT version_num FROM alembic_version")
 NOW = text("SELECT clock_timestamp()")
 
@@ -82,7 +83,9 @@ def service(url_of: str) -> Run:
     """A service of ours answers at the address that the setting `url_of` names."""
 
     async def run(held: Resources) -> str:
-        reply = await held.http.get(f"{getattr(held.settings, url_of)}/healthz")
+        if not (url := getattr(held.settings, url_of)):
+            raise NotReady("not started, or its address is not known")
+        reply = await held.http.get(f"{url}/healthz")
         if reply.status_code != httpx2.codes.OK:
             raise NotReady(f"answers {reply.status_code}")
         return ""
@@ -121,5 +124,5 @@ async def worker_sources(held: Resources) -> str:
     others = sorted(key.decode() for key, source in said.items() if source != here)
     if others:
         names = ", ".join(key.removeprefix("mathrag:worker:") for key in others)
-        raise NotReady(f"of another source than the files here: {names}", fix=RESTART)
+        raise NotReady(f"of another source than the files here: {names}", fix=EDITED)
     return "as on disk"

@@ -4,8 +4,8 @@ import asyncio
 
 from msgspec.structs import replace
 
-from services.orchestrator.probes.probe import Check
 from services.orchestrator.reproduction import room
+from shared.checks.check import Check
 from shared.settings import Settings
 
 BUDGET = "budget"

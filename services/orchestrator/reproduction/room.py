@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from services.orchestrator.probes.probe import Check
+from shared.checks.check import Check
 from shared.contracts.calls import Lane
 from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Room

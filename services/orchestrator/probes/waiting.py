@@ -1,0 +1,61 @@
+"""What jobs wait for: models that nobody serves any more, servers and devices that are away for now."""
+
+import shlex
+from datetime import UTC, datetime
+
+from sqlalchemy import text
+
+from services.orchestrator.api.resources import Resources
+from shared.checks.check import RESTART, NotReady
+from shared.contracts.calls import Lane
+
+UNSERVED = text("""
+    SELECT m.id, m.name, m.digest, now.digest AS now,
+        (SELECT array_agg(DISTINCT j.name ORDER BY j.name) FROM (
+            SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = m.id LIMIT :most) AS waiting
+            JOIN steps USING (call_id) JOIN samples s ON s.id = steps.sample_id AND s.state = 1
+            JOIN jobs j ON j.id = s.job_id) AS jobs
+    FROM models m LEFT JOIN LATERAL (
+        SELECT digest FROM models n WHERE n.name = m.name AND n.served ORDER BY n.registered_at DESC LIMIT 1
+    ) now ON true
+    WHERE NOT m.served AND m.device IS NOT NULL ORDER BY m.name""")
+MOST = 1000
+"""Waiting calls whose jobs are looked up."""
+OUTAGES = text("SELECT what, said, min(since) AS since, min(next_try) AS next FROM outages GROUP BY 1, 2 ORDER BY 3")
+
+
+async def models(held: Resources) -> str:
+    """Nobody waits for a model that no guard serves any more."""
+    async with held.database.transaction() as connection:
+        rows = (await connection.execute(UNSERVED, {"lanes": [lane.value for lane in Lane], "most": MOST})).all()
+    forsaken = [row for row in rows if row.jobs]
+    if not forsaken:
+        return "none waits for a model that is not served"
+    jobs = sorted({job for row in forsaken for job in row.jobs})
+    named = "; ".join(f"{', '.join(row.jobs)} for {row.name} {_changed(row.digest, row.now)}" for row in forsaken)
+    back = f"put the model back as it was, then {RESTART}"
+    cancel = " && ".join(f"mathrag job cancel {shlex.quote(job)}" for job in jobs)
+    raise NotReady(f"waiting for models that nobody serves: {named}", fix=f"{back}; or {cancel}, and submit again")
+
+
+def _changed(before: str | None, now: str | None) -> str:
+    was = (before or "none")[:12]
+    return f"({was}; served is {now[:12]})" if now and now != before else f"({was})"
+
+
+async def servers(held: Resources) -> str:
+    """Nothing that calls need is away."""
+    async with held.database.transaction() as connection:
+        rows = (await connection.execute(OUTAGES)).all()
+    if not rows:
+        return "nothing that calls need is away"
+    now = datetime.now(UTC)
+    said = "; ".join(
+        f"{row.what} since {row.since:%H:%M:%S} UTC, next try {_in(row.next, now)}: {row.said}" for row in rows
+    )
+    raise NotReady(f"calls wait, uncharged, for {said}")
+
+
+def _in(when: datetime, now: datetime) -> str:
+    seconds = (when - now).total_seconds()
+    return f"in {seconds:.0f} s" if seconds > 0 else "as soon as a call needs it"

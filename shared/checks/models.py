@@ -1,0 +1,93 @@
+"""The configured models: one look for each driver, in one table. No model is loaded or asked."""
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+
+import httpx2
+
+from shared.access.bearer import authorization
+from shared.checks import ollama
+from shared.checks.check import NotReady
+from shared.models import command_lines
+from shared.models.ollama import behind
+from shared.settings import Model, Settings
+
+GGUF = b"GGUF"
+REMOTE_S = 5.0
+
+Look = Callable[[str, Settings], Awaitable[str]]
+
+
+async def look(name: str, settings: Settings) -> str:
+    """Whether the model's file, program or server is there.
+
+    Raises:
+        NotReady: it is not.
+    """
+    return await LOOKS[settings.models[name].driver](name, settings)
+
+
+async def _program(name: str, settings: Settings) -> str:
+    model = settings.models[name]
+    if model.driver == "process" and model.server == "embedded":
+        return _file(model)
+    try:
+        command = command_lines.command(model)
+        kind = command_lines.program(model)
+    except ValueError as error:
+        raise NotReady(str(error)) from error
+    if (found := shutil.which(command[0])) is None:
+        raise NotReady(f"no program {command[0]!r}", fix=f"install it, or name it by `models.{name}.command`")
+    if kind is command_lines.LLAMA:
+        return f"{found}; {_file(model)}"
+    if model.path is not None and not (model.path / "config.json").is_file():
+        raise NotReady(f"{model.path} holds no config.json")
+    return f"{found}; {model.path or _pinned(model)}"
+
+
+def _pinned(model: Model) -> str:
+    return f"{model.hub} {model.revision[:12]}" if model.revision else f"{model.hub}, not pinned: no `revision`"
+
+
+def _file(model: Model) -> str:
+    if model.path is None:
+        raise NotReady("driver `process` needs a `path`")
+    with model.path.open("rb") as opened:
+        if opened.read(len(GGUF)) != GGUF:
+            raise NotReady(f"{model.path} is no GGUF file")
+    return f"{model.path.stat().st_size / (1 << 20):.0f} MiB"
+
+
+async def _endpoint(name: str, settings: Settings) -> str:
+    model = settings.models[name]
+    if model.url is None:
+        raise NotReady("driver `remote` needs a `url`")
+    key = os.environ.get(model.api_key_env, "") if model.api_key_env else ""
+    if model.api_key_env and not key:
+        raise NotReady(f"{model.api_key_env} is not set here", fix=f"export {model.api_key_env}=...")
+    async with httpx2.AsyncClient(timeout=REMOTE_S, trust_env=False, headers=authorization(key)) as client:
+        try:
+            status = (await client.get(f"{model.url.rstrip('/')}/models")).status_code
+        except httpx2.TransportError as error:
+            said = f"no server at {model.url}: {error or type(error).__name__}"
+            raise NotReady(said, fix=f"start it there, or correct `models.{name}.url`; calls wait") from error
+    if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN) or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
+        raise NotReady(f"its server answers {status}")
+    if found := await behind(model.url):
+        fix = f"`driver: ollama` with `url: {found}` for `models.{name}`"
+        raise NotReady(f"{found} is Ollama, whose /v1 cuts prompts in silence", fix=fix)
+    return "its server answers"
+
+
+async def _nothing(_: str, __: Settings) -> str:
+    return "answers by itself"
+
+
+LOOKS: dict[str, Look] = {
+    "process": _program,
+    "vllm-sleep": _program,
+    "ollama": ollama.look,
+    "remote": _endpoint,
+    "scripted": _nothing,
+}

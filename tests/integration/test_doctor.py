@@ -1,0 +1,186 @@
+"""What the doctor finds out from rows and services: models that nobody serves, outages, footprints, damaged indexes."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import text
+
+from services.guard import checks as guard_checks
+from services.guard.drivers.process import ProcessDriver
+from services.orchestrator.api.resources import Resources
+from services.orchestrator.probes import device, models, waiting
+from services.retriever.app import create_app
+from shared.checks.check import Check, NotReady
+from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from shared.runtime import outages
+from shared.runtime.models import register
+from shared.settings import Model, Settings
+from shared.storage.database import Database
+from tests.doubles.search_server import SearchServer, search_server
+from tests.integration import scene
+from tests.integration.test_retriever import DOCUMENTS, add_corpus, build
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def held(database: Database, redis_url: str) -> AsyncIterator[Resources]:
+    """Real servers, and a guard that nobody is behind."""
+    settings = scene.SETTINGS.model_copy(
+        update={"guard_url": "http://127.0.0.1:9", "models": {"m": Model(driver="scripted")}}
+    )
+    async with Redis.from_url(redis_url) as redis, httpx2.AsyncClient() as http:
+        yield Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+
+
+async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jobs(
+    held: Resources, database: Database
+) -> None:
+    """Both ways out are named: the model as it was, or the job anew."""
+    await scene.furnish(database)
+    await scene.submit_job(database, "closed-book")
+    await scene.advance(database)
+    assert await waiting.models(held) == "none waits for a model that is not served"
+    await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
+    with pytest.raises(NotReady, match="a-job for a-generator") as found:
+        await waiting.models(held)
+    assert "mathrag job cancel a-job" in found.value.fix
+    assert "put the model back" in found.value.fix
+
+
+async def test_what_calls_wait_for_is_named_with_the_next_try(held: Resources, database: Database) -> None:
+    """And that nothing is charged meanwhile."""
+    await scene.furnish(database)
+    assert await waiting.servers(held) == "nothing that calls need is away"
+    async with database.transaction() as connection:
+        await outages.note(connection, [1], "Elasticsearch at es:9200", "cannot be reached", 20.0)
+    with pytest.raises(NotReady, match=r"Elasticsearch at es:9200 since .*next try in \d+ s: cannot be reached"):
+        await waiting.servers(held)
+
+
+async def test_a_model_that_takes_far_more_than_it_declares_is_named(held: Resources, database: Database) -> None:
+    """With both figures."""
+    await scene.furnish(database)
+    measure = (
+        "INSERT INTO footprints (model_id, device, parallel, least_mib, most_mib) VALUES (1, 'cpu:0', 1, 90, :mib)"
+    )
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE models SET footprint_mib = 1100 WHERE id = 1"))
+        await connection.execute(text(measure), {"mib": 1200})
+    assert "1 models were measured" in await device.footprints(held)
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE footprints SET most_mib = 3010"))
+    with pytest.raises(NotReady, match="a-judge took 3010 MiB where 1100 are declared"):
+        await device.footprints(held)
+
+
+async def test_a_quarantined_device_says_when_it_is_tried_again(held: Resources, database: Database) -> None:
+    """It is tried by itself."""
+    await scene.run_sql(
+        database,
+        "INSERT INTO residencies (device, previous_epoch, models, cause, state, reason, closed_at)"
+        " VALUES ('cpu:0', 0, '{}', 'test', 'quarantined', 'no room', now())",
+    )
+    with pytest.raises(NotReady, match=r"quarantined: no room; tried again in \d+ s"):
+        await device.state(held)
+
+
+async def test_a_guard_that_does_not_answer_is_mended_first(held: Resources) -> None:
+    """Of its models nothing is known."""
+    [probe] = models.probes(held.settings)
+    with pytest.raises(NotReady, match=r"not looked at: http://127\.0\.0\.1:9 does not answer"):
+        await probe.run(held)
+
+
+async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_path: Path) -> None:
+    """It would be another model than the one that jobs were submitted with."""
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF one")
+    settings = Settings(models={"m": Model(driver="process", path=file)})
+    drivers: Any = {"m": ProcessDriver("m", settings.models["m"], settings.device)}
+
+    async def looked(name: str = "m") -> Check:
+        return await guard_checks.look(name, settings, drivers, database)
+
+    assert "not registered yet" in (await looked()).detail
+    async with database.transaction() as connection:
+        await register(connection, await drivers["m"].identify())
+    assert (await looked()).ok
+    file.write_bytes(b"GGUF another")
+    changed = await looked()
+    assert not changed.ok
+    assert "is not the one that was registered" in changed.detail
+    assert changed.fix.startswith("put the old one back")
+    file.unlink()
+    assert "m.gguf" in (await looked()).detail
+    assert "runs with settings that have no model 'n'" in (await looked("n")).detail
+
+
+@pytest.fixture
+async def indexed(
+    database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[SearchServer, httpx2.AsyncClient, int]]:
+    """A retriever with a corpus on an Elasticsearch."""
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
+    with search_server() as double:
+        retrieval = Retrieval(
+            dense=Dense(backend="elasticsearch"),
+            sparse=Sparse(backend="elasticsearch"),
+            elasticsearch=Elasticsearch(url=double.url, retries=0),
+        )
+        app = create_app(Settings(database_url=database_url, data_dir=tmp_path, retrieval=retrieval))
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            corpus = await add_corpus(database, "five", DOCUMENTS)
+            await build(client, corpus)
+            yield double, client, corpus
+
+
+async def asked(client: httpx2.AsyncClient) -> dict[str, Any]:
+    """What the retriever says of Elasticsearch."""
+    found: dict[str, Any] = (await client.get("/checks/elasticsearch")).json()
+    return found
+
+
+async def test_an_index_that_was_deleted_is_found_and_built_by_the_fix(
+    indexed: tuple[SearchServer, httpx2.AsyncClient, int],
+) -> None:
+    """Searches of it would fail."""
+    double, client, corpus = indexed
+    assert "2 indexes of corpora, as they were built" in (await asked(client))["detail"]
+    del double.indexes[next(name for name in double.indexes if "sparse" in name)]
+    found = await asked(client)
+    assert not found["ok"]
+    assert "the sparse index of corpus five" in found["detail"]
+    assert found["fix"] == "mathrag corpus index five"
+    await build(client, corpus)
+    assert (await asked(client))["ok"]
+
+
+async def test_an_index_that_was_emptied_is_found(indexed: tuple[SearchServer, httpx2.AsyncClient, int]) -> None:
+    """Searches of it would find nothing, and say nothing."""
+    double, client, _ = indexed
+    double.indexes[next(name for name in double.indexes if "dense" in name)].shown.clear()
+    found = await asked(client)
+    assert not found["ok"]
+    assert "holds 0 documents on the server" in found["detail"]
+    assert found["fix"] == "mathrag corpus index five"
+
+
+async def test_a_server_that_recovers_is_to_be_waited_for(
+    indexed: tuple[SearchServer, httpx2.AsyncClient, int],
+) -> None:
+    """Its indexes are there, and not open yet."""
+    double, client, _ = indexed
+    double.fail("_count", 503)
+    found = await asked(client)
+    assert not found["ok"]
+    assert "is overloaded or not ready (503)" in found["detail"]
+    assert found["fix"].startswith("wait")

@@ -1,0 +1,90 @@
+"""What the retriever says to the doctor of its Elasticsearch: each state of the server, with what mends it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from services.retriever import checks
+from services.retriever.elasticsearch import server as serving
+from shared.checks.check import Check
+from shared.errors import NotFound
+from shared.retrieval import Retrieval
+from tests.doubles.search_server import SearchServer, search_server
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
+    """A server of version 9."""
+    monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
+    monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
+    with search_server() as double:
+        yield double
+
+
+async def looked(url: str, **settings: Any) -> Check:
+    """What is said of the server at this address."""
+    chosen = {"url": url, **settings}
+    return await checks.look("elasticsearch", Retrieval(elasticsearch=chosen))  # type: ignore[arg-type]
+
+
+async def test_a_server_of_our_version_is_well(double: SearchServer) -> None:
+    """With its version."""
+    found = await looked(double.url)
+    assert (found.ok, found.detail) == (True, f"Elasticsearch 9.{double.minor}")
+
+
+async def test_no_address_ends_with_the_setting() -> None:
+    """Or the variable."""
+    assert "ELASTICSEARCH_URL" in (await looked("")).fix
+
+
+async def test_a_server_of_another_version_is_not_well(double: SearchServer) -> None:
+    """It answers in another format, so no search would work."""
+    double.version = 8
+    found = await looked(double.url)
+    assert not found.ok
+    assert "does not speak the language of version 9" in found.detail
+    assert "must name a server of version 9" in found.fix
+
+
+async def test_another_product_is_not_well(double: SearchServer) -> None:
+    """A fork says nothing of the product in its answers."""
+    double.product = None
+    found = await looked(double.url)
+    assert not found.ok
+    assert "is something else" in found.detail
+    assert "its forks are none" in found.fix
+
+
+async def test_a_server_that_refuses_us_ends_with_the_key(double: SearchServer) -> None:
+    """The key itself is not said."""
+    double.credentials = {"ApiKey right"}
+    found = await looked(double.url, api_key="wrong-key")
+    assert not found.ok
+    assert "retrieval.elasticsearch.api_key" in found.fix
+    assert "wrong-key" not in str(found)
+
+
+async def test_a_server_that_is_down_is_to_be_started(double: SearchServer) -> None:
+    """Nobody listens on the discard port."""
+    found = await looked("http://127.0.0.1:9")
+    assert not found.ok
+    assert "127.0.0.1:9 cannot be reached" in found.detail
+    assert found.fix.startswith("start it")
+
+
+async def test_what_is_not_looked_at_here_is_not_found() -> None:
+    """The names are those of the probes."""
+    with pytest.raises(NotFound, match="elasticsearch"):
+        await checks.look("weather", Retrieval())
+
+
+async def test_other_errors_of_a_model_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of vectors that is not there."""
+    chosen: Any = {"kind": "gguf", "path": "/nowhere.gguf"}
+    found = await checks.look("embeddings", Retrieval(embeddings=chosen))
+    assert (found.name, found.ok) == ("embeddings", False)
+    assert "/nowhere.gguf" in found.detail
