@@ -13,11 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import pace, pages
+from shared.storage import pace, pages, waiting
 from shared.storage.database import Database
 from shared.storage.names import usable
 from shared.storage.stored import decoded, decoded_params
 from shared.storage.unknown import not_found
+from shared.storage.waiting import Waiting
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
@@ -130,6 +131,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The experiment that it was made for."""
     stages: dict[str, StageCount] | None = None
     """By role; not in lists."""
+    waiting: tuple[Waiting, ...] = ()
+    """What is away that its calls need; they wait uncharged."""
     unreadable: str | None = None
     """What of the job this release cannot read, and why; missing where it can read everything."""
     stored_params: dict[str, Any] | None = None
@@ -203,7 +206,8 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
-    return _job(row, stages, eta)
+    away = await waiting.of_jobs(connection, [job])
+    return _job(row, stages, eta, away.get(job, ()))
 
 
 async def listed(
@@ -215,7 +219,9 @@ async def listed(
     before = pages.decode(cursor, scope, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1, **wanted})).mappings().all()
-    return pages.page([_job(row) for row in rows], limit, scope, *(row["id"] for row in rows[:limit][-1:]))
+        away = await waiting.of_jobs(connection, [row["id"] for row in rows if row["ended_at"] is None])
+    found = [_job(row, away=away.get(row["id"], ())) for row in rows]
+    return pages.page(found, limit, scope, *(row["id"] for row in rows[:limit][-1:]))
 
 
 async def public_id(database: Database, reference: str) -> uuid.UUID:
@@ -250,7 +256,12 @@ _COPIED = (
 )  # fmt: skip
 
 
-def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int | None = None) -> Job:
+def _job(
+    row: RowMapping,
+    stages: dict[str, StageCount] | None = None,
+    eta: int | None = None,
+    away: tuple[Waiting, ...] = (),
+) -> Job:
     params, problem = decoded_params(row["params"], "its parameters")
     decision, other = decoded(row["prepared"], GateDecision, "its gate decision")
     return Job(
@@ -262,6 +273,7 @@ def _job(row: RowMapping, stages: dict[str, StageCount] | None = None, eta: int 
         params=params,
         gate=_gate(decision),
         stages=stages,
+        waiting=away,
         unreadable="; ".join(filter(None, (problem, other))) or None,
         stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,
         **{field: row[field] for field in _COPIED},

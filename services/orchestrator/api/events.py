@@ -19,6 +19,7 @@ from shared.errors import BadRequest
 from shared.storage import events as stored
 from shared.storage import jobs
 from shared.storage.events import Change, Picture
+from shared.storage.waiting import Waiting
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 EXAMPLE: dict[str, Any] = {
@@ -43,6 +44,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     request_counts: jobs.RequestCounts
     stages: dict[str, jobs.StageCount]
+    waiting: tuple[Waiting, ...]
+    """What is away that its calls need."""
 
 
 class Seen(NamedTuple):
@@ -90,7 +93,9 @@ def news(picture: Picture, seen: Seen) -> Iterator[Told]:
     if picture.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
         yield _told("gate", picture.job.gate, seen)
-    progress = Progress(request_counts=picture.job.request_counts, stages=picture.job.stages or {})
+    progress = Progress(
+        request_counts=picture.job.request_counts, stages=picture.job.stages or {}, waiting=picture.job.waiting
+    )
     digest = canonical.digest(progress).hex()[:16]
     if digest != seen.progress:
         seen = seen._replace(progress=digest)

@@ -16,6 +16,7 @@ from rich.progress import (
 
 from services.orchestrator.cli.client import Client
 from services.orchestrator.cli.following import looks
+from services.orchestrator.cli.output import waits
 
 
 class View(Protocol):
@@ -79,6 +80,7 @@ class Bars:
         times = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
         self._progress = Progress(*columns, *times, console=console)
         self._tasks: dict[str, TaskID] = {}
+        self._waits: list[str] = []
         self._progress.start()
 
     def show(self, job: Any) -> None:
@@ -87,6 +89,10 @@ class Bars:
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
+        waiting = [f"waiting {waits(each)}" for each in job.get("waiting", ())]
+        if waiting != self._waits:
+            self._waits = waiting
+            self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
 
     def close(self) -> None:
         """Leave the bars as they are."""
@@ -103,4 +109,5 @@ def summary(job: Any) -> str:
     counts = job["request_counts"]
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
-    return "  ".join([job["name"], job["state"], *stages, samples])
+    waiting = [f"waiting {waits(each)}" for each in job.get("waiting", ())]
+    return "  ".join([job["name"], job["state"], *stages, samples, *waiting])

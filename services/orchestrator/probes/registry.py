@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, growth, machine, models, retrieval, services
+from services.orchestrator.probes import device, growth, machine, models, outages, retrieval, services
 from services.orchestrator.probes.probe import Probe, Run
 from shared.contracts.calls import Lane
 from shared.lease.placement import narrowed
@@ -70,6 +70,12 @@ DEVICE = (
         name="scheduler",
         run=services.schedulers,
         fix="see the orchestrator's log and whether PostgreSQL and Redis answer; else restart the orchestrator",
+    ),
+    Probe(
+        name="outages",
+        run=outages.none,
+        fix="start what is away: the calls go on by themselves, and fail after `workers.outage_s`",
+        deep=True,
     ),
     Probe(name="judge worker", run=services.worker(Lane.JUDGE), fix="start `python -m services.judge`, or see its log"),
     Probe(
