@@ -3,9 +3,8 @@
 from redis.asyncio import Redis
 
 from services.orchestrator.routine import Routine
-from shared.contracts.calls import Lane
 from shared.queue import Ticker, celery_app
-from shared.runtime.outages import fail_overdue
+from shared.runtime import outages
 from shared.runtime.sweeper import sweep
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -23,7 +22,7 @@ class Sweeper(Routine):
 
     async def once(self) -> float:
         """Repair, then tick every lane that has work."""
-        await fail_overdue(self._database, "sweeper", list(Lane), self._outage_s)
+        await outages.sweep(self._database, "sweeper", self._outage_s)
         for lane in await sweep(self._database, "sweeper"):
             await self._ticker.tick(lane)
         return self._sweep_s

@@ -12,7 +12,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.runtime.look import look
 from shared.storage.database import Database
 from shared.telemetry.redaction import redacted
@@ -31,6 +31,10 @@ NOTE = text(f"""
         next_try = now() + COALESCE(make_interval(secs => CAST(:pause AS float)),
             LEAST(GREATEST((now() - o.since) / 4, interval '1 s'), interval '{LONGEST_PAUSE_S} s'))""")  # noqa: S608 - a constant
 END = text("DELETE FROM outages WHERE model_id = ANY(:models)")
+FORGET = text("""
+    DELETE FROM outages o WHERE NOT EXISTS (
+        SELECT 1 FROM unnest(CAST(:lanes AS text[])) l(lane)
+        JOIN queue q ON q.lane = l.lane AND q.model_id = o.model_id)""")
 OVERDUE = text("""
     SELECT q.call_id, o.what, o.said, GREATEST(o.since, q.queued_at) AS since, o.tried_at
     FROM outages o CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
@@ -62,8 +66,17 @@ async def end(connection: AsyncConnection, models: Sequence[int]) -> None:
     await connection.execute(END, {"models": sorted(models)})
 
 
-async def fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
-    """Fail the calls that had waited for `outage_s` when their server was last found away; returns them."""
+async def sweep(database: Database, worker: str, outage_s: float) -> list[int]:
+    """Fail what has waited for too long, and forget outages that nothing waits for; returns the failed calls."""
+    lanes = [lane.value for lane in Lane]
+    failed = await _fail_overdue(database, worker, lanes, outage_s)
+    async with database.transaction() as connection:
+        await connection.execute(FORGET, {"lanes": lanes})
+    return failed
+
+
+async def _fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
+    """Calls that had waited for `outage_s` when their server was last found away."""
     failed: list[int] = []
     while calls := await _fail_some(database, worker, lanes, outage_s):
         await look(database, calls)

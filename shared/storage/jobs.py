@@ -14,11 +14,12 @@ from shared.contracts.calls import Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import pace, pages
+from shared.storage import pace, pages, waiting
 from shared.storage.database import Database
 from shared.storage.names import usable
 from shared.storage.stored import decoded, decoded_params
 from shared.storage.unknown import not_found
+from shared.storage.waiting import Waiting
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = """
@@ -143,6 +144,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unserved: tuple[str, ...] = ()
     """Models that its calls wait for and that no guard serves as they were when it was submitted: their files,
     arguments, versions or servers have changed, or they are just being identified. Not in lists."""
+    waiting: tuple[Waiting, ...] = ()
+    """What is away that its calls need; they wait uncharged."""
     unreadable: str | None = None
     """What of the job this release cannot read, and why; missing where it can read everything."""
     stored_params: dict[str, Any] | None = None
@@ -217,7 +220,8 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
     unserved = (await connection.execute(UNSERVED, {"job": job, "lanes": list(Lane)})).scalars()
-    return _job(row, stages, eta, tuple(unserved))
+    away = await waiting.of_jobs(connection, [job])
+    return _job(row, stages, eta, tuple(unserved), away.get(job, ()))
 
 
 async def listed(
@@ -229,7 +233,9 @@ async def listed(
     before = pages.decode(cursor, scope, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1, **wanted})).mappings().all()
-    return pages.page([_job(row) for row in rows], limit, scope, *(row["id"] for row in rows[:limit][-1:]))
+        away = await waiting.of_jobs(connection, [row["id"] for row in rows if row["ended_at"] is None])
+    found = [_job(row, away=away.get(row["id"], ())) for row in rows]
+    return pages.page(found, limit, scope, *(row["id"] for row in rows[:limit][-1:]))
 
 
 async def public_id(database: Database, reference: str) -> uuid.UUID:
@@ -269,6 +275,7 @@ def _job(
     stages: dict[str, StageCount] | None = None,
     eta: int | None = None,
     unserved: tuple[str, ...] = (),
+    away: tuple[Waiting, ...] = (),
 ) -> Job:
     params, problem = decoded_params(row["params"], "its parameters")
     decision, other = decoded(row["prepared"], GateDecision, "its gate decision")
@@ -282,6 +289,7 @@ def _job(
         gate=_gate(decision),
         stages=stages,
         unserved=unserved,
+        waiting=away,
         unreadable="; ".join(filter(None, (problem, other))) or None,
         stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,
         **{field: row[field] for field in _COPIED},

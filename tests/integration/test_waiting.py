@@ -15,6 +15,7 @@ from shared.runtime import outages
 from shared.runtime.claims import Claim, Claimed, Claims
 from shared.runtime.execution import Ended, Wait
 from shared.settings import Settings, Workers
+from shared.storage import jobs
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -178,9 +179,9 @@ async def test_after_the_operators_time_calls_fail_as_unavailable(database: Data
     job = await pending(database)
     await wait(database, await claim(database, 2))
     await let_it_last(database, 3599)
-    assert await outages.fail_overdue(database, "sweeper", list(Lane), 3600) == []
+    assert await outages.sweep(database, "sweeper", 3600) == []
     await let_it_last(database, 2)
-    assert len(await outages.fail_overdue(database, "sweeper", list(Lane), 3600)) == 5
+    assert len(await outages.sweep(database, "sweeper", 3600)) == 5
     await drain(database, ScriptedExecutor())
     found = await rows(database, "SELECT DISTINCT failure, detail LIKE :d FROM samples", d=f"waited 360_ s for {WHAT}%")
     assert found == [("unavailable", True)]
@@ -193,10 +194,10 @@ async def test_a_call_waits_its_own_time(database: Database) -> None:
     await pending(database)
     await wait(database, await claim(database, 2))
     await run_sql(database, "UPDATE outages SET since = now() - interval '2 hours'")
-    assert await outages.fail_overdue(database, "sweeper", list(Lane), 3600) == []
+    assert await outages.sweep(database, "sweeper", 3600) == []
     await run_sql(database, "UPDATE queue SET queued_at = queued_at - interval '2 hours'")
     await run_sql(database, "UPDATE outages SET tried_at = now() - interval '90 minutes'")
-    assert await outages.fail_overdue(database, "sweeper", list(Lane), 3600) == []
+    assert await outages.sweep(database, "sweeper", 3600) == []
 
 
 async def test_a_failure_of_the_request_is_charged_as_before_and_ends_the_outage(database: Database) -> None:
@@ -261,3 +262,29 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
     await let_it_be_time(database)
     await scheduler._look()
     assert [cause for _, cause in await wishes(database)] == ["first"]
+
+
+async def test_an_outage_that_nothing_waits_for_is_forgotten(database: Database) -> None:
+    """It is shown to nobody, and the next call begins a time of its own."""
+    await pending(database)
+    await wait(database, await claim(database, 2))
+    await outages.sweep(database, "sweeper", 3600)
+    assert await scalar(database, "SELECT count(*) FROM outages") == 1
+    await run_sql(database, "DELETE FROM queue")
+    await outages.sweep(database, "sweeper", 3600)
+    assert await scalar(database, "SELECT count(*) FROM outages") == 0
+
+
+async def test_a_job_says_what_it_waits_for(database: Database) -> None:
+    """Since when, and when it is tried next; a job that does not need it says nothing, and nor does one that ended."""
+    await pending(database)
+    await submit_job(database, "sparse", name="other")
+    await advance(database)
+    await wait(database, await claim(database, 2))
+    [(since, next_try)] = await rows(database, "SELECT since, next_try FROM outages")
+    found = await jobs.get(database, "a-job")
+    assert [(each.what, each.said, each.since, each.next_try) for each in found.waiting] == [
+        (WHAT, "refused", since, next_try)
+    ]
+    assert (await jobs.get(database, "other")).waiting == ()
+    assert [len(job.waiting) for job in (await jobs.listed(database, 10)).data] == [0, 1]

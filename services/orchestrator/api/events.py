@@ -19,6 +19,7 @@ from shared.errors import BadRequest
 from shared.storage import events as stored
 from shared.storage import jobs
 from shared.storage.events import Change, Picture
+from shared.storage.waiting import Waiting
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 EXAMPLE: dict[str, Any] = {
@@ -45,6 +46,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, jobs.StageCount]
     unserved: tuple[str, ...]
     """Models that its calls wait for and that no guard serves as they were when it was submitted."""
+    waiting: tuple[Waiting, ...]
+    """What is away that its calls need."""
 
 
 class Seen(NamedTuple):
@@ -93,7 +96,8 @@ def news(picture: Picture, seen: Seen) -> Iterator[Told]:
         seen = seen._replace(gate=True)
         yield _told("gate", picture.job.gate, seen)
     job = picture.job
-    progress = Progress(request_counts=job.request_counts, stages=job.stages or {}, unserved=job.unserved)
+    stages = job.stages or {}
+    progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
     digest = canonical.digest(progress).hex()[:16]
     if digest != seen.progress:
         seen = seen._replace(progress=digest)

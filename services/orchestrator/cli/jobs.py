@@ -11,7 +11,7 @@ from services.orchestrator.cli.client import MOST_OF_A_PAGE, Client, segment
 from services.orchestrator.cli.failures import Exit, reported
 from services.orchestrator.cli.following import ENDED
 from services.orchestrator.cli.nouns import Mutation
-from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table
+from services.orchestrator.cli.output import AsJson, facts, last_line, print_json, table, waits
 from services.orchestrator.cli.parameters import pair, parameters
 from services.orchestrator.cli.references import CorpusOption, DatasetOption, Job, RequiredPipelineOption
 from services.orchestrator.cli.reports import print_report
@@ -203,6 +203,7 @@ def print_job(found: Any) -> None:
             ("id", found["id"]),
             ("reason", last_line(found["reason"])),
             ("waiting", progress.unserved(found)),
+            *(("waiting", waits(each)) for each in found.get("waiting", ())),
             ("pipeline", found["pipeline"]),
             ("dataset", _dataset(found)),
             ("corpus", found["corpus"]),
@@ -222,5 +223,6 @@ def _dataset(found: Any) -> str:
 
 def _row(found: Any) -> tuple[object, ...]:
     counts = found["request_counts"]
-    state = (found["id"][:8], found["name"], found["pipeline"], found["dataset"], found["state"])
+    standing = f"{found['state']}, waits" if found.get("waiting") else found["state"]
+    state = (found["id"][:8], found["name"], found["pipeline"], found["dataset"], standing)
     return *state, counts["completed"], counts["failed"], counts["total"]

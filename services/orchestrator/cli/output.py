@@ -1,6 +1,7 @@
 """What commands print: JSON for programs, aligned columns for people."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -86,6 +87,14 @@ def verdict(test: Any) -> str:
 def figure(value: float | None) -> str:
     """Four digits."""
     return "-" if value is None else f"{value:.4f}"
+
+
+def waits(found: Any, now: datetime | None = None) -> str:
+    """Such as "for Elasticsearch at 127.0.0.1:9200 since 12:04, next try in 8 s"; the time of day is the reader's."""
+    since = datetime.fromisoformat(found["since"]).astimezone()
+    left_s = (datetime.fromisoformat(found["next_try"]) - (now or datetime.now(UTC))).total_seconds()
+    following = f"next try in {left_s:.0f} s" if left_s >= 1 else "trying now"
+    return f"for {found['what']} since {since:%H:%M}, {following}"
 
 
 def last_line(text: str | None) -> str | None:

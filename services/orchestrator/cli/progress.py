@@ -16,6 +16,7 @@ from rich.progress import (
 
 from services.orchestrator.cli.client import Client
 from services.orchestrator.cli.following import looks
+from services.orchestrator.cli.output import waits
 
 
 class View(Protocol):
@@ -79,7 +80,7 @@ class Bars:
         times = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
         self._progress = Progress(*columns, *times, console=console)
         self._tasks: dict[str, TaskID] = {}
-        self._unserved = ""
+        self._waits: list[str] = []
         self._progress.start()
 
     def show(self, job: Any) -> None:
@@ -88,9 +89,9 @@ class Bars:
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
-        if (said := unserved(job)) != self._unserved:
-            self._unserved = said
-            self._progress.console.print(said)
+        if (waiting := _waiting(job)) != self._waits:
+            self._waits = waiting
+            self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
 
     def close(self) -> None:
         """Leave the bars as they are."""
@@ -107,7 +108,13 @@ def summary(job: Any) -> str:
     counts = job["request_counts"]
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
-    return "  ".join([job["name"], job["state"], *stages, samples, *filter(None, [unserved(job)])])
+    return "  ".join([job["name"], job["state"], *stages, samples, *_waiting(job)])
+
+
+def _waiting(job: Any) -> list[str]:
+    """What the job waits for: what is away, and models that nobody serves."""
+    away = [f"waiting {waits(each)}" for each in job.get("waiting", ())]
+    return [*away, *filter(None, [unserved(job)])]
 
 
 def unserved(job: Any) -> str:

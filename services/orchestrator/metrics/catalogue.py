@@ -23,6 +23,7 @@ CATALOGUE = (
         "mathrag_queue_calls", "gauge", "Calls in the queue; at most 20000 are counted per lane and model.",
         ("lane", "model", "state"),
     ),
+    Metric("mathrag_outage_seconds", "gauge", "How long what calls of a model wait for has been away.", ("model",)),
     Metric("mathrag_call_duration_seconds", "histogram", "Execution of a call that was answered.", ("lane", "role")),
     Metric("mathrag_attempts_total", "counter", "Executions of calls, by outcome.", ("lane", "role", "outcome")),
     Metric("mathrag_tokens_total", "counter", "Tokens that models read and wrote.", ("role", "direction")),

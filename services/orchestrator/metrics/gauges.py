@@ -36,9 +36,14 @@ DEVICES = text("""
     LEFT JOIN models m ON m.id = ANY(r.models) AND r.state = 'open' ORDER BY d.device, m.id""")
 
 
+OUTAGES = text("""
+    SELECT m.name, max(EXTRACT(EPOCH FROM now() - o.since)) AS seconds
+    FROM outages o JOIN models m ON m.id = o.model_id GROUP BY m.name""")
+
+
 async def rows(connection: AsyncConnection) -> list[Gauge]:
-    """Jobs, queue and devices."""
-    return [gauge for part in (_jobs, _queue, _devices) async for gauge in part(connection)]
+    """Jobs, queue, outages and devices."""
+    return [gauge for part in (_jobs, _queue, _outages, _devices) async for gauge in part(connection)]
 
 
 async def _jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
@@ -49,6 +54,11 @@ async def _jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
 async def _queue(connection: AsyncConnection) -> AsyncIterator[Gauge]:
     for row in await connection.execute(QUEUE, {"most": MOST}):
         yield "mathrag_queue_calls", [row.lane, row.name, row.state], row.n
+
+
+async def _outages(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+    for row in await connection.execute(OUTAGES):
+        yield "mathrag_outage_seconds", [row.name], float(row.seconds)
 
 
 async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:

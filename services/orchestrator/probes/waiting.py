@@ -8,6 +8,7 @@ from sqlalchemy import text
 from services.orchestrator.api.resources import Resources
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
+from shared.storage import waiting
 
 UNSERVED = text("""
     SELECT m.id, m.name, m.digest, now.digest AS now,
@@ -21,7 +22,6 @@ UNSERVED = text("""
     WHERE NOT m.served AND m.device IS NOT NULL ORDER BY m.name""")
 MOST = 1000
 """Waiting calls whose jobs are looked up."""
-OUTAGES = text("SELECT what, said, min(since) AS since, min(next_try) AS next FROM outages GROUP BY 1, 2 ORDER BY 3")
 
 
 async def models(held: Resources) -> str:
@@ -46,12 +46,13 @@ def _changed(before: str | None, now: str | None) -> str:
 async def servers(held: Resources) -> str:
     """Nothing that calls need is away."""
     async with held.database.transaction() as connection:
-        rows = (await connection.execute(OUTAGES)).all()
-    if not rows:
+        found = await waiting.of_all(connection)
+    if not found:
         return "nothing that calls need is away"
     now = datetime.now(UTC)
     said = "; ".join(
-        f"{row.what} since {row.since:%H:%M:%S} UTC, next try {_in(row.next, now)}: {row.said}" for row in rows
+        f"{each.what} since {each.since:%H:%M:%S} UTC, next try {_in(each.next_try, now)}: {each.said}"
+        for each in found
     )
     raise NotReady(f"calls wait, uncharged, for {said}")
 
