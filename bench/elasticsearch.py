@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.elasticsearch_builds import compare_builds
 from services.retriever.elasticsearch import dense, sparse
 from services.retriever.elasticsearch.server import Server
 from services.retriever.ports import Batch
@@ -87,12 +88,18 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="a folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--questions", type=int, default=256, help="in one batch; the retriever takes 256 at most")
     parser.add_argument("--k", type=int, default=20, help="documents a question")
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=30, help="of searches")
+    parser.add_argument("--builds", type=int, default=5, help="rounds of builds")
+    parser.add_argument(
+        "--documents", type=int, help="so many, from copies with a number [default: those of the folder]"
+    )
     options = parser.parse_args()
     documents = read_documents((options.folder / "train.jsonl").read_bytes().splitlines())
+    documents = multiply(documents, options.documents or len(documents))
     lines = (options.folder / "test-dev.jsonl").read_bytes().splitlines()[: options.questions]
     questions = [read_dataset_line(line, "", 0).question for line in lines]
     with server() as served:
+        compare_builds(served, lambda: batches(documents), options.builds)
         for name, sides in searches(served, documents, questions, options.k).items():
             compare(f"{name} search", sides, options.rounds)
 
@@ -102,6 +109,16 @@ def read_documents(lines: Sequence[bytes]) -> list[tuple[str, str]]:
     read = [read_corpus_line(line, "", 0).document for line in lines]
     texts = dict.fromkeys(indexed_text(document.problem, document.text) for document in read)
     return [(sha256(text.encode()).hexdigest(), text) for text in texts]
+
+
+def multiply(documents: Sequence[tuple[str, str]], wanted: int) -> list[tuple[str, str]]:
+    """`wanted` documents: those that there are, then copies that differ in a number."""
+    made = list(documents[:wanted])
+    while len(made) < wanted:
+        _, text = documents[len(made) % len(documents)]
+        changed = f"{text} {len(made)}"
+        made.append((sha256(changed.encode()).hexdigest(), changed))
+    return made
 
 
 def batches(documents: Sequence[tuple[str, str]]) -> Iterator[Batch]:
