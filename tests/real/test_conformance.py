@@ -1,4 +1,4 @@
-"""The suites that a back end or a model server is held to, against the real ones."""
+"""The suites that back ends and model servers are held to, asked of the real ones that the environment names."""
 
 import os
 import subprocess
@@ -7,22 +7,28 @@ import sys
 import pytest
 
 from tests.real.elasticsearch.node import Node
+from tests.real.llama_server import LlamaServer
 from tests.running import REPOSITORY
 
-OF_ELASTICSEARCH = ("tests/unit/test_back_ends.py",)
-"""They ask the server that ELASTICSEARCH_URL names."""
+RECORDED = "tests/unit/test_recorded_servers.py"
 
 
-@pytest.mark.parametrize("suite", OF_ELASTICSEARCH)
+@pytest.mark.parametrize("suite", ["tests/unit/test_back_ends.py", "tests/unit/test_elasticsearch_tls.py"])
 def test_a_suite_holds_on_elasticsearch(elasticsearch: Node, suite: str) -> None:
     """The same tests as on its double."""
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "lasticsearch", suite]
-    done = subprocess.run(
-        command,
-        cwd=REPOSITORY,
-        env={**os.environ, "ELASTICSEARCH_URL": elasticsearch.url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    assert_holds(suite, "elasticsearch", ELASTICSEARCH_URL=elasticsearch.url)
+
+
+def test_llama_server_answers_as_it_was_recorded_to(llama: LlamaServer) -> None:
+    """The same exchanges that its double is checked by."""
+    assert_holds(RECORDED, "real_server and llama", LLAMA_SERVER=str(llama.path))
+
+
+def assert_holds(suite: str, chosen: str, **environment: str) -> None:
+    """The tests of a suite whose names hold `chosen` pass, and none of them is skipped."""
+    command = [sys.executable, "-m", "pytest", "-q", "-k", chosen, suite]
+    settings = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=REPOSITORY, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+    assert " passed" in done.stdout.splitlines()[-1], done.stdout
+    assert "skipped" not in done.stdout.splitlines()[-1], done.stdout
