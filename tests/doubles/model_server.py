@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.doubles.answers import by_rule, by_word
@@ -56,8 +56,16 @@ class ModelServer(ChatServer):
         """What its program answers there besides chat; None for no such page."""
         raise NotImplementedError
 
-    def overflow(self, tokens: int) -> Reply:
-        """How its program refuses a prompt of so many tokens."""
+    def refusal(self, body: dict[str, Any], tokens: int) -> Reply | None:
+        """How its program refuses a request whose prompt has so many tokens; None: it answers."""
+        raise NotImplementedError
+
+    def needs_key(self, path: str) -> bool:
+        """Whether a page is shown to those with the key only."""
+        raise NotImplementedError
+
+    def without_key(self) -> Reply:
+        """What others are told."""
         raise NotImplementedError
 
     def crash(self, why: str) -> None:
@@ -73,9 +81,9 @@ class ModelServer(ChatServer):
             case "GET", "/double":
                 return self._document()
             case "GET", "/health":
-                return as_json({}, 503 if "hang_on_load" in self.wrong.left else 200)
-        if seen.headers.get("authorization") != f"Bearer {self._key}":
-            return as_json({"error": "Unauthorized"}, 401)
+                return Reply(503 if "hang_on_load" in self.wrong.left else 200)
+        if self.needs_key(seen.path) and seen.headers.get("authorization") != f"Bearer {self._key}":
+            return self.without_key()
         if (seen.method, seen.path) == ("POST", "/v1/chat/completions"):
             return self._chat(seen.json)
         return self.page(seen) or as_json({"detail": "Not Found"}, 404)
@@ -84,16 +92,16 @@ class ModelServer(ChatServer):
         return self.wrong.document(loads=self.loads, prompts=self.prompts, pid=os.getpid())
 
     def _chat(self, body: dict[str, Any]) -> Reply:
-        prompt, warming = body["messages"][-1]["content"], body["max_tokens"] == 1
+        prompt, most = str(body["messages"][-1]["content"]), body.get("max_tokens", self.context)
         if self.wrong.now("cut"):
             prompt = prompt[len(prompt) // 2 :]
         tokens = len(prompt.split())
-        if tokens + body["max_tokens"] > self.context:
-            return self.overflow(tokens)
-        text = by_rule(prompt)
+        if (refused := self.refusal(body, tokens)) is not None:
+            return refused
+        text, reason = ended(by_rule(prompt), min(most, self.context - tokens), body.get("stop") or ())
         logprobs = by_word(text, body["top_logprobs"]) if body.get("logprobs") else None
-        reply = answer(text, "stop", {"prompt_tokens": tokens, "completion_tokens": 5}, logprobs)
-        if warming:
+        reply = answer(text, reason, {"prompt_tokens": tokens, "completion_tokens": len(text.split())}, logprobs)
+        if most == 1:  # a warm-up
             return reply
         self.prompts += 1
         time.sleep(PACE_S)
@@ -103,6 +111,13 @@ class ModelServer(ChatServer):
         if how := self.wrong.first(ANSWERS):
             reply = ANSWERS[how](text)
         return self.wrong.spoilt(reply)
+
+
+def ended(text: str, most: int, stop: Iterable[str]) -> tuple[str, str]:
+    """As much of a text as its request lets through, in words, and why it ends there."""
+    before = min((text.split(each)[0] for each in stop), key=len, default=text)
+    words = before.split(" ")
+    return (before, "stop") if len(words) <= most else (" ".join(words[:most]), "length")
 
 
 def run(make: Callable[[argparse.Namespace], ModelServer], options: argparse.Namespace, host: str) -> int:

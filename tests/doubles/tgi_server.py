@@ -1,15 +1,26 @@
 """A double of text-generation-inference 3: `python -m tests.doubles.tgi_server`, with `text-generation-launcher`'s
 command line. It proves that we speak the protocol and notice what we must, and nothing about a real server.
+
+No real one was ever run here: it is checked by the published description of its pages and errors
+(`tests/unit/test_recorded_servers.py`).
 """
 
 import os
 import sys
 from argparse import Namespace
+from typing import Any
 
+from tests.doubles import streams
 from tests.doubles.chat_server import Reply, Seen, as_json
 from tests.doubles.model_server import ModelServer, parser, run
 
 VERSION = "3.3.6"
+ERRORS = {
+    424: ("Request failed during generation", "generation"),
+    429: ("Model is overloaded", "overloaded"),
+    500: ("Incomplete generation", "incomplete_generation"),
+}
+"""What is not the request's fault."""
 OTHER = "f" * 40
 """The revision of another model."""
 
@@ -32,17 +43,41 @@ class TgiServer(ModelServer):
                 "model_sha": OTHER if other else self._options.revision,
                 "model_pipeline_tag": "text-generation",
                 "max_concurrent_requests": self._options.max_concurrent_requests,
+                "max_best_of": 2,
+                "max_stop_sequences": 4,
                 "max_input_tokens": self._options.max_input_tokens,
                 "max_total_tokens": self.context // 2 if shrunk else self.context,
+                "validation_workers": 2,
+                "max_client_batch_size": 4,
                 "router": "text-generation-router",
                 "version": VERSION,
             }
         )
 
-    def overflow(self, tokens: int) -> Reply:
-        """As its validation does (router/src/validation.rs)."""
-        said = f"`inputs` must have less than {self._options.max_input_tokens} tokens. Given: {tokens}"
-        return as_json({"error": f"Input validation error: {said}", "error_type": "validation"}, 422)
+    def needs_key(self, path: str) -> bool:
+        """These pages anybody may read."""
+        return path not in ("/info", "/metrics", "/v1/models")
+
+    def without_key(self) -> Reply:
+        """Nothing but the status."""
+        return Reply(401)
+
+    def refusal(self, body: dict[str, Any], tokens: int) -> Reply | None:
+        """Prompt and answer must fit together, which is looked at first; a stream has begun by then."""
+        most = body.get("max_tokens", 1)
+        if tokens + most <= self.context:
+            return None
+        said = f"Input validation error: `inputs` tokens + `max_new_tokens` must be <= {self.context}. Given: {tokens}"
+        said = f"{said} `inputs` tokens and {most} `max_new_tokens`"
+        if body.get("stream"):
+            event = streams.events({"error": {"message": said, "http_status_code": 422}})
+            return Reply(body=event, headers={"Content-Type": streams.EVENTS})
+        return as_json({"error": said, "error_type": "validation"}, 422)
+
+    def _chat(self, body: dict[str, Any]) -> Reply:
+        reply = super()._chat(body)
+        words = ERRORS.get(reply.status)
+        return as_json({"error": words[0], "error_type": words[1]}, reply.status) if words else reply
 
 
 def main() -> int:

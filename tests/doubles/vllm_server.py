@@ -1,17 +1,21 @@
-"""A double of vLLM 0.11: `python -m tests.doubles.vllm_server`, with the command line of `vllm`, sleep mode included.
+"""A double of vLLM 0.32: `python -m tests.doubles.vllm_server`, with the command line of `vllm`, sleep mode included.
 
 It dies of what kills a real one: of a sleep while it answers, and of a prompt while it sleeps. It proves that we speak
-the protocol and notice what we must, and nothing about a real server on a real GPU.
+the protocol and notice what we must, and nothing about a real server on a real GPU. What it answers is checked by
+`tests/unit/test_recorded_servers.py`; sleep mode was never recorded, as a processor has none.
 """
 
 import os
 import sys
+import time
 from argparse import Namespace
+from typing import Any
 
 from tests.doubles.chat_server import Reply, Seen, as_json
 from tests.doubles.model_server import ModelServer, parser, run
 
-VERSION = "0.11.0"
+VERSION = "0.32.0"
+MOST_LOGPROBS = 20
 MODEL_FIRST = (
     "`model` should be provided as the first positional argument when using `vllm serve`. "
     "i.e. `vllm serve <model> --<arg> <value>`."
@@ -36,6 +40,8 @@ class VllmServer(ModelServer):
                 return as_json({"object": "list", "data": [self._card()]})
             case "GET", "/version":
                 return as_json({"version": VERSION})
+            case "GET", "/load":
+                return as_json({"server_load": 0})
             case "GET", "/metrics":
                 return self._metrics()
             case "POST", "/sleep" if self._can_sleep:
@@ -47,21 +53,50 @@ class VllmServer(ModelServer):
                 return as_json({"is_sleeping": self._sleeping ^ any(asked)})
         return None
 
-    def overflow(self, tokens: int) -> Reply:
-        """As its OpenAI front end does."""
-        said = f"This model's maximum context length is {self.context} tokens. However, you requested {tokens} tokens."
-        return as_json({"error": {"message": said, "type": "BadRequestError", "code": 400}}, 400)
+    def needs_key(self, path: str) -> bool:
+        """Of its pages, those of OpenAI's."""
+        return path.startswith("/v1/")
 
-    def _chat(self, body: dict[str, object]) -> Reply:
+    def without_key(self) -> Reply:
+        """One word."""
+        return as_json({"error": "Unauthorized"}, 401)
+
+    def refusal(self, body: dict[str, Any], tokens: int) -> Reply | None:
+        """What fits is answered, cut at the end of the context if need be."""
+        most, wanted, context = body.get("max_tokens", 1), body.get("top_logprobs", 0), self.context
+        if body["model"] != self._options.served_model_name:
+            said = f"The model `{body['model']}` does not exist. Valid aliases: {self._options.served_model_name}."
+            return _refused(said, "model", kind="NotFoundError", status=404)
+        if not isinstance(body.get("temperature", 0.0), int | float):
+            return _invalid("float_parsing", "temperature", "Input should be a valid number, unable to parse string")
+        if most < 1:
+            return _refused(f"max_tokens must be at least 1, got {most}. (parameter=max_tokens)", "max_tokens")
+        if most > context:
+            said = (
+                f"max_tokens={most} cannot be greater than max_model_len={context}. Please request fewer output tokens."
+            )
+            return _refused(said, "max_tokens")
+        if wanted > MOST_LOGPROBS:
+            said = f"Requested sample logprobs of {wanted}, which is greater than max allowed: {MOST_LOGPROBS}"
+            return _refused(said, "logprobs")
+        if tokens >= context:
+            said = f"This model's maximum context length is {context} tokens. However, your prompt contains at least"
+            return _refused(f"{said} {tokens} input tokens, which exceeds this limit", "input_tokens")
+        return None
+
+    def _chat(self, body: dict[str, Any]) -> Reply:
         if self._sleeping:
             self.crash("CUDA error: an illegal memory access was encountered")
             return as_json({"error": {"message": "EngineCore encountered an issue", "code": 500}}, 500)
+        if not isinstance(body["messages"], list):
+            return _invalid("list_type", "messages", "Input should be a valid list")
         return super()._chat(body)
 
     def _card(self) -> dict[str, object]:
         other, shrunk = "digest" in self.wrong.left, "shrink" in self.wrong.left
         return {
-            "id": self._options.served_model_name, "object": "model", "owned_by": "vllm", "parent": None,
+            "id": self._options.served_model_name, "object": "model", "created": int(time.time()), "owned_by": "vllm",
+            "parent": None,
             "root": "another/model" if other else self._options.weights,
             "max_model_len": self.context // 2 if shrunk else self.context,
         }  # fmt: skip
@@ -70,7 +105,8 @@ class VllmServer(ModelServer):
         running = self.running - 1 + ("busy" in self.wrong.left)  # this one does not count
         names = {"running": float(running), "waiting": 0.0}
         lines = [f'vllm:num_requests_{name}{{engine="0",model_name="m"}} {count}' for name, count in names.items()]
-        return Reply(body="\n".join(["# TYPE vllm:num_requests_running gauge", *lines, ""]).encode())
+        body = "\n".join(["# TYPE vllm:num_requests_running gauge", *lines, ""]).encode()
+        return Reply(body=body, headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
 
     def _sleep(self, level_1: bool) -> Reply:
         if self.wrong.now("sleepless"):
@@ -88,6 +124,16 @@ class VllmServer(ModelServer):
         self._sleeping = False
         self.loads.append("woken")
         return Reply()
+
+
+def _refused(said: str, parameter: str, *, kind: str = "BadRequestError", status: int = 400) -> Reply:
+    return as_json({"error": {"message": said, "type": kind, "param": parameter, "code": status}}, status)
+
+
+def _invalid(kind: str, field: str, said: str) -> Reply:
+    """As pydantic words it."""
+    words = f"1 validation error:\n  {{'type': '{kind}', 'loc': 'body.{field}', 'msg': '{said}'}}"
+    return _refused(words, f"body.{field}", kind="Bad Request")
 
 
 def main() -> int:
