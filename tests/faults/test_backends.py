@@ -129,7 +129,7 @@ def test_trouble_that_does_not_end_fails_its_samples_in_words(ordeal: Ordeal) ->
 
 
 OLLAMA_TROUBLES = [
-    ("B1", "503 x3", "backend_error", 3),
+    ("B1", "500 x3", "backend_error", 3),
     ("B3", "reset x2", "connection", 2),
     ("B4", "half x2", "backend_error", 2),
 ]

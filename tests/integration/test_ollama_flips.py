@@ -246,7 +246,6 @@ async def test_calls_of_a_model_that_was_removed_go_back_and_the_flip_says_what_
     done = await rig.ask(epoch, *[JUDGE] * 6)
     assert {(each.end, each.failure) for each in done} == {(End.RELEASED, None)}
     await rig.noticed()
-    rig.double.runners.clear()  # their `keep_alive` is over
     await rig.flip(JUDGE)
     state, reason = (await rig.states())[-1]
     assert state == "quarantined"

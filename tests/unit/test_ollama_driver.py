@@ -217,6 +217,16 @@ async def test_what_a_killed_guard_left_is_unloaded_first(rig: Rig) -> None:
     assert rig.double.loads == [GENERATOR, JUDGE, JUDGE]
 
 
+async def test_what_was_left_of_a_tag_that_was_removed_is_waited_for(rig: Rig) -> None:
+    """No request unloads it; it goes by itself, and the error says when."""
+    rig.double.load(GENERATOR)
+    del rig.double.pulled[GENERATOR]
+    with anyio.fail_after(60), pytest.raises(DriverError, match=r"does not unload generator:7b; if it stays for 30 s"):
+        await rig.driver().start()
+    next(iter(rig.double.runners.values())).expires_at = 0.0
+    assert (await rig.start()).alive
+
+
 async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig: Rig) -> None:
     """An empty list is no proof; a server that is away is left alone."""
     rig.double.runners.clear()
@@ -239,7 +249,10 @@ async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
     """An unload that is answered is not believed."""
     rig.double.load(GENERATOR)
     rig.double.keeps = True
-    with anyio.fail_after(60), pytest.raises(DriverError, match=r"does not unload generator:7b; restart it"):
+    with (
+        anyio.fail_after(60),
+        pytest.raises(DriverError, match=r"does not unload generator:7b; if it stays for 30 s, restart"),
+    ):
         await rig.driver().start()
     assert rig.double.loads == [GENERATOR]
 

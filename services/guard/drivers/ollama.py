@@ -120,8 +120,8 @@ class OllamaDriver:
             return server
 
     async def _started(self, api: Ollama) -> "OllamaServer":
-        await self._clear(api)
         pulled = await api.pulled(self._tag)
+        await self._clear(api)
         wanted = Wanted(tag=self._tag, pulled=pulled, context=self._model.context, on_gpu=self._on_gpu)
         _held[api.url][self._tag] = wanted.pulled.digest
         await api.load(self._tag)
@@ -141,9 +141,11 @@ class OllamaDriver:
         for each in left:
             if each.name not in self._ours:
                 raise DriverError(f"{api.url} has loaded {each.name}, not for this guard: ollama stop {each.name}")
-            await api.unload(each.name)
+            with suppress(OllamaFailed):  # its tag may have been removed
+                await api.unload(each.name)
         if not await gone(api, {each.digest for each in left}, self._device.free_timeout_s):
-            raise DriverError(f"{api.url} does not unload {', '.join(each.name for each in left)}; restart it")
+            names = ", ".join(each.name for each in left)
+            raise DriverError(f"{api.url} does not unload {names}; if it stays for {KEEP_S} s, restart the server")
 
     async def _give_up(self, api: Ollama) -> None:
         """Leave nothing of a load that failed."""

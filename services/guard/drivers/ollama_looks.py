@@ -24,9 +24,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def astray(found: Sequence[Resident], named: Pulled | None, wanted: Wanted, held: Collection[str]) -> str | None:
     """What is wrong with a server's residents; None where `wanted` is there as it was pinned, and nobody but ours.
 
-    `named`: what the tag names now. A server keeps a runner for the file of its weights, and lists it
-    under the digest that it was loaded for. So a tag that was created again with another SYSTEM, TEMPLATE or PARAMETER
-    is answered by the same runner, to another prompt.
+    `named`: what the tag names now. A server keeps a runner for the file of its weights, and lists it under the digest
+    that it was loaded for. So a tag that was created again with another SYSTEM, TEMPLATE or PARAMETER is answered by
+    the same runner, to another prompt.
     """
     ours = next((each for each in found if each.digest == wanted.pulled.digest), None)
     foreign = [each.name for each in found if each.digest not in held]
