@@ -40,7 +40,9 @@ async def models(held: Resources) -> str:
 
 def _changed(before: str | None, now: str | None) -> str:
     was = (before or "none")[:12]
-    return f"({was}; served is {now[:12]})" if now and now != before else f"({was})"
+    if now is None:
+        return f"({was}; served is none of that name)"
+    return f"({was}; served is {'the same with other settings' if now == before else now[:12]})"
 
 
 async def servers(held: Resources) -> str:
