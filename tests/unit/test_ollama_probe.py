@@ -83,7 +83,7 @@ async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
 
 async def test_a_process_that_outlived_its_server_ends_with_its_kill() -> None:
     """A killed server leaves it behind, with its memory."""
-    left = subprocess.Popen([sys.executable, "-c", "input()", "/models/blobs/sha256-ab"], stdin=subprocess.PIPE)
+    left = subprocess.Popen([sys.executable, "-c", "input()", "/models/blobs/sha256-ab"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - it only waits
     try:
         async with ollama_server(TAG) as (_, http):
             found = await looked(http.url)
