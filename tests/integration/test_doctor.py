@@ -18,7 +18,6 @@ from services.orchestrator.probes import device, models, waiting
 from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
-from shared.runtime import outages
 from shared.runtime.models import register
 from shared.settings import Model, Settings
 from shared.storage.database import Database
@@ -53,16 +52,6 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
         await waiting.models(held)
     assert "mathrag job cancel a-job" in found.value.fix
     assert "put the model back" in found.value.fix
-
-
-async def test_what_calls_wait_for_is_named_with_the_next_try(held: Resources, database: Database) -> None:
-    """And that nothing is charged meanwhile."""
-    await scene.furnish(database)
-    assert await waiting.servers(held) == "nothing that calls need is away"
-    async with database.transaction() as connection:
-        await outages.note(connection, [1], "Elasticsearch at es:9200", "cannot be reached", 20.0)
-    with pytest.raises(NotReady, match=r"Elasticsearch at es:9200 since .*next try in \d+ s: cannot be reached"):
-        await waiting.servers(held)
 
 
 async def test_a_model_that_takes_far_more_than_it_declares_is_named(held: Resources, database: Database) -> None:

@@ -50,12 +50,6 @@ SERVERS = (
         fix=f"see `model NAME` below; or correct `models` and `roles` in mathrag.yaml, then {RESTART}",
     ),
     Probe(name="waiting jobs", run=waiting.models, fix=RESTART, deep=True),
-    Probe(
-        name="outages",
-        run=waiting.servers,
-        fix="mend what it says, then all goes on; what waits longer than `workers.outage_s` fails as `unavailable`",
-        deep=True,
-    ),
 )
 DEVICE = (
     Probe(

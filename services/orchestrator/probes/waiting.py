@@ -1,7 +1,6 @@
-"""What jobs wait for: models that nobody serves any more, servers and devices that are away for now."""
+"""What jobs wait for in vain: models that nobody serves any more."""
 
 import shlex
-from datetime import UTC, datetime
 
 from sqlalchemy import text
 
@@ -21,7 +20,6 @@ UNSERVED = text("""
     WHERE NOT m.served AND m.device IS NOT NULL ORDER BY m.name""")
 MOST = 1000
 """Waiting calls whose jobs are looked up."""
-OUTAGES = text("SELECT what, said, min(since) AS since, min(next_try) AS next FROM outages GROUP BY 1, 2 ORDER BY 3")
 
 
 async def models(held: Resources) -> str:
@@ -43,21 +41,3 @@ def _changed(before: str | None, now: str | None) -> str:
     if now is None:
         return f"({was}; served is none of that name)"
     return f"({was}; served is {'the same with other settings' if now == before else now[:12]})"
-
-
-async def servers(held: Resources) -> str:
-    """Nothing that calls need is away."""
-    async with held.database.transaction() as connection:
-        rows = (await connection.execute(OUTAGES)).all()
-    if not rows:
-        return "nothing that calls need is away"
-    now = datetime.now(UTC)
-    said = "; ".join(
-        f"{row.what} since {row.since:%H:%M:%S} UTC, next try {_in(row.next, now)}: {row.said}" for row in rows
-    )
-    raise NotReady(f"calls wait, uncharged, for {said}")
-
-
-def _in(when: datetime, now: datetime) -> str:
-    seconds = (when - now).total_seconds()
-    return f"in {seconds:.0f} s" if seconds > 0 else "as soon as a call needs it"
