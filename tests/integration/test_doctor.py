@@ -10,16 +10,18 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.guard import checks as guard_checks
+from services.guard.drivers import ollama
+from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
 from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes import device, models, waiting
 from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady
 from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
-from shared.runtime import outages
 from shared.runtime.models import register
 from shared.settings import Model, Settings
 from shared.storage.database import Database
+from tests.doubles.ollama_server import ollama_server
 from tests.doubles.search_server import SearchServer, search_server
 from tests.integration import scene
 from tests.integration.test_retriever import DOCUMENTS, add_corpus, build
@@ -50,16 +52,6 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
         await waiting.models(held)
     assert "mathrag job cancel a-job" in found.value.fix
     assert "put the model back" in found.value.fix
-
-
-async def test_what_calls_wait_for_is_named_with_the_next_try(held: Resources, database: Database) -> None:
-    """And that nothing is charged meanwhile."""
-    await scene.furnish(database)
-    assert await waiting.servers(held) == "nothing that calls need is away"
-    async with database.transaction() as connection:
-        await outages.note(connection, [1], "Elasticsearch at es:9200", "cannot be reached", 20.0)
-    with pytest.raises(NotReady, match=r"Elasticsearch at es:9200 since .*next try in \d+ s: cannot be reached"):
-        await waiting.servers(held)
 
 
 async def test_a_model_that_takes_far_more_than_it_declares_is_named(held: Resources, database: Database) -> None:
@@ -118,6 +110,21 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
     file.unlink()
     assert "m.gguf" in (await looked()).detail
     assert "runs with settings that have no model 'n'" in (await looked("n")).detail
+
+
+async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) -> None:
+    """Under the same name lies another model."""
+    async with ollama_server("judge:1b") as (double, http):
+        settings = Settings(models={"m": Model(driver="ollama", tag="judge:1b", url=http.url)})
+        made = OllamaDriver("m", settings.models["m"], settings.device, ollama.tags(settings.models))
+        drivers: Any = {"m": made}
+        async with database.transaction() as connection:
+            await register(connection, await made.identify())
+        assert (await guard_checks.look("m", settings, drivers, database)).ok
+        double.pull("judge:1b", "v2")
+        found = await guard_checks.look("m", settings, drivers, database)
+    assert not found.ok
+    assert "is not the one that was registered" in found.detail
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What the doctor says of a model of an Ollama server, with the command that mends it; the server is a double."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,3 +68,27 @@ async def test_a_server_that_is_too_old_is_said() -> None:
         found = await looked(http.url)
     assert not found.ok
     assert "take 0.12.6 or newer" in found.detail
+
+
+async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
+    """Addressed to the server that is configured."""
+    async with ollama_server(TAG) as (double, http):
+        double.pull("other:7b")
+        double.load("other:7b")
+        found = await looked(http.url)
+    assert not found.ok
+    assert "other:7b is loaded as well, and not by this guard" in found.detail
+    assert found.fix.startswith(f"OLLAMA_HOST={http.url.removeprefix('http://')} ollama stop other:7b")
+
+
+async def test_a_process_that_outlived_its_server_ends_with_its_kill() -> None:
+    """A killed server leaves it behind, with its memory."""
+    left = subprocess.Popen([sys.executable, "-c", "input()", "/models/blobs/sha256-ab"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - it only waits
+    try:
+        async with ollama_server(TAG) as (_, http):
+            found = await looked(http.url)
+    finally:
+        left.communicate()
+    assert not found.ok
+    assert "holds a model for an Ollama server that has ended" in found.detail
+    assert str(left.pid) in found.fix.removeprefix("kill ").split()

@@ -7,7 +7,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from services.orchestrator.api.resources import Resources
-from services.orchestrator.probes import device, growth, machine, models, retrieval, services, waiting
+from services.orchestrator.probes import device, growth, machine, models, outages, retrieval, services, waiting
 from services.orchestrator.probes.probe import Probe, Run
 from shared.checks.check import RESTART
 from shared.contracts.calls import Lane
@@ -52,8 +52,8 @@ SERVERS = (
     Probe(name="waiting jobs", run=waiting.models, fix=RESTART, deep=True),
     Probe(
         name="outages",
-        run=waiting.servers,
-        fix="mend what it says, then all goes on; what waits longer than `workers.outage_s` fails as `unavailable`",
+        run=outages.none,
+        fix="start what is away: the calls go on by themselves, and fail after `workers.outage_s`",
         deep=True,
     ),
 )

@@ -1,14 +1,12 @@
-"""What jobs wait for: models that nobody serves any more, servers and devices that are away for now."""
+"""What jobs wait for in vain: models that nobody serves any more."""
 
 import shlex
-from datetime import UTC, datetime
 
 from sqlalchemy import text
 
 from services.orchestrator.api.resources import Resources
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
-from shared.storage import waiting
 
 UNSERVED = text("""
     SELECT m.id, m.name, m.digest, now.digest AS now,
@@ -40,23 +38,6 @@ async def models(held: Resources) -> str:
 
 def _changed(before: str | None, now: str | None) -> str:
     was = (before or "none")[:12]
-    return f"({was}; served is {now[:12]})" if now and now != before else f"({was})"
-
-
-async def servers(held: Resources) -> str:
-    """Nothing that calls need is away."""
-    async with held.database.transaction() as connection:
-        found = await waiting.of_all(connection)
-    if not found:
-        return "nothing that calls need is away"
-    now = datetime.now(UTC)
-    said = "; ".join(
-        f"{each.what} since {each.since:%H:%M:%S} UTC, next try {_in(each.next_try, now)}: {each.said}"
-        for each in found
-    )
-    raise NotReady(f"calls wait, uncharged, for {said}")
-
-
-def _in(when: datetime, now: datetime) -> str:
-    seconds = (when - now).total_seconds()
-    return f"in {seconds:.0f} s" if seconds > 0 else "as soon as a call needs it"
+    if now is None:
+        return f"({was}; served is none of that name)"
+    return f"({was}; served is {'the same with other settings' if now == before else now[:12]})"
