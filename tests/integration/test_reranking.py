@@ -173,7 +173,6 @@ async def test_trouble_of_the_server_is_tried_again(
     [
         ("too_long", FailureKind.CONTEXT_EXCEEDED),
         ("hang", FailureKind.TIMEOUT),
-        ("reset", FailureKind.CONNECTION),
         ("few", FailureKind.BACKEND_ERROR),
     ],
 )

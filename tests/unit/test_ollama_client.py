@@ -136,7 +136,7 @@ REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the contex
         (as_json({"error": "illegal base64 data"}, 400), FailureKind.BACKEND_ERROR),
         (as_json({"error": "model 'x' not found"}, 404), FailureKind.BACKEND_ERROR),
         (as_json({"error": "CUDA error: out of memory"}, 500), FailureKind.CONNECTION),
-        (as_json({"error": "server busy, please try again"}, 503), FailureKind.BACKEND_ERROR),
+        (as_json({"error": "server busy, please try again"}, 503), FailureKind.UNAVAILABLE),
         (Reply(status=302, headers={"Location": "http://203.0.113.1/"}), FailureKind.BACKEND_ERROR),
         (Reply(body=b'{"message": {"content": "hal'), FailureKind.BACKEND_ERROR),
         (Reply(body=b"[]"), FailureKind.BACKEND_ERROR),

@@ -12,7 +12,7 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models import openai_compatible
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import Away, ChatFailed, ChatReply, Unreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
@@ -151,13 +151,19 @@ async def test_what_a_prompt_says_does_not_make_an_overload_a_content_failure(se
     assert failed.kind is FailureKind.BACKEND_ERROR
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+async def test_a_server_that_refuses_everybody_for_now_is_away(server: ChatServer, status: int) -> None:
+    """Overloaded, loading or behind a proxy: that says nothing about the call."""
+    failed = await failure(server, as_json({"error": "Model is overloaded"}, status))
+    assert isinstance(failed, Away)
+    assert failed.kind is FailureKind.UNAVAILABLE
+    assert f"HTTP {status}" in failed.detail
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (429, {"error": "Model is overloaded", "error_type": "overloaded"}),
         (500, {"error": "Request failed during generation", "error_type": "generation"}),
-        (503, {"error": "no free slot"}),
-        (504, {"error": "upstream"}),
         (424, {"error": "Request failed during generation", "error_type": "generation"}),
         (404, {"error": "no such model"}),
         (401, {"error": "who are you"}),
