@@ -23,6 +23,9 @@ _declared: set[str] = set()
 
 SIGNS_OF_LENGTH = ("exceed_context_size", "max_new_tokens", "must have less than", "maximum context length")
 """How llama.cpp, TGI (twice) and vLLM say that a prompt does not fit."""
+CONNECT_S = 5.0
+"""Longest wait for a connection; below a call's whole time, so that a server that accepts nobody is told from one that
+does not answer."""
 LONGEST_MS = 1e9
 """A longer time than any call may take is no time that a server measured."""
 
@@ -58,7 +61,8 @@ class OpenAICompatible:
     def __init__(self, base_url: str, *, model: str, api_key: str | None = None, timeout_s: float = 120.0) -> None:
         _declared.add(urlsplit(base_url).netloc)
         set_async_client_factory(_client)
-        self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout_s)
+        timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s / 2))
+        self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout)  # type: ignore[arg-type]
         self._model = model
         self._key = api_key
 
