@@ -278,11 +278,6 @@ FAULTS: dict[str, Fault] = {
             "searches wait uncharged and say for what; other indexes go on; they are answered once it is back",
         ),
         Fault(
-            "B24",
-            "Ollama is away for longer than its device is tried at first",
-            "the device is tried on for ever, a minute apart at most, and its calls wait uncharged",
-        ),
-        Fault(
             "S1",
             "a sample that crashes what reads it",
             "its grader is killed at its deadline; that sample has no verdict, and says so; the others complete",
