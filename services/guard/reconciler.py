@@ -281,10 +281,9 @@ class Reconciler:
 
     async def _note_outage(self, connection: AsyncConnection) -> None:
         """Calls of what could not be loaded wait until the device is tried again."""
-        models = self._want().models
-        what = f"device {self._device.id} to load {', '.join(sorted(self._resident_names.values())) or 'nothing'}"
+        said = self._reason or "it was interrupted"
         rest_s = policy.rest_s(await residencies.failures(connection, self._device.id))
-        await outages.note(connection, models, what, self._reason or "it was interrupted", rest_s)
+        await outages.note(connection, self._want().models, f"device {self._device.id}", said, rest_s)
 
     async def _measured(self, figures: Mapping[str, object]) -> None:
         await self._write(partial(residencies.measured, epoch=self._want().epoch, figures=figures))

@@ -38,6 +38,9 @@ SIGN_OF_A_BROKEN_BYTE = "does not match the expected"
 """How llama.cpp (b10434, b10566) ends an answer with a byte that is no UTF-8: "... the expected peg-native format"."""
 BROKEN_OFF = ("abort", "error")
 """vLLM's finish reasons of an answer that the server gave up, whatever the model would have said."""
+CONNECT_S = 5.0
+"""Longest wait for a connection; below a call's whole time, so that a server that accepts nobody is told from one that
+does not answer."""
 LONGEST_MS = 1e9
 """A longer time than any call may take is no time that a server measured."""
 
@@ -95,7 +98,8 @@ class OpenAICompatible:
     ) -> None:
         _declared.add(urlsplit(base_url).netloc)
         set_async_client_factory(_client)
-        self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout_s)
+        timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s / 2))
+        self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout)  # type: ignore[arg-type]
         self._model = model
         self._key = api_key
         self._sampling = dict(sampling)

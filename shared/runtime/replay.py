@@ -10,6 +10,7 @@ from shared.contracts.calls import (
     MOST_SLOTS,
     Call,
     Failure,
+    FailureKind,
     Grade,
     Graded,
     Marked,
@@ -25,6 +26,8 @@ from shared.rag.graders import grader
 
 T = TypeVar("T")
 Verdict = Graded | Marked
+AWAY = FailureKind.UNAVAILABLE
+"""The one failure of a call that ends its sample."""
 MATHEMATICS = GradingParams()
 
 
@@ -50,8 +53,15 @@ class Replay(Generic[T]):
         self._send(None)
 
     def answer(self, replies: Sequence[Reply]) -> None:
-        """Go on with the replies to `calls`, in their order."""
+        """Go on with the replies to `calls`, in their order.
+
+        What was away for too long ends the sample, whatever its pipeline would do without: an answer that came about
+        because a server was away is no answer to what was asked.
+        """
         self.position += 1
+        if away := next((each for each in replies if isinstance(each, Failure) and each.kind is AWAY), None):
+            self.fail(away.kind.value, away.detail)
+            return
         self._send(replies[0] if self._single else list(replies))
 
     def fail(self, kind: str, detail: str) -> None:

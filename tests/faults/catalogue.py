@@ -180,12 +180,12 @@ FAULTS: dict[str, Fault] = {
         ),
         Fault(
             "B1",
-            "the backend answers 500, 503, 429 or 424",
+            "the backend answers 500 or 424",
             "tried three times, 2 and 15 s apart; then the sample fails as backend_error, and the next asker asks anew",
         ),
         Fault(
             "B2",
-            "the backend does not accept, does not answer, or hangs after its headers",
+            "the backend does not answer, or hangs after its headers",
             "broken off at the call's deadline and tried again as a timeout; its neighbours are answered meanwhile",
         ),
         Fault(
@@ -266,6 +266,16 @@ FAULTS: dict[str, Fault] = {
             "B21",
             "a kill beside other calls of a batch",
             "what lapsed runs again alone; with `deterministic: true` every reply is that of an undisturbed run",
+        ),
+        Fault(
+            "B22",
+            "a model server that calls share is away, accepts nobody, or is overloaded (429, 502, 503, 504)",
+            "its calls wait uncharged and say for what; other models' calls go on; they are answered once it is back",
+        ),
+        Fault(
+            "B23",
+            "the search engine, the embedding server or the retriever is away in the middle of a job",
+            "searches wait uncharged and say for what; other indexes go on; they are answered once it is back",
         ),
         Fault(
             "S1",

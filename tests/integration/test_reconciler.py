@@ -215,6 +215,22 @@ async def test_a_quarantined_device_opens_again_when_the_next_wish_can_be_met(ri
     assert rig.guard.epoch == epoch
 
 
+async def test_calls_wait_for_a_device_that_cannot_be_loaded_until_it_opens(rig: Rig) -> None:
+    """Each failure says when the next try is: a minute later at most; the first one's time stays."""
+    outages = "SELECT model_id, what, said, since, extract(epoch FROM next_try - tried_at)::int FROM outages"
+    judge, driver = rig.ids["judge"], rig.drivers["judge"]
+    driver.refuses = "Ollama is away"
+    found = []
+    for _ in range(8):
+        await rig.flip("judge")
+        found += await rows(rig.database, outages)
+    assert {row[:4] for row in found} == {(judge, "device cpu:0", "load: Ollama is away", found[0][3])}
+    assert [row[4] for row in found] == [10, 20, 30, 40, 50, 60, 60, 60]
+    driver.refuses = None
+    assert (await rig.row(await rig.flip("judge")))[0] == "open"
+    assert await rows(rig.database, outages) == []
+
+
 async def test_a_model_file_that_was_replaced_is_not_served(rig: Rig) -> None:
     """Jobs were submitted with another model of that name: its replies would be filed under the wrong hash."""
     rig.drivers["judge"].digest = "v2"

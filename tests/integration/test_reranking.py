@@ -20,7 +20,7 @@ from shared.runtime import models
 from shared.runtime.answers import Answered
 from shared.runtime.binding import DocumentRef, Pin, Request
 from shared.runtime.claims import Claimed
-from shared.runtime.execution import Lapse, Release
+from shared.runtime.execution import Lapse, Release, Wait
 from shared.runtime.models import NO_RERANKER
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -116,7 +116,7 @@ def call(pin: Pin, *documents: str, question: str = "question") -> Claimed:
 
 async def answers(executor: Reranking, *calls: Claimed) -> list[Reply]:
     """Of the executor."""
-    return [answer.reply async for answer in executor.run(calls, None)]
+    return [each.reply async for each in executor.run(calls, None) if isinstance(each, Answered)]
 
 
 async def test_a_jobs_documents_are_scored_in_the_order_asked(
@@ -173,7 +173,6 @@ async def test_trouble_of_the_server_is_tried_again(
     [
         ("too_long", FailureKind.CONTEXT_EXCEEDED),
         ("hang", FailureKind.TIMEOUT),
-        ("reset", FailureKind.CONNECTION),
         ("few", FailureKind.BACKEND_ERROR),
     ],
 )
@@ -187,6 +186,19 @@ async def test_each_kind_of_trouble_arrives_as_what_it_is(
         [reply] = await answers(setting.executor, call(await pinned(database), DOCUMENTS[0].hash, DOCUMENTS[1].hash))
     assert isinstance(reply, Failure)
     assert reply.kind is kind
+
+
+async def test_a_rerank_server_that_is_away_is_waited_for(
+    database: Database, retriever: Any, server: ChatServer, double: RetrievalServer
+) -> None:
+    """Through two services, by its name: nothing of it is the call's."""
+    await furnish(database)
+    async with retriever(kind="endpoint", url=server.url) as setting:
+        double.tell("reset")
+        asked = call(await pinned(database), DOCUMENTS[0].hash, DOCUMENTS[1].hash)
+        [found] = [each async for each in setting.executor.run([asked], None)]
+    assert isinstance(found, Wait)
+    assert found.what == f"the server at {server.url.removeprefix('http://')}"
 
 
 async def test_calls_of_a_chunk_fail_alone(

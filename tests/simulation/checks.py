@@ -3,10 +3,12 @@
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import audit
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import Actor
+from tests.simulation.device import AWAY
 from tests.simulation.sessions import ActorDatabase
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ IN_VAIN = text("""
     SELECT a.id FROM attempts a WHERE NOT a.accepted AND a.call_id IN (
         SELECT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id
         WHERE j.public_id = ANY(:jobs) AND t.created) ORDER BY 1""")
+CHARGED = text("""
+    SELECT id FROM attempts WHERE outcome = 'unavailable' OR convert_from(reply, 'UTF8') LIKE :away ORDER BY 1""")
 TWICE = text("SELECT call_id FROM attempts WHERE accepted AND call_id = ANY(:calls) GROUP BY 1 HAVING count(*) > 1")
 
 
@@ -51,10 +55,17 @@ async def after(world: "World") -> None:
             world.violated(f"left in the queue: calls {left}")
         if twice := list((await connection.execute(TWICE, calls)).scalars()):
             world.violated(f"two accepted replies: calls {twice}")
+        await _nobody_charged(world, connection)
         if not world.events and (vain := list((await connection.execute(IN_VAIN, jobs)).scalars())):
             world.violated(f"in vain though nothing happened: attempts {vain}")
         for row in await connection.execute(EXECUTED, calls):
             _done_twice(world, row)
+
+
+async def _nobody_charged(world: "World", connection: AsyncConnection) -> None:
+    """What waited for something that was away has no attempt that says so."""
+    if charged := list((await connection.execute(CHARGED, {"away": f"%{AWAY}%"})).scalars()):
+        world.violated(f"charged for what was away: attempts {charged}")
 
 
 def _done_twice(world: "World", row: Row[tuple[int, bytes, int]]) -> None:

@@ -12,7 +12,7 @@ from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
 from shared.contracts.calls import Decoding, FailureKind, Token
 from shared.lease.footprint import Architecture
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import Away, ChatFailed, ChatReply
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model, Settings
 from tests.faults.vocabulary import Subject
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 RATING = "Rating:"
+AWAY = "simulated: away"
+"""How whatever is away says so; no attempt may."""
 STRANGER = 10_000_000
 """A process id that no process has."""
 
@@ -53,6 +55,8 @@ class Machine:
         """What ends stays taken."""
         self.stubborn = False
         """A stop ends no server."""
+        self.refuses = False
+        """Its servers answer nobody for now."""
         self.failures: list[FailureKind] = []
         """How the next calls fail."""
         self.slowness_s = 0.0
@@ -145,6 +149,8 @@ class ModelServer:
         """Take a while, then answer by rule."""
         await self._guard.passes("sends a call")
         self._world.begins(self.name)
+        if self._world.machine.refuses:
+            raise Away(AWAY)
         failure = self._world.machine.failures.pop() if self._world.machine.failures else None
         if failure is not None:
             self._world.hit("failure")

@@ -47,8 +47,13 @@ class Effects:
 
     def _part(self, action: Action, _actor: Actor, _thing: Any) -> None:
         seconds = float(action.amount)
-        if action.subject is Subject.REDIS:
-            self._set(self._world.redis, "away", value=True, seconds=seconds, after=False)
+        away = {
+            Subject.REDIS: (self._world.redis, "away"),
+            Subject.RETRIEVER: (self._world, "search_away"),
+            Subject.SERVER: (self._world.machine, "refuses"),
+        }
+        if action.subject in away:
+            self._set(*away[action.subject], value=True, seconds=seconds, after=False)
             return
         for session in self._world.sessions:
             session.broken = True

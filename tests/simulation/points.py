@@ -151,6 +151,20 @@ _ALL = (
         stands_for=("B1",),
     ),
     Point(
+        "server-away",
+        SERVER,
+        "in a call",
+        lambda _w, rng: say.part(Subject.SERVER, round(rng.uniform(1, 90), 1)),
+        stands_for=("B22",),
+    ),
+    Point(
+        "search-away",
+        (Subject.JUDGE,),
+        "after claim",
+        lambda _w, rng: say.part(Subject.RETRIEVER, round(rng.uniform(1, 90), 1)),
+        stands_for=("B23",),
+    ),
+    Point(
         "server-hangs", SERVER, "in a call", _always(say.misbehave(Subject.SERVER, "hangs")), most=2, stands_for=("B2",)
     ),
     Point(

@@ -31,11 +31,12 @@ from shared.runtime import worker
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
+from shared.runtime.execution import Ended, Wait
 from shared.runtime.prompting import Prompting
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
 from tests.simulation.actor import Actor, current
-from tests.simulation.device import ModelDriver
+from tests.simulation.device import AWAY, ModelDriver
 from tests.simulation.redis import ActorCelery, ActorRedis
 from tests.simulation.sessions import ActorDatabase
 
@@ -256,9 +257,12 @@ class CpuCalls:
         self._actor = current()
         self._documents = documents
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered]:
-        """After a while, by rule."""
+    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
+        """After a while, by rule; or not now, where the search engine is away."""
         for call in calls:
+            if call.role == "retrieve" and self._actor.world.search_away:
+                yield Wait(call.id, "the simulated search engine", AWAY)
+                continue
             started = self._actor.world.now()
             await asyncio.sleep(self._actor.world.rng.uniform(0.01, 0.2))
             await self._actor.gate()

@@ -30,11 +30,9 @@ from tests.simulation.witness import Witness
 
 JUDGE, GENERATOR = "simulated-judge", "simulated-generator"
 ENDS_S = 400.0
-"""So long after the last fault every job must have ended: four quarantines and their waits fit."""
+"""So long after the last fault every job must have ended: the rests of a few quarantines fit."""
 ENDS = ("end", "failed job")
 """What is written when a job ends."""
-OPERATOR_S = 20.0
-"""An operator restarts the guard of a device that is not tried again by itself."""
 
 
 class World:
@@ -55,6 +53,7 @@ class World:
         self.guard: GuardProcess | None = None
         self.outliving = plan.outliving
         self.postgres_away = False
+        self.search_away = False
         self.database_offset_s = 0.0
         self.starved: dict[Subject, float] = {}
         """Whose renewals do not come through, and until when."""
@@ -137,12 +136,9 @@ class World:
             self._state(parameters["epoch"], parameters["state"])
 
     def _state(self, epoch: int, state: str) -> None:
-        failures = sum(1 for opened in self.residencies.values() if opened.state == "quarantined")
         self.residencies[epoch] = Opened((), state)
         if state == "open":
             self.residencies = {epoch: Opened((), state)}
-        if state == "quarantined" and failures >= 3:
-            self.later(OPERATOR_S, lambda: self.guard.kill() if self.guard else None)
 
     async def until_changed(self, seconds: float, woken: asyncio.Event, words: Collection[str]) -> None:
         """The pause of a loop that looks: longer while nothing is written that it could see."""

@@ -1,12 +1,13 @@
 """What a person sees while a job runs, and what a report says in words."""
 
 import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from services.orchestrator.cli.output import accuracy, counted, last_line
+from services.orchestrator.cli.output import accuracy, counted, last_line, waits
 from services.orchestrator.cli.progress import Bars, summary
 from services.orchestrator.cli.reports import lapsed, lines, priced, retrieved, staged
 from world.demo.running import merged
@@ -130,3 +131,16 @@ def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_we
     assert staged({"crag": {"ambiguous": 1, "correct": 4}, "rewrite": {"timeout": 2}}) == (
         "crag: ambiguous 1, correct 4; rewrite: timeout 2"
     )
+
+
+def test_what_a_job_waits_for_is_part_of_its_line() -> None:
+    """Since when, and when it is tried next; an attempt that is under way has no time."""
+    away = {
+        "what": "Elasticsearch at 127.0.0.1:9200",
+        "since": "2026-11-22T12:04:10Z",
+        "next_try": "2026-11-22T12:05:08Z",
+    }
+    now = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
+    since = datetime(2026, 11, 22, 12, 4, tzinfo=UTC).astimezone()
+    assert waits(away, now) == f"for Elasticsearch at 127.0.0.1:9200 since {since:%H:%M}, next try in 8 s"
+    assert waits(away, now + timedelta(seconds=9)).endswith(", trying now")

@@ -9,7 +9,7 @@ import pytest
 from services.guard.guard import Guard, Resident, StaleEpoch
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
-from shared.models.chat import ChatFailed, Unreached
+from shared.models.chat import Away, ChatFailed, Unreached
 from tests.doubles.puppets import PuppetServer, StepClock
 
 pytestmark = pytest.mark.anyio
@@ -267,6 +267,20 @@ async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_back
     with anyio.fail_after(30):
         (found,) = await running
     assert (found.end, found.failure, found.detail) == (End.ANSWERED, FailureKind.CONNECTION, "reset")
+
+
+@pytest.mark.parametrize("away", [Away("HTTP 503: busy"), Unreached("connection refused")])
+async def test_a_call_waits_for_a_server_that_is_away(away: Away) -> None:
+    """Overloaded, or not to be reached though nothing of ours has died: no failure of the call."""
+    server = PuppetServer()
+    guard = guard_with(server)
+    running = sent(guard, chunk(1))
+    await server.has(1)
+    server.fail("1", away)
+    with anyio.fail_after(30):
+        (found,) = await running
+    assert (found.end, found.failure, found.detail) == (End.WAITS, None, away.detail)
+    assert found.what.startswith("the server of model")
 
 
 @pytest.mark.parametrize("kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.TIMEOUT, FailureKind.BACKEND_ERROR])

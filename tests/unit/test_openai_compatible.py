@@ -177,6 +177,15 @@ async def test_what_a_prompt_says_does_not_make_an_overload_a_content_failure(se
     assert failed.kind is FailureKind.BACKEND_ERROR
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+async def test_a_server_that_refuses_everybody_for_now_is_away(server: ChatServer, status: int) -> None:
+    """Overloaded, loading or behind a proxy: that says nothing about the call."""
+    failed = await failure(server, as_json({"error": "Model is overloaded"}, status))
+    assert isinstance(failed, Away)
+    assert failed.kind is FailureKind.UNAVAILABLE
+    assert f"HTTP {status}" in failed.detail
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [

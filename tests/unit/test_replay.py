@@ -176,3 +176,18 @@ def test_a_grader_that_failed_is_recorded_and_fails_no_sample() -> None:
     """The answer stands; why it has no verdict stands beside it."""
     outcome = with_verdict(OUTCOME, Failure(kind=FailureKind.GRADER_TIMEOUT))
     assert (outcome.answer, outcome.verdict, outcome.grading_failure) == ("4", None, "grader_timeout")
+
+
+def test_what_was_away_for_too_long_ends_the_sample_whatever_its_pipeline_would_do() -> None:
+    """An answer that came about because a server was away is no answer to what was asked."""
+
+    def goes_on() -> Generator[Any, Any, str]:
+        yield Grade(answer="1", gold="1")
+        return "went on without"
+
+    replay = Replay(goes_on())
+    replay.answer([Failure(kind=FailureKind.UNAVAILABLE, detail="waited 3600 s")])
+    assert (replay.result, replay.failure, replay.calls) == (None, ("unavailable", "waited 3600 s"), ())
+    replay = Replay(goes_on())
+    replay.answer([Failure(kind=FailureKind.BACKEND_ERROR)])
+    assert replay.result == "went on without"

@@ -129,7 +129,7 @@ async def test_a_pair_that_does_not_fit_says_so(served: Setting) -> None:
     assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
 
 
-@pytest.mark.parametrize(("how", "kind"), [("500", FailureKind.BACKEND_ERROR), ("reset", FailureKind.CONNECTION)])
+@pytest.mark.parametrize(("how", "kind"), [("500", FailureKind.BACKEND_ERROR), ("reset", FailureKind.UNAVAILABLE)])
 async def test_trouble_of_the_server_has_its_kind(served: Setting, how: str, kind: FailureKind) -> None:
     """The runtime tries again by the kind."""
     served.double.tell(how)

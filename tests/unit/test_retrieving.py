@@ -13,8 +13,10 @@ from services.judge.retrieving import Retrieving
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.contracts.documents import Hit
 from shared.retrieval import Retrieval
+from shared.runtime.answers import Answered
 from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
+from shared.runtime.execution import Ended, Wait
 from shared.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -29,13 +31,18 @@ def call(question: str, **more: Any) -> Claimed:
     return Claimed(id=1, key=b"", role="retrieve", model_id=3, request=body)
 
 
-async def replies(handler: Handler, *calls: Claimed) -> list[Reply]:
+async def ends(handler: Handler, *calls: Claimed) -> list[Ended]:
     """What the executor makes of a retriever that answers so."""
     database: Any = SimpleNamespace()
     executor = Retrieving(database, SETTINGS)
     executor._indexes = {3: 33}
     executor._client = httpx2.AsyncClient(base_url="http://retriever", transport=httpx2.MockTransport(handler))
-    return [answer.reply async for answer in executor.run(calls, None)]
+    return [each async for each in executor.run(calls, None)]
+
+
+async def replies(handler: Handler, *calls: Claimed) -> list[Reply]:
+    """The replies among that."""
+    return [each.reply for each in await ends(handler, *calls) if isinstance(each, Answered)]
 
 
 def found(request: httpx2.Request) -> httpx2.Response:
@@ -90,7 +97,7 @@ async def test_a_question_that_is_too_long_fails_alone() -> None:
     assert isinstance(third, Retrieved)
 
 
-@pytest.mark.parametrize("status", [404, 422, 500, 503])
+@pytest.mark.parametrize("status", [404, 422, 500])
 async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
     """Asked once, and tried again by the runtime."""
     asked: list[int] = []
@@ -104,12 +111,35 @@ async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
     assert len(asked) == 1
 
 
-async def test_a_retriever_that_is_not_there_is_a_connection_failure() -> None:
-    """So is one that goes away."""
+async def test_a_retriever_that_is_not_there_is_waited_for() -> None:
+    """Nobody is charged for it."""
 
     def gone(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("nobody there")
 
-    [reply] = await replies(gone, call("one"))
+    assert await ends(gone, call("one")) == [
+        Wait(1, "the retriever at retriever", "ConnectError('nobody there')"),
+    ]
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 502, 503, 504])
+async def test_a_retriever_that_refuses_everybody_is_waited_for(status: int) -> None:
+    """Another service key, too many connections, or a proxy that finds nobody behind it."""
+    got = await ends(lambda _: httpx2.Response(status, text="no"), call("one"), call("two"))
+    assert got == [Wait(1, "the retriever at retriever", f"HTTP {status}: no")] * 2
+
+
+async def test_what_the_retriever_finds_away_is_waited_for_by_name() -> None:
+    """The search engine, or the server of the embeddings: not the retriever."""
+    what = "Elasticsearch at 127.0.0.1:9200"
+    problem = {"type": "unavailable", "detail": f"{what} cannot be reached", "what": what}
+    got = await ends(lambda _: httpx2.Response(503, json=problem), call("one"))
+    assert got == [Wait(1, what, f"{what} cannot be reached")]
+
+
+async def test_what_is_there_and_has_nothing_for_a_search_is_a_failure_of_it() -> None:
+    """An index that is damaged stays so, however long one waits."""
+    problem = {"type": "refused", "detail": "the index is damaged", "what": "the index is damaged"}
+    [reply] = await replies(lambda _: httpx2.Response(503, json=problem), call("one"))
     assert isinstance(reply, Failure)
-    assert reply.kind is FailureKind.CONNECTION
+    assert reply.kind is FailureKind.BACKEND_ERROR
