@@ -92,6 +92,7 @@ def main() -> None:
                 call()
         if restart:
             record_recovery(recorder, server, restart[0])
+        recorder.name = ""
         for index in server.indexes():
             server.delete(index)
     kept = [each for each in recorder.exchanges if each["name"]]
@@ -127,7 +128,7 @@ def scenario(server: Server, raw: Elasticsearch) -> Iterator[tuple[str, Any]]:
     yield "alias that is new", lambda: server.point(f"{PREFIX}-dense-corpus-1", VECTORS)
     yield "alias that is moved", lambda: server.point(f"{PREFIX}-dense-corpus-1", TERMS)
     yield "indexes of the prefix", server.indexes
-    yield "deletion", lambda: server.delete(VECTORS)
+    yield "deletion", lambda: server.discard(VECTORS)
     yield "deletion of what is gone", lambda: server.delete(VECTORS)
     yield "media type of another version", ask("GET", f"/{TERMS}", {"accept": SENT["accept"].replace("9", "7")})
 
