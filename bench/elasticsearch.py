@@ -39,8 +39,8 @@ from shared.settings import Settings
 
 BATCH = 1000
 """Documents of a batch, as a build reads them."""
-MARGIN = 1
-"""Hits beyond `k` that the raw calls fetch: with one it can be told that no equal score follows."""
+MARGIN = 2
+"""Hits beyond `k` that the raw calls fetch, so that equal scores at the end of the list come by hash."""
 KEPT = "filter_path=responses.hits.hits._score,responses.hits.hits.fields,responses.status"
 Found = list[list[str]]
 """Documents per question."""

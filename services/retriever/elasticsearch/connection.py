@@ -4,7 +4,9 @@ import logging
 import ssl
 from typing import Any
 
+import msgspec
 from elasticsearch import Elasticsearch
+from elasticsearch.serializer import CompatibilityModeJsonSerializer, CompatibilityModeNdjsonSerializer
 
 from services.retriever.elasticsearch.failures import OVERLOADED, URL
 from shared import retrieval
@@ -15,6 +17,27 @@ LONGEST_BACK_OFF_S = 2.0
 """A longer outage is waited for by the calls that need the server, not inside a request."""
 
 logging.getLogger("elastic_transport.transport").setLevel(logging.WARNING)  # it has an INFO line for each request
+
+
+class _Msgspec:
+    """JSON in a third of the time of the standard library."""
+
+    def json_dumps(self, data: Any) -> bytes:
+        return msgspec.json.encode(data)
+
+    def json_loads(self, data: bytes) -> Any:
+        return msgspec.json.decode(data)
+
+
+class _Json(_Msgspec, CompatibilityModeJsonSerializer):
+    pass
+
+
+class _Ndjson(_Msgspec, CompatibilityModeNdjsonSerializer):
+    pass
+
+
+SERIALIZERS = {each.mimetype: each() for each in (_Json, _Ndjson)}
 
 
 def connect(settings: retrieval.Elasticsearch, connections: int) -> Elasticsearch:
@@ -40,6 +63,7 @@ def connect(settings: retrieval.Elasticsearch, connections: int) -> Elasticsearc
             retry_on_timeout=False,
             retry_backoff_base=BACK_OFF_S,
             retry_backoff_cap=LONGEST_BACK_OFF_S,
+            serializers=SERIALIZERS,
             **_trust(settings),
         )
     except ValueError as error:

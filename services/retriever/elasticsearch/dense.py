@@ -26,7 +26,7 @@ from shared.retrieval import Dense
 
 FIELD = "vector"
 DIGEST = "digest"
-MARGIN = 16
+MARGIN = 2
 """More hits than asked for, so that nearly all equal vectors at the end of the list are among them."""
 DEEPER = 4
 """So many times more hits are fetched where they were not."""
@@ -69,7 +69,7 @@ class ServedVectors:
         found = dict(
             zip(asked, self._fetch([encoded(vectors[at], packed=packed) for at in asked], k, fetched), strict=True)
         )
-        return [rank(found.get(at, []))[:k] for at in range(len(vectors))]
+        return [rank(found.get(at, []), k) for at in range(len(vectors))]
 
     def _fetch(self, vectors: Sequence[Vector], k: int, fetched: int) -> list[list[Body]]:
         """The hits of each vector: all that can be among the first `k`, and perhaps more."""
@@ -152,13 +152,13 @@ def is_cut(hits: Sequence[Body], k: int) -> bool:
     return bool(hits[k - 1]["_score"] - hits[-1]["_score"] < NEAR)
 
 
-def rank(hits: Sequence[Body]) -> list[Match]:
-    """The documents by descending cosine, then hash, where equal vectors have equal cosines."""
+def rank(hits: Sequence[Body], k: int) -> list[Match]:
+    """The first `k` by descending cosine, then hash, where equal vectors have equal cosines."""
     highest: dict[int, float] = {}
-    for hit in hits:
-        highest.setdefault(hit["fields"][DIGEST][0], cosine(hit["_score"]))
-    found = [Match(hit["fields"]["hash"][0], highest[hit["fields"][DIGEST][0]]) for hit in hits]
-    return sorted(found, key=lambda match: (-match.score, match.document))
+    ranked = sorted(
+        (-highest.setdefault(hit["fields"][DIGEST][0], hit["_score"]), hit["fields"]["hash"][0]) for hit in hits
+    )
+    return [Match(document, cosine(-score)) for score, document in ranked[:k]]
 
 
 def cosine(score: float) -> float:

@@ -18,7 +18,7 @@ from services.retriever.words import Words
 
 FIELD = "terms"
 SIMILARITY = "ours"
-MARGIN = 4
+MARGIN = 2
 """More hits than asked for, so that nearly all equal scores at the end of the list are among them."""
 BY_HASH = {"sort": [{"_score": "desc"}, {"hash": "asc"}]}
 """Exact for any number of equal scores, but then Lucene can skip no document that has too low a score."""
@@ -38,7 +38,7 @@ class ServedTerms:
         """Per question at most `k` matches that share a term with it."""
         terms = {at: asked for at, question in enumerate(questions) if (asked := self._words.of(question))}
         found = dict(zip(terms, self._fetch(list(map(query, terms.values())), k), strict=True))
-        return [self._rank(found.get(at, []))[:k] for at in range(len(questions))]
+        return [self._rank(found.get(at, []), k) for at in range(len(questions))]
 
     def _fetch(self, queries: list[Body], k: int) -> list[list[Body]]:
         """The hits of each query: all that can be among the first `k`, and perhaps more."""
@@ -51,9 +51,9 @@ class ServedTerms:
             found[at] = hits
         return found
 
-    def _rank(self, hits: list[Body]) -> list[Match]:
-        matches = [Match(hit["fields"]["hash"][0], hit["_score"] / self._factor) for hit in hits]
-        return sorted(matches, key=lambda match: (-match.score, match.document))
+    def _rank(self, hits: list[Body], k: int) -> list[Match]:
+        ranked = sorted((-hit["_score"], hit["fields"]["hash"][0]) for hit in hits)
+        return [Match(document, -score / self._factor) for score, document in ranked[:k]]
 
 
 def query(terms: Sequence[str]) -> Body:
