@@ -1,7 +1,8 @@
 """A double of the search server that the project's Elasticsearch back ends call, on loopback.
 
 It answers exactly the calls that the project makes, with the real client in front: product header, media types of
-version 9, NDJSON, aliases, 400, 401, 404, 409, 429 and 503. It proves that we speak the protocol and what we make of
+version 9, NDJSON, aliases, 400, 401, 404, 409, 429 and 503. `test_search_double.py` compares it with what a real server
+was recorded to say. It proves that we speak the protocol and what we make of
 errors. It counts BM25 and inner products by itself, over all documents: BM25 with the factor k1 + 1, and inner products
 in single precision, added in an order that depends on where a document lies, as the real server (9.5.3) does.
 """
@@ -9,7 +10,6 @@ in single precision, added in an order that depends on where a document lies, as
 import base64
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 VENDOR = "application/vnd.elasticsearch+{}; compatible-with={}"
+SENT = "application/vnd.elasticsearch+json;compatible-with={}"
 BATCHES = ("_bulk", "_msearch")
 """Calls whose body is NDJSON."""
 CLAUSES = 8192
 """Terms that a question may have; the real server's limit depends on its memory."""
+UUID = "0" * 22
+"""Of every index."""
+SETTINGS = {"number_of_shards", "number_of_replicas", "refresh_interval", "similarity"}
+ADVICE = (
+    "please check that any required plugins are installed, or check the breaking changes documentation for removed"
+    " settings"
+)
 EARLY_TERMINATION = "index.dense_vector.hnsw_enable_early_termination"
 
 Source = dict[str, Any]
@@ -37,6 +45,12 @@ class Answer(NamedTuple):
 
     status: int
     body: Any = None
+    media: str = ""
+    """Other than usual."""
+
+
+HEALTH = Answer(200, {"timed_out": False, "number_of_pending_tasks": 0})
+"""Of the cluster, once the changes that were asked for before have been made."""
 
 
 class Held:
@@ -52,14 +66,19 @@ class Held:
     def write(self, document: str, fields: Source) -> Answer:
         """One item of a bulk request; what the mapping does not know is refused, as `dynamic: strict` has it."""
         if unknown := fields.keys() - self.properties.keys():
-            return Answer(400, {"type": "strict_dynamic_mapping_exception", "reason": f"not allowed: {unknown}"})
+            why = f"mapping set to strict, dynamic introduction of [{unknown.pop()}] within [_doc] is not allowed"
+            return Answer(400, {"type": "strict_dynamic_mapping_exception", "reason": f"[1:1] {why}"})
         for name, value in fields.items():
             if self.properties[name]["type"] != "dense_vector":
                 continue
             if isinstance(value, str) and self.minor < 3:
                 return Answer(400, {"type": "document_parsing_exception", "reason": "a vector is an array"})
-            if len(floats(value)) != self.properties[name]["dims"]:
-                return Answer(400, {"type": "document_parsing_exception", "reason": "another number of dimensions"})
+            if (length := len(floats(value))) != (dims := self.properties[name]["dims"]):
+                why = f"has a different number of dimensions [{length}] than defined in the mapping [{dims}]"
+                where = f"The [dense_vector] field [{name}] in doc [document with id '{document}']"
+                return Answer(
+                    400, {"type": "document_parsing_exception", "reason": f"[1:1] failed to parse: {where} {why}"}
+                )
         status = 200 if document in self.written else 201
         self.written[document] = fields
         return Answer(status)
@@ -84,7 +103,8 @@ class Held:
         assert self.properties[field]["analyzer"] == "whitespace"
         similarity = self.settings["similarity"][self.properties[field]["similarity"]]
         k1, b = similarity["k1"], similarity["b"]
-        bags = {name: Counter(held[field].split()) for name, held in self.shown.items()}
+        # Lucene counts only documents that have a term in the field.
+        bags = {name: Counter(held[field].split()) for name, held in self.shown.items() if held[field].strip()}
         average = sum(bag.total() for bag in bags.values()) / max(1, len(bags))
         total: Counter[str] = Counter()
         for term in terms:
@@ -121,6 +141,8 @@ class SearchServer:
         """Document -> statuses of the next bulk items that hold it."""
         self.replies: list[Source] = []
         """What the next searches of a batch get instead of a reply of theirs."""
+        self.recovering = False
+        """It was killed and has started again, and has not opened its shards yet."""
         self.lost = 0
         """Documents that a refresh does not show."""
         self.unanswered: list[str] = []
@@ -153,7 +175,8 @@ class SearchServer:
         with self._lock:
             self.seen.append(f"{method} /{path}")
             self.queries.append((self.seen[-1], query))
-            answer = self._refusal(path, headers) or self._routed(method, path, body)
+            healthy = HEALTH if path == "_cluster/health" else None
+            answer = self._refusal(path, headers) or healthy or self._routed(method, path, body)
         kept = [each.split(".") for each in query.get("filter_path", "").split(",") if each]
         return Answer(answer.status, filtered(answer.body, kept)) if kept and answer.status == 200 else answer
 
@@ -161,12 +184,15 @@ class SearchServer:
         if self.credentials and headers.get("authorization") not in self.credentials:
             return wrong(401, "security_exception", "missing or wrong credentials")
         if not path:
-            return Answer(200, {"version": {"number": f"{self.version}.{self.minor}.0"}})  # whatever is accepted
+            return Answer(200, {"version": {"number": f"{self.version}.{self.minor}.3"}})  # whatever is accepted
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
         wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
         for name, allowed in wanted.items():
             if headers.get(name, "") not in [VENDOR.format(kind, self.version) if kind else "" for kind in allowed]:
-                return wrong(400, "media_type_header_exception", f"Invalid media-type value on header [{name}]")
+                said = "Invalid media-type value on headers [Content-Type, Accept]"
+                return wrong(400, "media_type_header_exception", said)._replace(media="application/json")
+        if self.recovering and path.endswith("_count"):
+            return Answer(503, shards_failed(503, "no_shard_available_action_exception", None, path.split("/")[0]))
         for failure in self.failures:
             if path.endswith(failure[0]):
                 self.failures.remove(failure)
@@ -208,11 +234,12 @@ class SearchServer:
 
     def _create(self, name: str, made: Source) -> Answer:
         if name in self.indexes:
-            return wrong(400, "resource_already_exists_exception", f"index [{name}] already exists")
-        if not re.fullmatch("[a-z][a-z0-9-]{0,254}", name):
-            return wrong(400, "invalid_index_name_exception", name)
-        if self.minor < 2 and EARLY_TERMINATION in made.get("settings", {}):
-            return wrong(400, "illegal_argument_exception", f"unknown setting [{EARLY_TERMINATION}]")
+            return wrong(400, "resource_already_exists_exception", f"index [{name}/{UUID}] already exists")
+        if name != name.lower():
+            return wrong(400, "invalid_index_name_exception", f"Invalid index name [{name}], must be lowercase")
+        known = SETTINGS | ({EARLY_TERMINATION} if self.minor >= 2 else set())
+        if unknown := made.get("settings", {}).keys() - known:
+            return wrong(400, "illegal_argument_exception", f"unknown setting [{unknown.pop()}] {ADVICE}")
         self.indexes[name] = Held(made, self.minor)
         return Answer(200, {"acknowledged": True, "index": name})
 
@@ -240,6 +267,8 @@ class SearchServer:
     def _search(self, name: str, body: Source) -> Source:
         if name not in self.indexes:
             return failed(404, "index_not_found_exception", f"no such index [{name}]")
+        if self.recovering:
+            return shards_missing(name)
         if isinstance(body.get("knn", {}).get("query_vector"), str) and self.minor < 4:
             return failed(400, "parsing_exception", "[knn] failed to parse field [query_vector]")
         if len(str(body.get("query")).split()) > CLAUSES:
@@ -294,12 +323,20 @@ def failed(status: int, kind: str, reason: str) -> Source:
     return {"error": {"root_cause": [cause], **cause}, "status": status}
 
 
-def shards_failed(status: int, kind: str, reason: str | None) -> Source:
+def shards_failed(status: int, kind: str, reason: str | None, index: str = "any") -> Source:
     """The same where the shards refuse it, which the outer reason does not tell."""
     cause = {"type": kind, "reason": reason}
     outer = {"type": "search_phase_execution_exception", "reason": "all shards failed", "phase": "query"}
-    shards = [{"shard": 0, "index": "any", "node": "any", "reason": cause}]
+    shards = [{"shard": 0, "index": index, "node": None, "reason": cause}]
     return {"error": {"root_cause": [cause], **outer, "grouped": True, "failed_shards": shards}, "status": status}
+
+
+def shards_missing(index: str) -> Source:
+    """The reply to one search of a batch while the shard of `index` is not open yet."""
+    outer = {"type": "search_phase_execution_exception", "phase": "query", "grouped": True, "failed_shards": []}
+    advice = "Consider using `allow_partial_search_results` setting to bypass this error."
+    cause = {**outer, "reason": f"Search rejected due to missing shards [[{index}][0]]. {advice}"}
+    return {"error": {"root_cause": [], **outer, "reason": "", "caused_by": cause}, "status": 503}
 
 
 def floats(value: str | list[float]) -> NDArray[np.float32]:
@@ -367,7 +404,7 @@ def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
             self.send_response(answer.status)
             if server.product is not None:
                 self.send_header("X-Elastic-Product", server.product)
-            self.send_header("Content-Type", VENDOR.format("json", server.version))
+            self.send_header("Content-Type", answer.media or SENT.format(server.version))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

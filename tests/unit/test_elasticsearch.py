@@ -223,6 +223,7 @@ def test_an_index_whose_creation_got_no_reply_is_not_created_again_and_does_not_
     with pytest.raises(Unavailable, match="closed the connection"):
         terms(double).build([DOCUMENTS], SIGNATURE)
     assert (double.calls(f"PUT /{TERMS}"), double.indexes) == (1, {})
+    assert [call.split("?")[0] for call in double.seen[-2:]] == ["GET /_cluster/health", f"DELETE /{TERMS}"]
     assert len(terms(double).build([DOCUMENTS], SIGNATURE).documents) == len(DOCUMENTS)
 
 

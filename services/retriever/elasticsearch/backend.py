@@ -93,7 +93,7 @@ class Served:
             order = hashes.ascending(documents)
         except BaseException:
             with suppress(MathragError):
-                self._server.delete(index)
+                self._server.discard(index)
             raise
         return Place(self._server, index, [documents[at] for at in order])
 

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from time import sleep
@@ -63,7 +64,7 @@ class Server:
         """An empty index; one of that name, which broke off or was found damaged, is deleted before.
 
         It is asked for once, as a second request would find what the first one made. A failure may leave the index
-        behind: delete it.
+        behind: `discard` it.
         """
         self.delete(index)
         with reported(self._name):
@@ -196,6 +197,12 @@ class Server:
         """Remove an index, if it is there."""
         with reported(self._name):
             self._patient.options(ignore_status=404).indices.delete(index=index)
+
+    def discard(self, index: str) -> None:
+        """Remove an index whose creation may not have ended: a deletion would find nothing before."""
+        with suppress(MathragError), reported(self._name):  # a key may lack the right to ask
+            self._client.cluster.health(wait_for_events="languid", timeout=self._patience)
+        self.delete(index)
 
     def indexes(self) -> list[str]:
         """Names of all indexes that this installation built: PREFIX-KIND-SIGNATURE.
