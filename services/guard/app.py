@@ -31,6 +31,7 @@ from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
 from shared.lease.footprint import Architecture
 from shared.lease.lease import RENEW_S, Phase, RedisLease
+from shared.models import known_versions
 from shared.queue import Ticker, celery_app
 from shared.runtime import models
 from shared.settings import Model, Settings
@@ -116,6 +117,8 @@ class Service:
         async with self.database.transaction() as connection:
             await models.retire(connection, self.settings.device.id, name)
             model_id = await models.register(connection, identity, architecture)
+        if flaw := known_versions.warning(identity.backend, identity.version):
+            _log.warning("model %r: %s", name, flaw)
         if not identity.needs_lease:
             model, server = self.settings.models[name], await self.drivers[name].start()
             resident = Resident(server, model.parallel, model.call_timeout_s, name=name, driver=model.driver)

@@ -5,15 +5,17 @@ loaded anew (ollama#3645, #9355). A call whose runner options differ from those 
 does another `shift`: both are in every body.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed, ChatReply, Unreached
-from shared.models.logprobs import tokens
+from shared.models import ollama_answers
+from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.ollama_answers import Cut
 from shared.models.sampling import OLLAMA
 from shared.telemetry import traces
 
@@ -24,19 +26,18 @@ OLDEST = (0, 12, 6)
 FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
 """A prompt that does not fit is refused, a context that is full ends the answer, and answers are all that is said."""
 RELOAD_S = 1.0
-"""Finding a loaded model takes milliseconds; a call that waited longer than this for it has had it loaded."""
+"""Finding a loaded model takes milliseconds; a call that waited longer than this for it has had it loaded. A model that
+loads fast is loaded again even faster, from the page cache: then a quarter of its load says so (0.8 s were seen)."""
+SHORTEST_RELOAD_S = 0.2
+"""A busy server may take up to this to find a model."""
+KEEP_S = 60
+"""How long a model stays loaded after a call. Never for ever: a server with room for one model then hangs when another
+client asks it for another model. A model that is to stay is asked for again sooner than that."""
+PADDING = 256
+"""A runner rounds its context up to a multiple of this."""
 ANSWER_S = 120.0
 """Longest answer to one prompt, where none is given."""
 LOOK_S = 5.0
-SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
-"""How its runners say that a prompt does not fit."""
-SIGNS_OF_DEATH = ("runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error")
-"""How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421)."""
-
-REPEATS = 30
-"""Pieces of an answer in a row that are equal but for blanks; of one more Ollama stops it (llm/server.go)."""
-SIGN_OF_REPETITION = "token repeat limit reached"
-"""What some versions say when they do; others (0.33.0) just end the stream."""
 
 T = TypeVar("T")
 
@@ -47,18 +48,6 @@ class OllamaFailed(Exception):
     def __init__(self, message: str, *, away: bool = False) -> None:
         super().__init__(message)
         self.away = away
-
-
-class Reloaded(ChatFailed):
-    """The call was answered by a runner that is not the one that was verified; the connection to that one was lost."""
-
-
-class RunnerDied(ChatFailed):
-    """The process that held the model is gone, and with it all calls that it answered at the time."""
-
-
-class Cut(ChatFailed):
-    """The server answered what was left of the prompt."""
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,25 +88,6 @@ class _Processes(msgspec.Struct, frozen=True):
     models: tuple[Resident, ...] = ()
 
 
-class _Message(msgspec.Struct, frozen=True):
-    content: str = ""
-
-
-class _Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of an answer; the last one has the figures, durations in nanoseconds."""
-
-    message: _Message = _Message()
-    error: str = ""
-    done: bool = False
-    done_reason: str = ""
-    load_duration: int = 0
-    prompt_eval_count: int | None = None
-    prompt_eval_duration: int | None = None
-    eval_count: int | None = None
-    eval_duration: int | None = None
-    logprobs: Any = None
-
-
 async def behind(url: str) -> str | None:
     """The address of the Ollama server whose `/v1` this is; None: another server's, or nobody is there."""
     async with Ollama(url.rstrip("/").removesuffix("/v1"), {}) as api:
@@ -139,6 +109,7 @@ class Ollama:
     def __init__(self, url: str, options: Mapping[str, int], answer_s: float = ANSWER_S) -> None:
         self.url = url.rstrip("/")
         self._options = dict(options)
+        self._reload_s = RELOAD_S
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         # trust_env off: a proxy of the environment must not see prompts.
         self._client = httpx2.AsyncClient(
@@ -182,10 +153,15 @@ class Ollama:
         Raises:
             OllamaFailed: it is not there; the message names the command that pulls it.
         """
-        found = {each.name: each for each in (await self._get("/api/tags", _Tags)).models}
-        if full_tag(tag) not in found:
+        found = await self.listed(tag)
+        if found is None:
             raise OllamaFailed(f"{self.url} has no model {tag!r}: ollama pull {tag}")
-        return found[full_tag(tag)]
+        return found
+
+    async def listed(self, tag: str) -> Pulled | None:
+        """The same; None where no model has that name."""
+        models = (await self._get("/api/tags", _Tags)).models
+        return next((each for each in models if each.name == full_tag(tag)), None)
 
     async def shown(self, tag: str) -> dict[str, Any]:
         """What the server says of a pulled model: `model_info` has the keys of its GGUF header."""
@@ -197,8 +173,17 @@ class Ollama:
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
-        """Load a model and keep it; without a time limit, as a client that goes away cancels the load."""
-        await self._ask(self._body(tag, keep_alive=-1), timeout_s=None)
+        """Load a model and keep it for `KEEP_S`; without a time limit, as a client that goes away cancels the load.
+
+        What it takes is the measure of a reload.
+        """
+        began = time.monotonic()
+        await self._ask(self._body(tag, keep_alive=KEEP_S), timeout_s=None)
+        self._reload_s = min(RELOAD_S, max(SHORTEST_RELOAD_S, (time.monotonic() - began) / 4))
+
+    async def keep(self, tag: str) -> None:
+        """Have a model that is loaded stay for another `KEEP_S`; one that is not is loaded."""
+        await self._ask(self._body(tag, keep_alive=KEEP_S), timeout_s=LOOK_S)
 
     async def unload(self, tag: str) -> None:
         """Ask for a model to be unloaded: an answer says only that it will be, once it is idle."""
@@ -209,26 +194,25 @@ class Ollama:
 
         Raises:
             Reloaded: the model was not there any more.
+            Removed: it has no such model any more.
             RunnerDied: it went while it answered.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
-        body = self._body(tag, keep_alive=-1, prompt=prompt)
-        body["options"] |= {
-            **OLLAMA,
-            "temperature": decoding.temperature,
-            "num_predict": decoding.max_tokens,
-            "seed": seed,
-        }
+        body = self._body(tag, keep_alive=KEEP_S, prompt=prompt)
+        decoded = {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
+        body["options"] |= {**OLLAMA, **decoded}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
-            return self._reply(await self._pieces(body))
+            async with self._client.stream("POST", "/api/chat", json=body) as response:
+                found = await ollama_answers.pieces(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise Unreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
+        return ollama_answers.reply(found, room=self._room(), reload_s=self._reload_s)
 
     async def cuts(self, tag: str) -> bool:
         """Whether a prompt of twice the context is answered: a server that cuts it says so nowhere.
@@ -237,7 +221,7 @@ class Ollama:
             ChatFailed: it said something else.
         """
         try:
-            await self.chat(tag, "1 " * 2 * self._options["num_ctx"], Decoding(max_tokens=1), 0)
+            await self.chat(tag, "1 " * 2 * self._room(), Decoding(max_tokens=1), 0)
         except Cut:
             return True
         except ChatFailed as failed:
@@ -246,47 +230,9 @@ class Ollama:
             raise
         return True
 
-    async def _pieces(self, body: dict[str, Any]) -> list[_Piece]:
-        """An answer as it came in; an error that the server puts at its end is the last piece."""
-        async with self._client.stream("POST", "/api/chat", json=body) as response:
-            if response.status_code != httpx2.codes.OK:
-                await response.aread()
-                if SIGN_OF_REPETITION in response.text:
-                    return [_Piece(error=response.text)]
-                raise _refused(response)
-            try:
-                return [msgspec.json.decode(line, type=_Piece) async for line in response.aiter_lines() if line]
-            except msgspec.MsgspecError as error:
-                raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
-
-    def _reply(self, pieces: Sequence[_Piece]) -> ChatReply:
-        """The answer; one that the server ended without saying so is kept as a cut one."""
-        if not pieces:
-            raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")
-        last = pieces[-1]
-        self._check(last)
-        return ChatReply(
-            text="".join(piece.message.content for piece in pieces),
-            finish_reason=last.done_reason if last.done else _cut(pieces),
-            tokens=tokens([entry for piece in pieces for entry in piece.logprobs or ()]),
-            prompt_tokens=last.prompt_eval_count,
-            completion_tokens=last.eval_count,
-            prompt_ms=_milliseconds(last.prompt_eval_duration),
-            completion_ms=_milliseconds(last.eval_duration),
-        )
-
-    def _check(self, last: _Piece) -> None:
-        """Raise ChatFailed for an end that is none of an answer by the loaded model to the whole prompt."""
-        if last.error and SIGN_OF_REPETITION not in last.error:
-            raise _ended_with(last.error)
-        if last.load_duration > RELOAD_S * 1e9:
-            took = f"{last.load_duration / 1e9:.1f} s"
-            raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
-        if last.done and last.done_reason not in ("stop", "length"):
-            raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {last.done_reason!r})")
-        context = self._options["num_ctx"]
-        if (last.prompt_eval_count or 0) >= context:
-            raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {context} tokens of the context")
+    def _room(self) -> int:
+        """Tokens of a slot: a runner rounds the context up."""
+        return -(-self._options["num_ctx"] // PADDING) * PADDING
 
     def _body(self, tag: str, *, keep_alive: int, prompt: str | None = None) -> dict[str, Any]:
         """A chat without a message loads or, with `keep_alive` 0, unloads."""
@@ -318,36 +264,3 @@ class Ollama:
         if response.status_code != httpx2.codes.OK:
             raise OllamaFailed(f"{self.url}{path}: HTTP {response.status_code}: {response.text[:500]}")
         return response.content
-
-
-def _refused(response: httpx2.Response) -> ChatFailed:
-    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
-
-    A runner's death looks like a lost connection: what ran on it may have killed it.
-    """
-    body = response.text[:500]
-    if response.is_server_error and any(sign in body for sign in SIGNS_OF_DEATH):
-        return RunnerDied(FailureKind.CONNECTION, body)
-    if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
-        return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    said = f"HTTP {response.status_code}: {body}"
-    return Away(said) if response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
-
-
-def _ended_with(said: str) -> ChatFailed:
-    """An error at the end of a stream that had begun."""
-    if any(sign in said for sign in SIGNS_OF_DEATH):
-        return RunnerDied(FailureKind.CONNECTION, said[:500])
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended its stream with {said[:500]!r}")
-
-
-def _cut(pieces: Sequence[_Piece]) -> str:
-    """Why the server ended an answer that it does not call done; bytes that are no UTF-8 it ends without a word."""
-    if pieces[-1].error:
-        return REPETITION
-    last = [piece.message.content.strip() for piece in pieces[-REPEATS:]]
-    return REPETITION if len(last) == REPEATS and len(set(last)) == 1 else CUT
-
-
-def _milliseconds(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e6

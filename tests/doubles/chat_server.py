@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,6 +48,12 @@ class Reply:
 def as_json(value: object, status: int = 200) -> Reply:
     """A JSON reply."""
     return Reply(status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json"})
+
+
+def as_lines(values: Iterable[object]) -> Reply:
+    """A stream of JSON documents, one a line."""
+    body = "".join(json.dumps(value) + "\n" for value in values)
+    return Reply(body=body.encode(), headers={"Content-Type": "application/x-ndjson"})
 
 
 def answer(

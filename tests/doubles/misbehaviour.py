@@ -13,8 +13,11 @@ TRANSPORT = (*STATUSES, "hang", "hang_after_headers", "reset", "half")
 """Whatever the reply would have been."""
 CONTENT = ("length", "empty", "cut", "out_of_memory", "unreadable", "out_of_range")
 """Said in the words of a protocol."""
-MODELS = ("digest", "spill", "shrink", "keep", "keep_unlisted", "stranger", "hang_on_load")
-"""About what is loaded."""
+MODELS = (
+    "digest", "create", "remove", "kill", "die", "end", "loop", "spill", "shrink", "keep", "keep_unlisted", "stranger",
+    "hang_on_load",
+)  # fmt: skip
+"""What Ollama alone does, most of it to what is loaded."""
 
 
 @dataclass

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 STRANGER = "llama3:8b"
 """What somebody else loads."""
-DIED = {"error": "llama runner process has terminated: CUDA error: out of memory"}
+DEATHS: Mapping[str, str] = {
+    "out_of_memory": "llama runner process has terminated: CUDA error: out of memory",
+    "die": "an error was encountered while running the model: unexpected EOF",
+    "end": "llama-server process has terminated: signal: killed",
+}
+"""What it says when a runner dies under a call: before 0.30, always, and since."""
 
 
 def well(server: Ollama) -> None:
@@ -21,7 +26,9 @@ def well(server: Ollama) -> None:
     server.pulled.update(server.pulled_before)
     server.pulled_before.clear()
     server.kept.clear()
-    for gone in (*server.asked_to_go, server.pulled.pop(STRANGER, "")):
+    strangers = [each for each, runner in server.runners.items() if runner.name == STRANGER]
+    server.pulled.pop(STRANGER, None)
+    for gone in (*server.asked_to_go, *strangers):
         server.runners.pop(gone, None)
     server.asked_to_go.clear()
 
@@ -31,6 +38,24 @@ def digest(server: Ollama) -> None:
     server.pulled_before = dict(server.pulled)
     for tag in server.pulled_before:
         server.pull(tag, "v2")
+
+
+def create(server: Ollama) -> None:
+    """Every tag was created again with another SYSTEM; the weights stay, and so does what is loaded."""
+    server.pulled_before = dict(server.pulled)
+    for tag in server.pulled_before:
+        server.create(tag, system="You answer in one word.")
+
+
+def remove(server: Ollama) -> None:
+    """As `ollama rm` of every tag; what is loaded stays."""
+    server.pulled_before = dict(server.pulled)
+    server.pulled.clear()
+
+
+def kill(server: Ollama) -> None:
+    """Every runner is dead, and nobody has noticed."""
+    server.kill()
 
 
 def spill(server: Ollama) -> None:
@@ -69,9 +94,11 @@ def hang_on_load(server: Ollama) -> None:
 
 
 DEEDS: Mapping[str, Callable[[Ollama], None]] = {
-    deed.__name__: deed for deed in (well, digest, spill, shrink, keep, keep_unlisted, stranger, hang_on_load)
+    deed.__name__: deed
+    for deed in (well, digest, create, remove, kill, spill, shrink, keep, keep_unlisted, stranger, hang_on_load)
 }
 ANSWERS: Mapping[str, dict[str, Any]] = {
+    "loop": {"message": {"role": "assistant", "content": "so " * 40}},
     "length": {"done_reason": "length"},
     "empty": {"message": {"role": "assistant", "content": ""}},
     "unreadable": {"message": {"role": "assistant", "content": "It depends."}},

@@ -1,68 +1,35 @@
 """A loopback double of the native API of Ollama, as far as our client uses it, residency and misbehaviour included.
 
-It follows the documented API and the server's own source: what a load, a call and an unload do to `/api/ps`, that a
-call with other runner options or another `shift` replaces the runner, that an unload is only asked for. It proves that
-we speak the protocol and notice what we must; what a real server does on a real GPU it cannot prove.
+It answers as Ollama 0.33.0-rc2 was recorded to (`tests/recorded/`, replayed by `test_ollama_recorded.py`): a runner is
+known by the file of its weights, so a tag that was created again with another SYSTEM, TEMPLATE or PARAMETER is answered
+by the runner that is there, while `/api/ps` keeps the old digest. What a server does on a real GPU it cannot prove.
 """
 
 import asyncio
-import hashlib
-import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.doubles.answers import by_rule, by_word
+from shared.models.ollama import full_tag
+from tests.doubles import ollama_answers
+from tests.doubles.answers import by_rule
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import CONTENT, MODELS, PATH, TRANSPORT, Misbehaviour
-from tests.doubles.ollama_faults import ANSWERS, DEEDS, DIED
+from tests.doubles.ollama_faults import ANSWERS, DEATHS, DEEDS
+from tests.doubles.ollama_models import Manifest, Runner, launch, stamp
 
 MIB = 1 << 20
-SECOND = 1_000_000_000
-SIZE = 4_683_087_332
-"""Bytes of a pulled model: about what `qwen2.5:7b` has."""
-SHOWN = {
-    "details": {"family": "qwen2", "parameter_size": "7.6B", "quantization_level": "Q4_K_M"},
-    "model_info": {
-        "general.architecture": "qwen2", "general.file_type": 15, "general.parameter_count": 7_615_616_512,
-        "qwen2.attention.head_count": 28, "qwen2.attention.head_count_kv": 4, "qwen2.block_count": 28,
-        "qwen2.context_length": 32_768, "qwen2.embedding_length": 3584, "tokenizer.ggml.tokens": [],
-    },
-    "tensors": [{"name": "token_embd.weight", "type": "Q4_K", "shape": [3584, 152_064]}],
-}  # fmt: skip
-"""What a server says of it, as far as a footprint follows from it."""
-RUNNER = ("num_ctx", "num_batch", "num_gpu")
-OVERFLOW = {
-    "error": json.dumps({"error": {"code": 400, "message": "request (9 tokens) exceeds the available context size",
-                                   "type": "exceed_context_size_error"}})
-}  # fmt: skip
-"""How servers since 0.34 refuse a prompt that does not fit: the runner's error, as a string."""
-
-
+RELOAD_NS = 800_000_000
+"""What a reload was seen to take, of weights that lie in the page cache."""
+LOADED_NS = 1_068_207
+"""What finding a runner was seen to take."""
+NO_MESSAGES = "json: cannot unmarshal string into Go struct field ChatRequest.messages of type []api.Message"
+NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embeddings`"
 FIRST_PID = 5_000_000
 """Larger than any that Linux gives."""
-
-
-def digest(content: str) -> str:
-    """Of a manifest."""
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-@dataclass
-class Runner:
-    """A loaded model."""
-
-    name: str
-    digest: str
-    launch: tuple[Any, ...]
-    """What a call must agree with to be answered by it."""
-    size: int
-    size_vram: int
-    context_length: int
-    pid: int = 0
 
 
 @dataclass
@@ -72,8 +39,10 @@ class Ollama:
     version: str = "0.40.2"
     pulled: dict[str, str] = field(default_factory=dict)
     """Manifest digests by full tag."""
+    manifests: dict[str, Manifest] = field(default_factory=dict)
+    """Whatever was pulled or created, by digest."""
     runners: dict[str, Runner] = field(default_factory=dict)
-    """What is resident, by digest."""
+    """What is resident, by weights."""
     shown: dict[str, Any] = field(default_factory=dict)
     """The answer of `/api/show`, of every model: by default nothing that a footprint could follow from."""
     loads: list[str] = field(default_factory=list)
@@ -108,13 +77,26 @@ class Ollama:
     pulled_before: dict[str, str] = field(default_factory=dict)
     """What was pulled before everything was pulled again."""
     asked_to_go: set[str] = field(default_factory=set)
-    """Digests."""
+    """Weights."""
     _leaving: dict[str, int] = field(default_factory=dict)
 
     def pull(self, tag: str, content: str = "v1") -> str:
-        """As `ollama pull`: the tag names this manifest from now on; what is loaded stays as it is."""
-        self.pulled[tag] = digest(tag + content)
-        return self.pulled[tag]
+        """As `ollama pull` of other weights: the tag names this manifest from now on; what is loaded stays as it is."""
+        return self.put(tag, Manifest(weights=tag + content))
+
+    def create(self, tag: str, **changes: Any) -> str:
+        """As `ollama create` under a tag that is there: the same weights with another SYSTEM, TEMPLATE or PARAMETER."""
+        return self.put(tag, replace(self.manifest(tag), **changes))
+
+    def put(self, tag: str, manifest: Manifest) -> str:
+        """The tag names this manifest from now on; its digest."""
+        self.manifests[manifest.digest] = manifest
+        self.pulled[tag] = manifest.digest
+        return manifest.digest
+
+    def manifest(self, tag: str) -> Manifest:
+        """What a tag names now."""
+        return self.manifests[self.pulled[full_tag(tag)]]
 
     def respond(self, seen: Seen) -> Reply:
         """One request."""
@@ -145,58 +127,86 @@ class Ollama:
             case "GET", "/api/version":
                 return as_json({"version": self.version})
             case "GET", "/api/tags":
-                rest = {"details": {"quantization_level": "Q4_K_M"}, "size": SIZE}
-                listed = [{"name": tag, "model": tag, "digest": d, **rest} for tag, d in self.pulled.items()]
-                return as_json({"models": listed})
-            case "POST", "/api/show" if seen.json["model"] in self.pulled:
-                return as_json(self.shown)
+                return as_json({"models": [self.manifests[found].listed(tag) for tag, found in self.pulled.items()]})
             case "GET", "/api/ps":
-                return as_json({"models": [self._process(runner) for runner in self._resident()]})
-            case "POST", "/api/chat":
-                return self._chat(seen.json)
-        return as_json({"error": "no such route"}, 404)
+                return as_json({"models": [runner.listed() for runner in self._resident()]})
+            case _, "/api/show" | "/api/chat" | "/api/delete" | "/api/embed":
+                return self._about(seen.path.removeprefix("/api/"), seen.json)
+        return Reply(status=404, body=b"404 page not found", headers={"Content-Type": "text/plain"})
+
+    def _about(self, what: str, body: dict[str, Any]) -> Reply:
+        """A request that names a model."""
+        name, tag = body["model"], full_tag(body["model"])
+        if what == "chat":
+            self.bodies.append(body)
+        if tag not in self.pulled:
+            return as_json({"error": f"model '{tag if what == 'show' else name}' not found"}, 404)
+        match what:
+            case "show":
+                return as_json(self.manifest(tag).shown(tag) | self.shown)
+            case "delete":
+                del self.pulled[tag]
+                return Reply()
+            case "embed":
+                return as_json({"error": NO_EMBEDDINGS}, 501)
+        return self._chat(tag, body)
 
     def load(self, tag: str, options: dict[str, Any] | None = None, shift: bool = True) -> Runner:
-        """What any client's call does, if the model is not loaded so."""
+        """What any client's call does, if the weights are not loaded so."""
         options = options or {"num_ctx": 4096}
-        context = min(options["num_ctx"], self.train_context)
-        launch = (context, shift, *(options.get(name) for name in RUNNER[1:]))
+        manifest = self.manifest(tag)
         self.loads.append(tag)
+        self.runners.pop(manifest.weights, None)
         while len(self.runners) >= self.most:
             self.runners.pop(next(iter(self.runners)))
         size = self.sizes.get(tag, 400) * MIB
         on_gpu = 0 if options.get("num_gpu") == 0 else size - self.spill
-        made = Runner(tag, self.pulled[tag], launch, size, on_gpu, context, FIRST_PID + len(self.loads))
-        self.runners[made.digest] = made
+        launched = launch(options, shift, self.train_context)
+        made = Runner(
+            tag, manifest.digest, manifest.weights, launched, size, on_gpu, launched[0], FIRST_PID + len(self.loads)
+        )
+        self.runners[manifest.weights] = made
         return made
+
+    def kill(self) -> None:
+        """As `kill -9` of every runner: they stay on the list until somebody asks them something."""
+        for runner in self.runners.values():
+            runner.alive = False
 
     def _resident(self) -> list[Runner]:
         for each in [each for each, looks in self._leaving.items() if looks == 0]:
             self.runners.pop(each, None)
             del self._leaving[each]
         self._leaving = {each: looks - 1 for each, looks in self._leaving.items()}
+        self._expire()
         return list(self.runners.values())
 
-    def _process(self, runner: Runner) -> dict[str, Any]:
-        return {
-            "name": runner.name, "model": runner.name, "digest": runner.digest, "size": runner.size,
-            "size_vram": runner.size_vram, "context_length": runner.context_length,
-        }  # fmt: skip
+    def _expire(self) -> None:
+        for each in [each for each, runner in self.runners.items() if runner.expired]:
+            del self.runners[each]
 
-    def _chat(self, body: dict[str, Any]) -> Reply:
-        self.bodies.append(body)
-        tag = body["model"]
-        if tag not in self.pulled:
-            return as_json({"error": f"model '{tag}' not found"}, 404)
-        if not body["messages"] and body["keep_alive"] == 0:
-            self._unload(self.pulled[tag])
-            return as_json({"model": tag, "message": {"role": "assistant"}, "done": True, "done_reason": "unload"})
-        if self.hangs_on_load and self.pulled[tag] not in self.runners:
+    def _chat(self, tag: str, body: dict[str, Any]) -> Reply:
+        if not isinstance(body["messages"], list):
+            return as_json({"error": NO_MESSAGES}, 400)
+        options = dict(self.manifest(tag).parameters) | body.get("options", {})
+        if not isinstance(options.get("temperature", 0), int | float):
+            return as_json({"error": 'option "temperature" must be of type float32'}, 500)
+        weights = self.manifest(tag).weights
+        if not body["messages"] and body.get("keep_alive") == 0:
+            self._unload(weights)
+            return self._done(body, "unload")
+        if self.hangs_on_load and weights not in self.runners:
             return Reply(hang=True)
-        waited = self._ready(tag, body)
+        waited = self._ready(tag, options, body.get("shift", True))
+        self.runners[weights].keep(body.get("keep_alive"))
         if not body["messages"]:
-            return as_json({"model": tag, "message": {"role": "assistant"}, "done": True, "done_reason": "load"})
-        return self._answer(body["messages"][0]["content"], body, waited)
+            return self._done(body, "load")
+        return self._answer(tag, body, waited)
+
+    def _done(self, body: dict[str, Any], reason: str) -> Reply:
+        message = {"role": "assistant", "content": ""}
+        done = {"done": True, "done_reason": reason}
+        return as_json({"model": body["model"], "created_at": stamp(), "message": message, **done})
 
     def _unload(self, gone: str) -> None:
         if gone not in self.runners:
@@ -209,45 +219,43 @@ class Ollama:
         elif not self.keeps:
             del self.runners[gone]
 
-    def _ready(self, tag: str, body: dict[str, Any]) -> int:
+    def _ready(self, tag: str, options: dict[str, Any], shift: bool) -> int:
         """Nanoseconds until a runner is there that was launched as this call wants it."""
-        options = body["options"]
-        context = min(options["num_ctx"], self.train_context)
-        launch = (context, body["shift"], *(options.get(name) for name in RUNNER[1:]))
-        runner = self.runners.get(self.pulled[tag])
-        if runner is not None and runner.launch == launch:
-            return SECOND // 50
-        self.runners.pop(self.pulled[tag], None)
-        self.asked_to_go.discard(self.pulled[tag])
-        self.load(tag, options, body["shift"])
-        return 4 * SECOND
+        self._expire()
+        weights = self.manifest(tag).weights
+        runner = self.runners.get(weights)
+        if runner is not None and runner.alive and runner.launch == launch(options, shift, self.train_context):
+            return LOADED_NS
+        self.asked_to_go.discard(weights)
+        self.load(tag, options, shift)
+        return RELOAD_NS
 
-    def _answer(self, prompt: str, body: dict[str, Any], waited: int) -> Reply:
-        warming = body["options"]["num_predict"] == 1
+    def _answer(self, tag: str, body: dict[str, Any], waited: int) -> Reply:
+        prompt = self.manifest(tag).rendered(body["messages"][0]["content"])
+        warming = body.get("options", {}).get("num_predict") == 1
         self.prompts += not warming
+        words, room = prompt.split(), self._room(tag)
         if self.wrong.now("cut"):
             prompt = prompt[: len(prompt) // 2]
-        elif len(prompt.split()) >= body["options"]["num_ctx"]:
-            return as_json(OVERFLOW, 400)
+        elif len(words) >= room and not body.get("truncate", True):
+            return as_json(ollama_answers.overflow(len(words), room), 400)
+        elif len(words) >= room:
+            prompt = " ".join(words[: room // 2])
         instead = self.chat.pop(0) if self.chat and not warming else {}
         if isinstance(instead, Reply):
             return instead
-        found = {
-            "model": body["model"], "message": {"role": "assistant", "content": self.answer(prompt)}, "done": True,
-            "done_reason": "stop", "load_duration": waited, "prompt_eval_count": len(prompt.split()),
-            "prompt_eval_duration": 3_000_000, "eval_count": 5, "eval_duration": 2_500_000,
-        }  # fmt: skip
-        if body.get("logprobs"):
-            found["logprobs"] = by_word(found["message"]["content"], body["top_logprobs"])
-        return as_json(found | instead) if warming else self._spoilt(found | instead, body["model"])
+        if not warming and (death := self.wrong.first(DEATHS)):
+            self.kill()
+            return as_json({"error": DEATHS[death]}, 500)
+        if not warming:
+            instead |= ANSWERS.get(self.wrong.first(ANSWERS) or "", {})
+        told = {"prompt_tokens": len(prompt.split()), "loaded_ns": waited}
+        found = ollama_answers.answer(body, self.answer(prompt), **told, instead=instead)
+        return found if warming else self.wrong.spoilt(found)
 
-    def _spoilt(self, found: dict[str, Any], tag: str) -> Reply:
-        """An answer to a prompt, as it goes out."""
-        if self.wrong.now("out_of_memory"):
-            self.runners.pop(self.pulled[tag], None)
-            return as_json(DIED, 500)
-        instead = ANSWERS.get(self.wrong.first(ANSWERS) or "", {})
-        return self.wrong.spoilt(as_json(found | instead))
+    def _room(self, tag: str) -> int:
+        """Tokens of a slot: its runner rounds a context up to a multiple of 256."""
+        return -(-self.runners[self.manifest(tag).weights].launch[0] // 256) * 256
 
 
 @asynccontextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from services.orchestrator.stack import lock
-from tests.doubles.ollama_server import SHOWN, Ollama, serving
+from tests.doubles.ollama_models import SHOWN
+from tests.doubles.ollama_server import Ollama, serving
 from tests.running import mathrag
 from tests.unit.reproductions import write
 

@@ -128,14 +128,23 @@ def test_trouble_that_does_not_end_fails_its_samples_in_words(ordeal: Ordeal) ->
     ordeal.seen.note("a call is tried three times, 2 and 15 s apart; then its sample fails as backend_error")
 
 
-@pytest.mark.fault("B1", "B3", "B4")
-def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal) -> None:
-    """Its driver is another one."""
-    events = (wrong(0.2, "ollama 503 x3"), wrong(0.3, "ollama reset x2"), wrong(0.4, "ollama half x2"))
-    job = ordeal.begins("B1-ollama", *events, models={"judge": "ollama"})
+OLLAMA_TROUBLES = [
+    ("B1", "503 x3", "backend_error", 3),
+    ("B3", "reset x2", "connection", 2),
+    ("B4", "half x2", "backend_error", 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "how", "kind", "times"),
+    [pytest.param(*row, marks=pytest.mark.fault(row[0]), id=row[0]) for row in OLLAMA_TROUBLES],
+)
+def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal, fault: str, how: str, kind: str, times: int) -> None:
+    """Its driver is another one. A job for each trouble, as a call that met all of them would have no try left."""
+    job = ordeal.begins(f"{fault}-ollama", wrong(0.2, f"ollama {how}"), models={"judge": "ollama"})
     ordeal.ends_whole(job)
-    assert outcomes(ordeal.failed(job)) == {("judge", "backend_error", False): 5, ("judge", "connection", False): 2}
-    ordeal.seen.note("on Ollama: 503 and half a document are backend_error, a reset is connection; all made again")
+    assert outcomes(ordeal.failed(job)) == {("judge", kind, False): times}
+    ordeal.seen.note(f"on Ollama: {how.partition(' ')[0]} is {kind}, and made again")
 
 
 @pytest.mark.fault("B2")

@@ -35,6 +35,11 @@ STRANGERS = "SELECT CAST(measured -> 'strangers_mib' AS int) AS mib FROM residen
 LONGEST = """
     SELECT CAST(max(extract(epoch FROM opened_at - wanted_at)) AS float) AS seconds FROM residencies WHERE epoch > $1"""
 
+OTHERWISE = """
+    SELECT a.id FROM attempts a JOIN steps t ON t.call_id = a.call_id JOIN samples s ON s.id = t.sample_id
+    JOIN jobs j ON j.id = s.job_id WHERE j.public_id = CAST($1 AS uuid) AND a.outcome <> 'value'"""
+"""Attempts of a job without a value."""
+
 
 @dataclass(frozen=True)
 class Rig:
@@ -147,6 +152,23 @@ def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is
     ordeal.told(since, said)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     assert ordeal.ends_whole(job)["calls_lapsed"] == 0
+
+
+@pytest.mark.fault("B8")
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("create", "'judge:0.5b' is not the one jobs were submitted with"), ("remove", "has no model 'judge:0.5b'")],
+)
+def test_a_tag_that_names_another_prompt_or_nothing_fails_and_files_nothing(
+    ordeal: Ordeal, how: str, said: str
+) -> None:
+    """Its weights stay loaded and would answer: no reply is believed, no call charged, and the job waits."""
+    since = ordeal.epoch()
+    job = ordeal.begins("B8", at(judging(0.5), misbehaves(Subject.SERVER, how)))
+    ordeal.told(since, said)
+    behave(ordeal.rig.server, ordeal.rig.gpu)
+    assert ordeal.ends_whole(job)["calls_lapsed"] == 0
+    assert ordeal.rows(OTHERWISE, job) == []
 
 
 @pytest.mark.fault("B14")

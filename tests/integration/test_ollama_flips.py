@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from services.guard.drivers import ollama
+from services.guard.drivers import confirmation, ollama, ollama_looks
 from services.guard.drivers.ollama import OllamaDriver, tags
 from services.guard.guard import Guard, StaleEpoch
 from services.guard.reconciler import Reconciler
@@ -98,7 +98,8 @@ class Rig:
 @pytest.fixture
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Two models registered, nothing resident; drivers look all the time."""
-    monkeypatch.setattr(ollama, "POLL_S", 0.01)
+    monkeypatch.setattr(ollama_looks, "POLL_S", 0.01)
+    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = await Rig(database, double, http).register()
@@ -197,6 +198,76 @@ async def test_a_stranger_leaves_no_suspects(rig: Rig) -> None:
     assert [each.end for each in await running] == [End.RELEASED]
 
 
+async def test_a_stranger_on_a_server_with_room_for_one_is_named_and_leaves_no_suspects(rig: Rig) -> None:
+    """Ours is gone before the stranger is listed: that is no death. The next flip says whom to stop."""
+    epoch = await rig.flip(JUDGE)
+    rig.double.most = 1
+    rig.double.chat = [Reply(hang=True)]
+    running = asyncio.create_task(rig.ask(epoch, JUDGE))
+    with anyio.fail_after(60):
+        while rig.double.chat:  # noqa: ASYNC110 - the double tells nobody
+            await asyncio.sleep(0.01)
+    rig.double.runners.clear()
+    await rig.noticed()
+    assert [each.end for each in await running] == [End.RELEASED]
+    rig.double.pull("llama3:8b")
+    rig.double.load("llama3:8b")
+    await rig.flip(JUDGE)
+    assert "llama3:8b, not for this guard: ollama stop llama3:8b" in str((await rig.states())[-1][1])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"system": "Be brief."}, {"parameters": (("top_k", 1),)}, {"template": "{{ .Prompt }}"}]
+)
+async def test_nothing_that_was_said_to_another_prompt_is_filed_as_the_pinned_model(
+    rig: Rig, changes: dict[str, object]
+) -> None:
+    """Its tag was created again while it was resident: its calls go back, and it opens once it is as before."""
+    ollama.PROBE_S = 3600
+    epoch = await rig.flip(JUDGE)
+    assert [each.end for each in await rig.ask(epoch, JUDGE, JUDGE)] == [End.ANSWERED, End.ANSWERED]
+    before = rig.double.manifest(JUDGE)
+    rig.double.create(JUDGE, **changes)
+    done = await rig.ask(epoch, *[JUDGE] * 6)
+    assert {(each.end, each.text) for each in done} == {(End.RELEASED, "")}
+    await rig.noticed()
+    await rig.flip(JUDGE)
+    assert "is not the one jobs were submitted with" in str((await rig.states())[-1][1])
+    rig.double.put(JUDGE, before)
+    again = await rig.flip(JUDGE)
+    assert [each.end for each in await rig.ask(again, JUDGE)] == [End.ANSWERED]
+
+
+async def test_calls_of_a_model_that_was_removed_go_back_and_the_flip_says_what_is_missing(rig: Rig) -> None:
+    """Its last answers, too: nobody can tell what it was then. Once it is there again, work goes on."""
+    ollama.PROBE_S = 3600
+    epoch = await rig.flip(JUDGE)
+    digest = rig.double.pulled.pop(JUDGE)
+    done = await rig.ask(epoch, *[JUDGE] * 6)
+    assert {(each.end, each.failure) for each in done} == {(End.RELEASED, None)}
+    await rig.noticed()
+    rig.double.runners.clear()  # their `keep_alive` is over
+    await rig.flip(JUDGE)
+    state, reason = (await rig.states())[-1]
+    assert state == "quarantined"
+    assert f"has no model '{JUDGE}'" in str(reason)
+    rig.double.pulled[JUDGE] = digest
+    again = await rig.flip(JUDGE)
+    assert [each.end for each in await rig.ask(again, JUDGE)] == [End.ANSWERED]
+
+
+async def test_a_runner_that_dies_under_its_calls_costs_one_load_that_is_counted(rig: Rig) -> None:
+    """What ran on it is a suspect, what comes after it goes back, and the next residency is the next load."""
+    epoch = await rig.flip(JUDGE)
+    rig.double.wrong.left["die"] = 1
+    done = await rig.ask(epoch, *[JUDGE] * 12)
+    assert End.LAPSED in {each.end for each in done}
+    assert {each.failure for each in done} == {None}
+    await rig.noticed()
+    again = await rig.flip(JUDGE)
+    assert [each.end for each in await rig.ask(again, JUDGE)] == [End.ANSWERED]
+
+
 async def test_a_call_that_would_hide_a_reload_goes_back_and_ends_the_residency(rig: Rig) -> None:
     """Loads are counted from residencies: none may happen inside one."""
     ollama.PROBE_S = 3600
@@ -209,13 +280,13 @@ async def test_a_call_that_would_hide_a_reload_goes_back_and_ends_the_residency(
     assert rig.resident() == []
 
 
-async def test_the_calls_of_a_server_that_went_away_have_lapsed(rig: Rig) -> None:
-    """As those of a child that was killed; when it is back, the model is loaded again."""
+async def test_the_calls_of_a_server_that_went_away_go_back(rig: Rig) -> None:
+    """No call ends a whole server, so none is suspected; when it is back, the model is loaded again."""
     epoch = await rig.flip(JUDGE)
     respond = rig.http.respond
     rig.http.respond = lambda _: RESET
     (done,) = await rig.ask(epoch, JUDGE)
-    assert done.end is End.LAPSED
+    assert done.end is End.RELEASED
     await rig.noticed()
     rig.double.runners.clear()
     rig.http.respond = respond

@@ -14,7 +14,8 @@ from services.orchestrator.cli.failures import Exit
 from services.orchestrator.reproduction import preset as presets
 from services.orchestrator.reproduction import record
 from tests.doubles.chat_server import ChatServer
-from tests.doubles.ollama_server import SHOWN, Ollama, serving
+from tests.doubles.ollama_models import SHOWN
+from tests.doubles.ollama_server import Ollama, serving
 from tests.unit.commands import Server, mathrag
 from tests.unit.reproductions import GATE, JOB, report, write
 

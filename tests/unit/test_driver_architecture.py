@@ -10,7 +10,8 @@ import pytest
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
 from shared.settings import REPOSITORY, Device, Model
-from tests.doubles.ollama_server import SHOWN, SIZE, ollama_server
+from tests.doubles.ollama_models import SHOWN, SIZE
+from tests.doubles.ollama_server import ollama_server
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shared.lease.footprint import Architecture
 from shared.models.metadata import MetadataError, gguf, huggingface, ollama
 from shared.settings import REPOSITORY
-from tests.doubles.ollama_server import SHOWN
+from tests.doubles.ollama_models import SHOWN
 
 QWEN: dict[str, Any] = {
     "general.architecture": "qwen2", "qwen2.block_count": 28, "qwen2.attention.head_count": 28,

@@ -10,9 +10,11 @@ import pytest
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models import ollama
 from shared.models.chat import ChatFailed
-from shared.models.ollama import Ollama, OllamaFailed, Reloaded, full_tag
+from shared.models.ollama import Ollama, OllamaFailed, full_tag
+from shared.models.ollama_answers import Reloaded
 from shared.models.sampling import OLLAMA
 from tests.doubles.chat_server import Reply, as_json, chat_server
+from tests.doubles.ollama_faults import DEATHS
 from tests.doubles.ollama_server import Ollama as Double
 from tests.doubles.ollama_server import ollama_server
 
@@ -86,7 +88,7 @@ async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(serve
         await api.chat(TAG, "a prompt", Decoding(temperature=temperature, max_tokens=5), seed=3)
     load, *calls = double.bodies
     assert load["messages"] == []
-    launch = {"keep_alive": -1, "shift": False, "truncate": False, "think": False}
+    launch = {"keep_alive": ollama.KEEP_S, "shift": False, "truncate": False, "think": False}
     assert [body["stream"] for body in double.bodies] == [False, True, True]
     assert all(body | launch == body and body["options"] | OPTIONS == body["options"] for body in (load, *calls))
     assert double.loads == [TAG]
@@ -104,7 +106,7 @@ async def test_a_call_says_how_to_decode(server: Server) -> None:
     assert OLLAMA["repeat_penalty"] == 1.0
     assert double.bodies[-1]["messages"] == [{"role": "user", "content": "one two three"}]
     assert (reply.text, reply.finish_reason) == (double.answer("one two three"), "stop")
-    assert (reply.prompt_tokens, reply.completion_tokens) == (3, 5)
+    assert (reply.prompt_tokens, reply.completion_tokens) == (3, 4)
     assert (reply.prompt_ms, reply.completion_ms) == (3.0, 2.5)
 
 
@@ -136,11 +138,13 @@ REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the contex
     ("instead", "kind"),
     [
         (REFUSED, FailureKind.CONTEXT_EXCEEDED),
-        ({"prompt_eval_count": 64}, FailureKind.CONTEXT_EXCEEDED),
+        ({"prompt_eval_count": 256}, FailureKind.CONTEXT_EXCEEDED),
         (as_json({"error": "illegal base64 data"}, 400), FailureKind.BACKEND_ERROR),
-        (as_json({"error": "model 'x' not found"}, 404), FailureKind.BACKEND_ERROR),
+        (as_json({"error": "model 'x' not found"}, 404), FailureKind.CONNECTION),
         (as_json({"error": "CUDA error: out of memory"}, 500), FailureKind.CONNECTION),
-        (as_json({"error": "server busy, please try again"}, 503), FailureKind.BACKEND_ERROR),
+        (as_json({"error": DEATHS["die"]}, 500), FailureKind.CONNECTION),
+        (as_json({"error": DEATHS["end"]}, 500), FailureKind.CONNECTION),
+        (as_json({"error": "server busy, please try again"}, 503), FailureKind.UNAVAILABLE),
         (Reply(status=302, headers={"Location": "http://203.0.113.1/"}), FailureKind.BACKEND_ERROR),
         (Reply(body=b'{"message": {"content": "hal'), FailureKind.BACKEND_ERROR),
         (Reply(body=b"[]"), FailureKind.BACKEND_ERROR),
@@ -149,8 +153,8 @@ REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the contex
         (Reply(body=b'{"message":', missing=100, reset=True), FailureKind.CONNECTION),
     ],
     ids=[
-        "refused", "cut in silence", "another 400", "gone", "out of memory", "busy", "redirect", "half", "no object",
-        "broken off", "unloaded", "reset",
+        "refused", "cut in silence", "another 400", "gone", "out of memory", "runner died", "its server died",
+        "busy", "redirect", "half", "no object", "broken off", "unloaded", "reset",
     ],
 )  # fmt: skip
 async def test_what_is_no_answer_is_a_typed_failure(server: Server, instead: object, kind: FailureKind) -> None:
@@ -168,15 +172,28 @@ async def test_a_prompt_above_the_context_is_refused_whole(server: Server) -> No
     api = server[1]
     await api.load(TAG)
     with pytest.raises(ChatFailed) as caught:
-        await api.chat(TAG, "word " * 65, DECODING, 0)
+        await api.chat(TAG, "word " * 257, DECODING, 0)
     assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
     assert "exceed_context_size" in caught.value.detail
 
 
 async def test_a_call_that_had_its_model_loaded_is_told_apart(server: Server) -> None:
     """Its text may be right, but nobody verified who wrote it."""
-    with pytest.raises(Reloaded, match=r"loaded again.*4\.0 s"):
-        await server[1].chat(TAG, "p", DECODING, 0)
+    double, api = server
+    await api.load(TAG)
+    double.kill()
+    with pytest.raises(Reloaded, match=r"loaded again.*0\.8 s"):
+        await api.chat(TAG, "p", DECODING, 0)
+
+
+async def test_a_prompt_between_the_context_and_its_multiple_of_256_is_not_called_cut(server: Server) -> None:
+    """A runner rounds its context up, and answers what fits into that."""
+    double, api = server
+    await api.load(TAG)
+    assert (await api.chat(TAG, "word " * 100, DECODING, 0)).prompt_tokens == 100
+    assert not await api.cuts(TAG)
+    double.wrong.left["cut"] = None
+    assert await api.cuts(TAG)
 
 
 async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.ollama import Ollama as Client
-from shared.models.ollama import RunnerDied
+from shared.models.ollama_answers import Reloaded, RunnerDied
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import PATH
@@ -62,8 +62,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     ("how", "kind"),
     [
         ("500", FailureKind.BACKEND_ERROR),
-        ("503", FailureKind.BACKEND_ERROR),
-        ("429", FailureKind.BACKEND_ERROR),
+        ("503", FailureKind.UNAVAILABLE),
+        ("429", FailureKind.UNAVAILABLE),
         ("424", FailureKind.BACKEND_ERROR),
         ("reset", FailureKind.CONNECTION),
         ("half", FailureKind.BACKEND_ERROR),
@@ -119,13 +119,18 @@ async def test_a_prompt_can_be_cut_in_silence(rig: Rig) -> None:
     assert await rig.api.cuts(TAG)
 
 
-async def test_memory_that_runs_out_takes_the_model_with_it(rig: Rig) -> None:
-    """It is told from every other 500."""
-    await rig.tell("out_of_memory", times=1)
+@pytest.mark.parametrize("how", ["out_of_memory", "die", "end"])
+async def test_a_runner_can_die_under_a_call(rig: Rig, how: str) -> None:
+    """In words of several versions; it stays on the list until the next call has it loaded again."""
+    await rig.tell(how, times=1)
     with pytest.raises(RunnerDied) as caught:
         await rig.ask()
     assert caught.value.kind is FailureKind.CONNECTION
-    assert not await rig.api.resident()
+    assert await rig.api.resident()
+    assert rig.double.loads == [TAG]
+    with pytest.raises(Reloaded):
+        await rig.ask()
+    assert rig.double.loads == [TAG, TAG]
 
 
 async def test_what_is_kept_stays_on_the_gpu_listed_or_not(rig: Rig) -> None:

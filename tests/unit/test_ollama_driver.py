@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from services.guard.drivers import ollama
+from services.guard.drivers import confirmation, ollama, ollama_looks
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
@@ -59,7 +59,8 @@ class Rig:
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
-    monkeypatch.setattr(ollama, "POLL_S", 0.01)
+    monkeypatch.setattr(ollama_looks, "POLL_S", 0.01)
+    monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
         made = Rig(double, http)
@@ -235,8 +236,29 @@ async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
 
 
 def evicts(double: Ollama) -> None:
-    """Somebody said `ollama stop`, or the server ran out of memory."""
+    """Somebody said `ollama stop`, or made room for a model that is not listed yet."""
     double.runners.clear()
+
+
+def takes_its_place(double: Ollama) -> None:
+    """Somebody asks a server for another model that has room for one."""
+    double.most = 1
+    strangers(double)
+
+
+def is_created_again(double: Ollama) -> None:
+    """The weights are the same, so the runner stays, and answers to another prompt."""
+    double.create(JUDGE, system="You are a pirate.")
+
+
+def is_sampled_otherwise(double: Ollama) -> None:
+    """As above, by a PARAMETER."""
+    double.create(JUDGE, parameters=(("top_k", 1),))
+
+
+def is_removed(double: Ollama) -> None:
+    """`ollama rm`: what is loaded stays."""
+    del double.pulled[JUDGE]
 
 
 def moves(double: Ollama) -> None:
@@ -257,24 +279,77 @@ def replaces(double: Ollama) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "said", "died"),
+    ("happens", "said"),
     [
-        (evicts, "is not loaded any more", True),
-        (strangers, "llama3:8b is loaded as well", False),
-        (moves, "not on the GPU", False),
-        (resizes, "context of 32", False),
-        (replaces, "was pulled again", False),
+        (evicts, "is not loaded any more"),
+        (strangers, "llama3:8b is loaded as well"),
+        (takes_its_place, "llama3:8b is loaded in its place, and not by this guard: ollama stop llama3:8b"),
+        (moves, "not on the GPU"),
+        (resizes, "context of 32"),
+        (replaces, "was pulled or created again"),
+        (is_created_again, "was pulled or created again"),
+        (is_sampled_otherwise, "was pulled or created again"),
+        (is_removed, "was removed from the server"),
     ],
 )
 async def test_a_residency_that_is_not_ours_any_more_is_noticed(
-    rig: Rig, looking: None, caplog: pytest.LogCaptureFixture, happens: Callable[[Ollama], None], said: str, died: bool
+    rig: Rig, looking: None, caplog: pytest.LogCaptureFixture, happens: Callable[[Ollama], None], said: str
 ) -> None:
-    """Within one look, whoever did it; only where nobody else is seen, the runner may have died of its calls."""
+    """Within one look, whoever did it; no call is to blame."""
     server = await rig.start()
     happens(rig.double)
     await rig.lost(server)
     assert said in caplog.text
-    assert server.died is died
+    assert not server.died
+
+
+@pytest.mark.parametrize("happens", [is_created_again, is_sampled_otherwise, is_removed, takes_its_place])
+async def test_a_reply_of_a_model_that_changed_before_it_is_not_confirmed(
+    rig: Rig, happens: Callable[[Ollama], None]
+) -> None:
+    """The list of what is loaded looks as it did: what the tags name is looked at beside it, after the reply."""
+    server = await rig.start()
+    assert await server.confirm()
+    happens(rig.double)
+    assert not await server.confirm()
+    assert (server.alive, server.died) == (False, False)
+
+
+async def test_a_reply_that_nobody_can_confirm_is_not_believed(rig: Rig) -> None:
+    """One silent look ends no residency."""
+    server = await rig.start()
+    respond = rig.http.respond
+    rig.http.respond = lambda seen: Reply(status=500) if seen.path == "/api/tags" else respond(seen)
+    assert not await server.confirm()
+    assert server.alive
+    rig.http.respond = respond
+    assert await server.confirm()
+
+
+async def test_a_call_of_a_model_that_was_removed_ends_the_residency(rig: Rig) -> None:
+    """No call is to blame for it."""
+    server = await rig.start()
+    is_removed(rig.double)
+    with pytest.raises(ChatFailed) as caught:
+        await server.complete("p", DECODING, seed=1)
+    assert caught.value.kind is FailureKind.CONNECTION
+    assert (server.alive, server.died) == (False, False)
+
+
+async def test_a_model_stays_while_its_residency_lives_and_not_much_longer(
+    rig: Rig, looking: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for again and again, never for ever: a server with room for one model would hang."""
+    monkeypatch.setattr(ollama, "KEEP_S", 0.03)
+    server = await rig.start()
+    asked = len(rig.double.bodies)
+    with anyio.fail_after(60):
+        while len(rig.double.bodies) < asked + 3:  # noqa: ASYNC110 - the double tells nobody
+            await asyncio.sleep(0.01)
+    assert server.alive
+    assert rig.double.loads == [JUDGE]
+    assert {body["messages"] == [] for body in rig.double.bodies[asked:]} == {True}
+    assert all(0 < body["keep_alive"] <= 120 for body in rig.double.bodies)
 
 
 async def test_a_call_that_had_its_model_loaded_ends_the_residency(rig: Rig) -> None:
@@ -298,14 +373,14 @@ async def test_a_call_after_another_pull_is_not_answered_by_the_new_model(rig: R
 
 
 async def test_a_lost_connection_is_looked_into_at_once(rig: Rig) -> None:
-    """The guard asks whether the server survived, and has half a second for it."""
+    """The guard asks whether the server survived, and has half a second for it; no call ends a whole server."""
     server = await rig.start()
     rig.http.respond = lambda _: RESET
     with pytest.raises(ChatFailed) as caught:
         await server.complete("p", DECODING, seed=1)
     assert caught.value.kind is FailureKind.CONNECTION
     await rig.lost(server)
-    assert server.died
+    assert not server.died
 
 
 async def test_an_error_of_the_server_is_looked_into_at_once(rig: Rig) -> None:
@@ -319,14 +394,24 @@ async def test_an_error_of_the_server_is_looked_into_at_once(rig: Rig) -> None:
     await rig.lost(server)
 
 
-async def test_a_runner_that_ran_out_of_memory_takes_its_calls_with_it(rig: Rig) -> None:
+@pytest.mark.parametrize("how", ["out_of_memory", "die", "end"])
+async def test_a_runner_that_died_takes_its_calls_with_it(rig: Rig, how: str) -> None:
     """They are suspects: each runs alone in the next residency, where there is room for one."""
     server = await rig.start()
-    rig.double.wrong.left["out_of_memory"] = 1
+    rig.double.wrong.left[how] = 1
     with pytest.raises(ChatFailed) as caught:
         await server.complete("p", DECODING, seed=1)
     assert caught.value.kind is FailureKind.CONNECTION
     assert (server.alive, server.died) == (False, True)
+
+
+async def test_a_reload_of_less_than_a_second_is_noticed(rig: Rig) -> None:
+    """A runner that died between two calls is loaded again by the next: no answer of it counts."""
+    server = await rig.start()
+    rig.double.kill()
+    with pytest.raises(ChatFailed, match=r"loaded again.*0\.8 s"):
+        await server.complete("p", DECODING, seed=1)
+    assert (server.alive, server.died) == (False, False)
 
 
 async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:
@@ -388,11 +473,12 @@ async def test_a_model_that_survives_its_unload_keeps_its_server_alive(
 async def test_a_model_that_was_removed_while_it_was_loaded_is_stopped_once_it_is_gone(rig: Rig) -> None:
     """No unload can be asked for any more; whether it is gone can still be seen."""
     server = await rig.start()
-    digest = rig.double.pulled.pop(JUDGE)
+    weights = rig.double.manifest(JUDGE).weights
+    del rig.double.pulled[JUDGE]
     with anyio.fail_after(60):
         await server.stop()
     assert server.alive
-    del rig.double.runners[digest]
+    rig.double.runners[weights].expires_at = 0.0  # its `keep_alive` is over
     await server.stop()
     assert not server.alive
 

@@ -12,7 +12,7 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models import openai_compatible
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import Away, ChatFailed, ChatReply, Unreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND, TGI
 from shared.settings import Device, Model
@@ -180,10 +180,7 @@ async def test_what_a_prompt_says_does_not_make_an_overload_a_content_failure(se
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        (429, {"error": "Model is overloaded", "error_type": "overloaded"}),
         (500, {"error": "Request failed during generation", "error_type": "generation"}),
-        (503, {"error": "no free slot"}),
-        (504, {"error": "upstream"}),
         (424, {"error": "Request failed during generation", "error_type": "generation"}),
         (404, {"error": "no such model"}),
         (401, {"error": "who are you"}),
@@ -198,6 +195,23 @@ async def test_every_other_refusal_is_the_servers_and_says_which(
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert str(status) in failed.detail
     assert body["error"] in failed.detail
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(429, "Model is overloaded"), (502, "upstream"), (503, "no free slot"), (504, "upstream")]
+)
+async def test_a_server_that_refuses_everybody_is_away(server: ChatServer, status: int, said: str) -> None:
+    """Which is no failure of the call; its words are kept."""
+    failed = await failure(server, as_json({"error": said}, status))
+    assert isinstance(failed, Away)
+    assert said in failed.detail
+
+
+async def test_a_server_may_say_within_its_stream_that_it_is_overloaded(server: ChatServer) -> None:
+    """As text-generation-inference does."""
+    said = b'data: {"error": {"message": "Model is overloaded", "http_status_code": 422}}\n\n'
+    failed = await failure(server, Reply(body=said, headers={"Content-Type": "text/event-stream"}))
+    assert isinstance(failed, Away)
 
 
 async def test_one_request_is_made_per_completion(server: ChatServer) -> None:

@@ -9,6 +9,8 @@ import pytest
 from services.guard.drivers import confirmation, remote
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver, RemoteServer
+from shared.contracts.calls import Decoding
+from shared.models.sampling import BY_BACKEND
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
 
@@ -63,8 +65,9 @@ async def in_use(http: ChatServer) -> RemoteServer:
 async def test_a_model_is_what_its_server_lists_under_its_name(http: ChatServer, served: Served) -> None:
     """With the version; it pins nothing, and what differs from answer to answer is no part of it."""
     before = await driver(http).identify()
-    assert (before.backend, before.digest, before.version) == ("openai", None, "0.32.0")
-    assert before.options["serves"] == {"id": "judge", "root": "/models/q", "max_model_len": 1024}
+    assert (before.backend, before.digest, before.version) == ("vllm", None, "0.32.0")
+    listed = {"id": "judge", "root": "/models/q", "max_model_len": 1024, "owned_by": "vllm"}
+    assert before.options["serves"] == listed
     served.pages["/v1/models"] = {"data": [CARD | {"created": 1, "permission": []}]}
     assert (await driver(http).identify()).hash == before.hash
     served.pages["/version"] = {"version": "0.33.0"}
@@ -75,9 +78,29 @@ async def test_a_server_that_answers_to_any_name_is_what_it_lists(http: ChatServ
     """llama-server does: its list holds one model, whatever it is called, and its version is in its properties."""
     meta = {"n_params": 985728, "size": 1976832}
     card = {"id": "generator", "created": 3, "owned_by": "llamacpp", "meta": meta}
-    served.pages = {"/v1/models": {"data": [card]}, "/props": {"build_info": "b1-7e4c0a9"}}
+    props = {"build_info": "b1-7e4c0a9", "chat_template": "{{ messages }}"}
+    served.pages = {"/v1/models": {"data": [card]}, "/props": props}
     found = await driver(http).identify()
-    assert (found.version, found.options["serves"]) == ("b1-7e4c0a9", {"id": "generator", "meta": meta})
+    listed = {"id": "generator", "meta": meta, "owned_by": "llamacpp"}
+    assert (found.backend, found.version, found.options["serves"]) == ("llama.cpp", "b1-7e4c0a9", listed)
+    props["chat_template"] = "{{ other }}"
+    assert (await driver(http).identify()).hash != found.hash
+
+
+@pytest.mark.parametrize(
+    ("owner", "backend"), [("vllm", "vllm"), ("llamacpp", "llama.cpp"), ("openai", "openai"), (None, "openai")]
+)
+async def test_a_server_is_told_how_to_sample_in_its_own_words(
+    http: ChatServer, served: Served, owner: str | None, backend: str
+) -> None:
+    """Its list of models says which words it knows; what is sent is part of the model."""
+    served.pages["/v1/models"] = {"data": [CARD | {"owned_by": owner}]}
+    made = driver(http)
+    assert (await made.identify()).options["sampling"] == BY_BACKEND[backend]
+    served.pages["/v1/chat/completions"] = {"choices": [{"message": {"content": "4"}, "finish_reason": "stop"}]}
+    await (await made.start()).complete("2 + 2 =", Decoding(), 0)
+    assert http.seen[-1].json | BY_BACKEND[backend] == http.seen[-1].json
+    assert ("top_k" in http.seen[-1].json) == (backend != "openai")
 
 
 async def test_a_server_that_is_away_is_nothing_yet(http: ChatServer, served: Served) -> None:

@@ -12,7 +12,8 @@ from shared.contracts.calls import Lane
 from shared.lease.footprint import Architecture
 from shared.models.presets import PRESETS
 from shared.settings import Model, Settings
-from tests.doubles.ollama_server import SHOWN, SIZE, ollama_server
+from tests.doubles.ollama_models import SHOWN, SIZE
+from tests.doubles.ollama_server import ollama_server
 
 QWEN = {"judge": "qwen2.5-0.5b", "generate": "qwen2.5-7b"}
 

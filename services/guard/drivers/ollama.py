@@ -6,19 +6,21 @@ a residency is open, and after the unload; every call says with which options th
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
-import msgspec
-
+from services.guard.drivers.confirmation import Confirmation
+from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
-from shared.models.ollama import DEFAULT_URL, FIXED, Ollama, OllamaFailed, Reloaded, Resident, RunnerDied, full_tag
+from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, Ollama, OllamaFailed, Resident, full_tag
+from shared.models.ollama_answers import Reloaded, Removed, RunnerDied
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
@@ -27,55 +29,17 @@ PROBE_S = 2.0
 """Between two looks at what is resident."""
 SILENCES = 3
 """Looks in a row that a busy server may leave without an answer."""
-POLL_S = 0.2
 BATCH = 512
 """Ollama's own default; said all the same, as what is not said may change with free memory."""
-MIB = 1 << 20
 
 _held: dict[str, dict[str, str]] = defaultdict(dict)
 """By server, tag and digest of what this guard has loaded and not yet seen gone."""
 _log = logging.getLogger(__name__)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model must be resident. `on_gpu`: wholly."""
-
-    tag: str
-    digest: str
-    context: int
-    on_gpu: bool
-
-
 def tags(models: Mapping[str, Model]) -> frozenset[str]:
     """The models of the configuration that a server may hold for us."""
     return frozenset(full_tag(model.tag or name) for name, model in models.items() if model.driver == "ollama")
-
-
-class Astray(msgspec.Struct, frozen=True):
-    """Why a model is not resident as it must be. `died`: nobody took its place, so its runner may have crashed."""
-
-    why: str
-    died: bool = False
-
-
-def astray(found: Sequence[Resident], wanted: Wanted, held: Collection[str]) -> Astray | None:
-    """What is wrong with a server's residents; None where `wanted` is there as it was pinned, and nobody but ours."""
-    ours = next((each for each in found if each.digest == wanted.digest), None)
-    foreign = [each.name for each in found if each.digest not in held]
-    if wanted.tag in foreign:
-        return Astray(f"{wanted.tag} was pulled again; restart the guard")
-    if foreign:
-        return Astray(f"{', '.join(foreign)} is loaded as well, and not by this guard: ollama stop {foreign[0]}")
-    if ours is None:
-        return Astray(f"{wanted.tag} with the digest that was pinned is not loaded any more", died=True)
-    if wanted.on_gpu and ours.size_vram < ours.size:
-        outside, all_of_it = (ours.size - ours.size_vram) // MIB, ours.size // MIB
-        said = f"{outside} of {all_of_it} MiB of {wanted.tag} are not on the GPU"
-        return Astray(f"{said}; lower `context` or free memory")
-    if ours.context_length != wanted.context:
-        said = f"{wanted.tag} has a context of {ours.context_length}, not {wanted.context}"
-        return Astray(f"{said}; set `context` to it")
-    return None
 
 
 class OllamaDriver:
@@ -163,9 +127,9 @@ class OllamaDriver:
         await api.chat(self._tag, "1 + 1 =", Decoding(max_tokens=1), 0)
         if await api.cuts(self._tag):
             raise DriverError(f"{api.url} cuts what is longer than `context` in silence; take another version")
-        found = await api.resident()
-        if problem := astray(found, wanted, _held[api.url].values()):
-            raise DriverError(problem.why)
+        found, problem = await look(api, wanted, _held[api.url].values())
+        if problem:
+            raise DriverError(problem)
         return OllamaServer(api, wanted, found, self._device.free_timeout_s)
 
     async def _clear(self, api: Ollama) -> None:
@@ -175,7 +139,7 @@ class OllamaDriver:
             if each.name not in self._ours:
                 raise DriverError(f"{api.url} has loaded {each.name}, not for this guard: ollama stop {each.name}")
             await api.unload(each.name)
-        if not await _gone(api, {each.digest for each in left}, self._device.free_timeout_s):
+        if not await gone(api, {each.digest for each in left}, self._device.free_timeout_s):
             raise DriverError(f"{api.url} does not unload {', '.join(each.name for each in left)}; restart it")
 
     async def _give_up(self, api: Ollama) -> None:
@@ -213,6 +177,7 @@ class OllamaServer:
         self._died = False
         self._doubt = asyncio.Event()
         """Set to look at once."""
+        self._confirmation = Confirmation(self._confirmed)
         self._watch = asyncio.create_task(self._watch_it())
 
     @property
@@ -222,23 +187,38 @@ class OllamaServer:
 
     @property
     def died(self) -> bool:
-        """Whether its runner or the server is gone; one that lives where it must not, or was loaded anew, is not."""
+        """Whether its runner died, by the server's own words: a call that ran on it may have killed it.
+
+        What was evicted, stopped or removed, and what went with its server, no call has ended.
+        """
         return self._died
 
     async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt; one that had the model loaded again ends the residency."""
         try:
             return await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
-        except Reloaded as reloaded:
-            self._lose(Astray(reloaded.detail))
-            raise
         except RunnerDied as died:
-            self._lose(Astray(died.detail, died=True))
+            self._died = True
+            self._lose(died.detail)
+            raise
+        except (Reloaded, Removed) as lost:
+            self._lose(lost.detail)
             raise
         except ChatFailed as failed:
             if failed.kind in (FailureKind.CONNECTION, FailureKind.BACKEND_ERROR):
                 self._doubt.set()
             raise
+
+    async def confirm(self) -> bool:
+        """Whether it is resident, and its tag is what it was, by a look that begins now or later."""
+        return await self._confirmation.next()
+
+    async def _confirmed(self) -> bool:
+        try:
+            return self.alive and await self._is_well()
+        except OllamaFailed:
+            self._doubt.set()
+            return False
 
     async def exited(self) -> None:
         """Return when it is not resident any more as it was verified, or the server is away."""
@@ -264,7 +244,7 @@ class OllamaServer:
         try:
             with suppress(OllamaFailed):
                 await self._api.unload(self._wanted.tag)
-            return await _gone(self._api, {self._wanted.digest}, self._patience_s)
+            return await gone(self._api, {self._wanted.digest}, self._patience_s)
         except OllamaFailed as failed:
             _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
             return failed.away
@@ -273,33 +253,29 @@ class OllamaServer:
         """What the server says that it holds."""
         return self._bytes / MIB
 
-    def _lose(self, problem: Astray) -> None:
-        _log.error("the residency is lost: %s", problem.why)
-        self._died = self._died or problem.died
+    def _lose(self, why: str) -> None:
+        _log.error("the residency is lost: %s", why)
         self._lost.set()
 
+    async def _is_well(self) -> bool:
+        """One look; what is wrong ends the residency."""
+        _, problem = await look(self._api, self._wanted, _held[self._api.url].values())
+        if problem:
+            self._lose(problem)
+        return problem is None
+
     async def _watch_it(self) -> None:
-        silent = 0
+        silent, kept_at = 0, time.monotonic()
         while self.alive:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._doubt.wait(), PROBE_S)
             self._doubt.clear()
             try:
-                problem = astray(await self._api.resident(), self._wanted, _held[self._api.url].values())
+                if await self._is_well() and time.monotonic() - kept_at > KEEP_S / 3:
+                    await self._api.keep(self._wanted.tag)
+                    kept_at = time.monotonic()
                 silent = 0
             except OllamaFailed as failed:
                 silent += 1
-                problem = Astray(str(failed), died=True) if failed.away or silent >= SILENCES else None
-            if problem:
-                self._lose(problem)
-
-
-async def _gone(api: Ollama, digests: set[str], within_s: float) -> bool:
-    """Whether they left the list in time; it is looked at least once."""
-    looks = round(within_s / POLL_S)
-    while digests & {each.digest for each in await api.resident()}:
-        if looks <= 0:
-            return False
-        looks -= 1
-        await asyncio.sleep(POLL_S)
-    return True
+                if failed.away or silent >= SILENCES:
+                    self._lose(str(failed))

@@ -7,6 +7,7 @@ more before a reply is believed.
 import asyncio
 import logging
 import os
+from hashlib import sha256
 from typing import Any
 
 import httpx2
@@ -19,6 +20,7 @@ from shared.lease.footprint import Architecture
 from shared.models import ollama
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
+from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 
@@ -26,8 +28,11 @@ PROBE_S = 5.0
 TRIES = 3
 """Looks at a server that does not answer, before replies that were paid for are thrown away."""
 PAUSE_S = 1.0
-LASTING = ("id", "root", "parent", "max_model_len", "meta")
+LASTING = ("id", "root", "parent", "max_model_len", "meta", "owned_by")
 """Of a model in a server's list; other fields are made anew with each answer, such as vLLM's `created`."""
+
+OWNERS = {"llamacpp": "llama.cpp", "vllm": "vllm"}
+"""Backends by the owner that their lists of models name."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,10 +74,14 @@ class RemoteDriver:
         self._stated = stated
         return ModelIdentity(
             name=self._name,
-            backend="tgi" if "model_id" in stated else "openai",
+            backend=_backend(stated),
             digest=stated.get("model_sha"),
             version=str(stated.get("version", "")),
-            options={"url": self._url, **({"serves": stated["serves"]} if "serves" in stated else {})},
+            options={
+                "url": self._url,
+                **{name: stated[name] for name in ("serves", "template") if name in stated},
+                "sampling": dict(BY_BACKEND[_backend(stated)]),
+            },
             device=self._device.id,
         )
 
@@ -88,8 +97,15 @@ class RemoteDriver:
 
     async def start(self, parallel: int | None = None) -> "RemoteServer":  # noqa: ARG002 - its slots are not ours
         """Nothing is started; the endpoint is used as it is."""
-        chat = OpenAICompatible(self._url, model=self._name, api_key=self._key, timeout_s=self._model.call_timeout_s)
-        return RemoteServer(chat, self, self._stated or await self._statement())
+        stated = self._stated or await self._statement()
+        chat = OpenAICompatible(
+            self._url,
+            model=self._name,
+            api_key=self._key,
+            timeout_s=self._model.call_timeout_s,
+            sampling=BY_BACKEND[_backend(stated)],
+        )
+        return RemoteServer(chat, self, stated)
 
     async def serves(self, before: Statement) -> bool | None:
         """Whether it still says what it said; None: it says nothing."""
@@ -190,7 +206,16 @@ def _card(page: dict[str, Any], name: str) -> Statement:
     return {"serves": found} if found else {}
 
 
+def _backend(stated: Statement) -> str:
+    """The kind of server: it decides which sampling settings are sent."""
+    return "tgi" if "model_id" in stated else OWNERS.get(stated.get("serves", {}).get("owned_by"), "openai")
+
+
 async def _version(client: httpx2.AsyncClient) -> Statement:
-    """vLLM's, and llama-server's."""
-    said = (await _page(client, "/version")).get("version") or (await _page(client, "/props")).get("build_info")
-    return {"version": said} if isinstance(said, str) else {}
+    """vLLM's; llama-server's, with the digest of its chat template."""
+    if isinstance(said := (await _page(client, "/version")).get("version"), str):
+        return {"version": said}
+    props = await _page(client, "/props")
+    said, template = props.get("build_info"), props.get("chat_template")
+    found = {"version": said} if isinstance(said, str) else {}
+    return found | ({"template": sha256(template.encode()).hexdigest()} if isinstance(template, str) else {})

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Response
-from sqlalchemy import text
+from sqlalchemy import Row, text
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, json
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
+from shared.models import known_versions
 from shared.pipelines import registry
 from shared.pipelines.source import Change
 from shared.runtime.price import dry_run, made_up_job
@@ -20,7 +21,7 @@ from shared.settings import Settings
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
 REGISTERED = text("""
-    SELECT DISTINCT ON (name) name, digest FROM models WHERE served AND name = ANY(:names)
+    SELECT DISTINCT ON (name) name, backend, version, digest FROM models WHERE served AND name = ANY(:names)
     ORDER BY name, registered_at DESC""")
 
 
@@ -60,6 +61,10 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     registered: bool
     """The guard knows it."""
     digest: str | None
+    version: str | None = None
+    """Of its server, as registered; null: it is not, or its server names none."""
+    warning: str | None = None
+    """What is known against this version."""
 
 
 @router.get(
@@ -108,18 +113,18 @@ def _roles(pipeline: str) -> list[str]:
     responses=answers(
         list[ModelView],
         [{"name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
-          "footprint_mib": 96, "registered": True, "digest": "a2d1…"}],
+          "footprint_mib": 96, "registered": True, "digest": "a2d1…", "version": "0.2.2", "warning": None}],
     ),
 )  # fmt: skip
 async def models(held: Held) -> Response:
     """As configured; addresses and keys are the operator's and not shown."""
     names = sorted(held.settings.models)
     async with held.database.transaction() as connection:
-        digests = {row.name: row.digest for row in await connection.execute(REGISTERED, {"names": names})}
-    return json([_model(held.settings, name, digests) for name in names])
+        registered = {row.name: row for row in await connection.execute(REGISTERED, {"names": names})}
+    return json([_model(held.settings, name, registered.get(name)) for name in names])
 
 
-def _model(settings: Settings, name: str, digests: dict[str, str | None]) -> ModelView:
+def _model(settings: Settings, name: str, row: Row[Any] | None) -> ModelView:
     model = settings.models[name]
     return ModelView(
         name=name,
@@ -128,6 +133,8 @@ def _model(settings: Settings, name: str, digests: dict[str, str | None]) -> Mod
         context=model.context,
         parallel=model.parallel,
         footprint_mib=model.footprint_mib,
-        registered=name in digests,
-        digest=digests.get(name),
+        registered=row is not None,
+        digest=row.digest if row else None,
+        version=row.version or None if row else None,
+        warning=known_versions.warning(row.backend, row.version) if row else None,
     )

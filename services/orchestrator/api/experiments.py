@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.api import examples
 from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
+from services.orchestrator.api.flaws import flawed
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
@@ -76,6 +77,7 @@ async def submit(request: Experiment, held: Held, key: IdempotencyKey) -> Respon
     once = keyed(key, "POST /v1/experiments", request.model_dump())
     accepted = await running.submit_once(held.database, held.settings, request, once)
     warnings = await to_thread.run_sync(edited, [variant.pipeline for variant in request.variants])
+    warnings += await flawed(held.database, experiment=accepted.experiment)
     return await _answer(held, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 

@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from services.orchestrator import reports
 from services.orchestrator.api import examples, formats
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, tagged
+from services.orchestrator.api.flaws import flawed
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.resources import Held, Limit, Resources, json
@@ -72,6 +73,7 @@ async def _submitted(held: Resources, submission: Submission, request: Keyed | N
     held.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
     warnings = await to_thread.run_sync(edited, [submission.pipeline])
+    warnings += await flawed(held.database, job=accepted.job)
     again = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(held, accepted.job, 202, headers | again, warnings)
 

@@ -26,6 +26,9 @@ def list_models(as_json: AsJson = False) -> None:
             for each in found
         )  # fmt: skip
         table(("NAME", "DRIVER", "DEFAULT FOR", "CONTEXT", "MIB", "REGISTERED", "DIGEST"), rows)
+        for each in found:
+            if each["warning"]:
+                typer.echo(f"warning: {each['name']}: {each['warning']}", err=True)
 
 
 @model.callback()

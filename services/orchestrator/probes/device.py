@@ -8,10 +8,13 @@ from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.probe import NotReady
 from shared.lease import residencies
 from shared.lease.expectation import expectations
+from shared.models import known_versions
 from shared.settings import Device
 from shared.storage import devices
 
-SERVED = text("SELECT DISTINCT name FROM models WHERE served AND name = ANY(:names)")
+SERVED = text("""
+    SELECT DISTINCT ON (name) name, backend, version FROM models WHERE served AND name = ANY(:names)
+    ORDER BY name, registered_at DESC""")
 MIB = 1 << 20
 
 
@@ -33,11 +36,12 @@ async def served(held: Resources) -> str:
     """A guard serves the models that roles name."""
     names = sorted(set(held.settings.roles.values()))
     async with held.database.transaction() as connection:
-        found = set((await connection.execute(SERVED, {"names": names})).scalars())
+        found = {row.name: row for row in await connection.execute(SERVED, {"names": names})}
     missing = [name for name in names if name not in found]
     if missing:
         raise NotReady(f"no guard serves {', '.join(missing)}")
-    return ", ".join(names)
+    warnings = (known_versions.warning(row.backend, row.version) for row in found.values())
+    return "; ".join([", ".join(names), *(f"warning: {each}" for each in warnings if each)])
 
 
 async def budget(held: Resources) -> str:
