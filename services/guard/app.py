@@ -99,8 +99,8 @@ class Service:
                 self._looks[name] = asyncio.create_task(self._identified(name))
         if self._looks:
             await asyncio.wait(self._looks.values(), timeout=within_s)
-        for name in tuple(self.absent):
-            if self._looks[name].done():
+        for name, look in tuple(self._looks.items()):
+            if look.done():
                 await self._end_look(name)
 
     async def _end_look(self, name: str) -> None:

@@ -1,6 +1,7 @@
 """Model servers as programs: how each is started for one model, and how what it says of itself must read. Pure.
 
-Spoken to are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3, and vLLM 0.10 and later.
+Spoken to are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3, and vLLM 0.10 and later;
+docs/model-servers.md says which versions were tried.
 """
 
 import re
@@ -181,6 +182,8 @@ def _llama(page: Page, asked: Asked) -> str | None:
 def _tgi(page: Page, asked: Asked) -> str | None:
     if page["model_id"] != asked.weights:
         return f"serves {page['model_id']}, not {asked.weights}"
+    if asked.model.revision and page["model_sha"] is None:
+        return "names no revision, as it could not ask the hub; take `revision` away and give the weights as `path`"
     if asked.model.revision and page["model_sha"] != asked.model.revision:
         return f"serves revision {page['model_sha']}, not {asked.model.revision}"
     return _shorter(page["max_total_tokens"], asked)

@@ -190,6 +190,7 @@ CARD = {"id": "judge", "root": "/models/qwen", "max_model_len": 2048}
         (TGI, INFO, None),
         (TGI, INFO | {"model_id": "gpt2"}, "serves gpt2"),
         (TGI, INFO | {"model_sha": "f" * 40}, "serves revision ffff"),
+        (TGI, INFO | {"model_sha": None}, "names no revision, as it could not ask the hub; take `revision` away"),
         (TGI, INFO | {"max_total_tokens": 1024}, "set `context`"),
         (VLLM, {"data": [CARD]}, None),
         (VLLM, {"data": [CARD | {"root": "gpt2"}]}, "serves gpt2 as judge"),
