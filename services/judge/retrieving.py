@@ -17,6 +17,9 @@ from shared.storage.database import Database
 
 INDEX = text("SELECT id FROM indexes WHERE model_id = :model AND state = 'ready' LIMIT 1")
 
+UNANSWERED = (FailureKind.CONNECTION, FailureKind.TIMEOUT)
+"""Of a retriever that has said nothing about any search."""
+
 _REQUEST = msgspec.json.Decoder(Request)
 _REPLIES = msgspec.json.Decoder(list[Retrieved])
 
@@ -56,12 +59,12 @@ class Retrieving:
         return self._indexes[model_id]
 
     async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply | retriever.Away]:
-        """One request for all; where one of them is too long for the embedder, one request each."""
+        """One request for all; where the retriever refuses it, one request each: one search may be at fault."""
         answer = await retriever.post(self._client, "/search", {"searches": searches}, self._timeout_s)
         if isinstance(answer, retriever.Away):
             return [answer] * len(searches)
         if isinstance(answer, Failure):
-            if answer.kind is not FailureKind.CONTEXT_EXCEEDED or len(searches) == 1:
+            if answer.kind in UNANSWERED or len(searches) == 1:
                 return [answer] * len(searches)
             return [reply for search in searches for reply in await self._search([search])]
         return _REPLIES.decode(answer)

@@ -83,23 +83,24 @@ async def test_the_operators_limit_holds() -> None:
     assert [reply.kind for reply in got if isinstance(reply, Failure)] == [FailureKind.TIMEOUT] * 2
 
 
-async def test_a_question_that_is_too_long_fails_alone() -> None:
-    """The others of its chunk are asked again without it; its own failure is a fact about it, not about a server."""
+@pytest.mark.parametrize(("status", "kind"), [(413, FailureKind.CONTEXT_EXCEEDED), (422, FailureKind.BACKEND_ERROR)])
+async def test_a_question_that_is_refused_fails_alone(status: int, kind: FailureKind) -> None:
+    """The others of its chunk are asked again without it; one that is too long is a fact about it, not about a server."""
 
     def handler(request: httpx2.Request) -> httpx2.Response:
-        too_long = any(search["question"] == "long" for search in json.loads(request.content)["searches"])
-        return httpx2.Response(413, text="too long") if too_long else found(request)
+        is_bad = any(search["question"] == "bad" for search in json.loads(request.content)["searches"])
+        return httpx2.Response(status, text="not this one") if is_bad else found(request)
 
-    first, second, third = await replies(handler, call("one"), call("long"), call("three"))
+    first, second, third = await replies(handler, call("one"), call("bad"), call("three"))
     assert isinstance(first, Retrieved)
     assert isinstance(second, Failure)
-    assert second.kind is FailureKind.CONTEXT_EXCEEDED
+    assert second.kind is kind
     assert isinstance(third, Retrieved)
 
 
 @pytest.mark.parametrize("status", [404, 422, 500])
 async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
-    """Asked once, and tried again by the runtime."""
+    """Asked together, then alone, and tried again by the runtime."""
     asked: list[int] = []
 
     def handler(_: httpx2.Request) -> httpx2.Response:
@@ -108,7 +109,7 @@ async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
 
     got = await replies(handler, call("one"), call("two"))
     assert [reply.kind for reply in got if isinstance(reply, Failure)] == [FailureKind.BACKEND_ERROR] * 2
-    assert len(asked) == 1
+    assert len(asked) == 3
 
 
 async def test_a_retriever_that_is_not_there_is_waited_for() -> None:
