@@ -85,7 +85,7 @@ async def test_the_operators_limit_holds() -> None:
 
 @pytest.mark.parametrize(("status", "kind"), [(413, FailureKind.CONTEXT_EXCEEDED), (422, FailureKind.BACKEND_ERROR)])
 async def test_a_question_that_is_refused_fails_alone(status: int, kind: FailureKind) -> None:
-    """The others of its chunk are asked again without it; one that is too long is a fact about it, not about a server."""
+    """The others of its chunk are asked again without it; being too long is a fact about a text, not about a server."""
 
     def handler(request: httpx2.Request) -> httpx2.Response:
         is_bad = any(search["question"] == "bad" for search in json.loads(request.content)["searches"])
