@@ -27,7 +27,7 @@ from tests.running import DEADLINE_S, ended
 
 AWAY_S = 5.0
 HOT = {
-    "claim": "delete queue, update queue",
+    "claim": "delete queue, update outages, update queue",
     "answer": "delete queue, insert attempts",
     "look": "update samples",
     "advance": "insert calls, insert queue, insert steps, update samples",

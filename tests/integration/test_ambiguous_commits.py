@@ -35,7 +35,7 @@ from tests.integration.test_worker import Refusing, pending, queue
 
 pytestmark = pytest.mark.anyio
 
-CLAIM = "delete queue, update queue"
+CLAIM = "delete queue, update outages, update queue"
 ANSWER = "delete queue, insert attempts"
 RETRY = "insert attempts, update queue"
 RELEASE = "update queue"

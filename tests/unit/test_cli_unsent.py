@@ -16,7 +16,7 @@ from services.orchestrator.cli.unsent import curl
 from tests.unit.commands import JOB, Server, mathrag, says
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
-MUTATIONS = {"index", "submit", "cancel", "pause", "resume", "requeue", "drain", "release"}
+MUTATIONS = {"index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "drain", "release"}
 NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 
 

@@ -18,6 +18,7 @@ import pytest
 from services.guard.drivers import process
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
+from shared.models.sampling import LLAMA
 from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ async def test_a_model_is_its_file_and_its_options(gguf: Path) -> None:
     """The digest is the file's SHA-256; context and slots change replies, footprint and threads do not."""
     identity = await driver(gguf, context=64, parallel=2, footprint_mib=96).identify()
     assert identity.digest == hashlib.sha256(b"GGUF weights").hexdigest()
-    assert identity.options == {"context": 64, "parallel": 2}
+    assert identity.options == {"context": 64, "parallel": 2, "sampling": dict(LLAMA)}
     assert (identity.device, identity.needs_lease, identity.footprint_mib) == ("cpu:0", True, 96)
     assert identity.hash == (await driver(gguf, context=64, parallel=2, threads=4).identify()).hash
     assert identity.hash != (await driver(gguf, context=128, parallel=2).identify()).hash
@@ -93,7 +94,9 @@ async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_promp
     """Rows of models without the setting stay what they were."""
     made = driver(gguf, context=64, threads=3, deterministic=True)
     identity = await made.identify()
-    assert identity.options == {"context": 64, "parallel": 1, "deterministic": True, "threads": 3}
+    assert identity.options == {
+        "context": 64, "parallel": 1, "deterministic": True, "threads": 3, "sampling": dict(LLAMA),
+    }  # fmt: skip
     for other in ({"parallel": 1}, {"threads": 2, "deterministic": True}):
         assert (await driver(gguf, context=64, **other).identify()).hash != identity.hash
     child(f"{READY}\n{WAIT}")

@@ -32,8 +32,11 @@ async def looked(**fields: Any) -> Check:
     return await check(models.probes(settings)[0], held)
 
 
-@pytest.mark.parametrize("driver", [{"server": "vllm"}, {"server": "tgi"}, {"driver": "vllm-sleep"}])
-async def test_a_program_and_a_folder_that_are_there_are_well(folder: Path, driver: dict[str, str]) -> None:
+VLLM = {"command": (sys.executable, "serve")}
+
+
+@pytest.mark.parametrize("driver", [{"server": "vllm", **VLLM}, {"server": "tgi"}, {"driver": "vllm-sleep", **VLLM}])
+async def test_a_program_and_a_folder_that_are_there_are_well(folder: Path, driver: dict[str, Any]) -> None:
     """Both are named."""
     found = await looked(path=folder, **driver)
     assert (found.ok, found.detail) == (True, f"{sys.executable}; {folder}")
@@ -65,9 +68,9 @@ async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: di
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"server": "vllm"}, "needs a `path` or a `hub`"),
+        ({"server": "vllm", **VLLM}, "needs a `path` or a `hub`"),
         ({"server": "tgi", "hub": "Qwen/Q", "command": (sys.executable, "--port", "1")}, "must not hold --port"),
-        ({"server": "vllm", "path": Path("/nowhere")}, "/nowhere holds no config.json"),
+        ({"server": "vllm", "path": Path("/nowhere"), **VLLM}, "/nowhere holds no config.json"),
         ({"command": ()}, "driver `process` needs a `path`"),
     ],
 )

@@ -75,6 +75,7 @@ def test_whatever_changes_something_asks_for_more_than_read() -> None:
         "/v1/configuration",
         "/v1/gpus/{device}/drain",
         "/v1/gpus/{device}/release",
+        "/v1/indexes/orphans",
     }
 
 

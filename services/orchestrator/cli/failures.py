@@ -59,6 +59,7 @@ CODES = {
     "precondition_failed": Exit.CONFLICT,
     "precondition_required": Exit.CONFLICT,
     "unavailable": Exit.UNREACHABLE,
+    "refused": Exit.UNREACHABLE,
     "unreachable": Exit.UNREACHABLE,
     "too_many": Exit.UNREACHABLE,
     "timed_out": Exit.UNREACHABLE,
