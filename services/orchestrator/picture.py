@@ -26,13 +26,13 @@ LULL = text("""
     SELECT extract(epoch FROM now() - created_at) AS seconds
     FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
     WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
-# Whether there are calls decides a flip: one index entry a model and lane, however long the queue. Those that wait for
-# an outage are none, but for a model that needs the lease, once it is time to try it again.
+# Whether there are calls decides a flip: one index entry a model and lane, however long the queue. Those of a leased
+# model whose server is away are none until it is time to try it again.
 WORK = text("""
     SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib
     FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
     WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
-      AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = m.id AND (o.next_try > now() OR NOT m.needs_lease))
+      AND NOT (m.needs_lease AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = m.id AND o.next_try > now()))
       AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
 # How many they are weighs models against each other, and is shown.
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")

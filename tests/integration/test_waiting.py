@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from redis.asyncio import Redis
 
+from services.orchestrator import picture
 from services.orchestrator.scheduler import Scheduler
 from services.orchestrator.sweeper import Sweeper
 from shared.audit import check
@@ -34,7 +35,7 @@ from tests.integration.scene import (
     without_gold,
     worker,
 )
-from tests.integration.scheduling import wishes
+from tests.integration.scheduling import Hands, wishes
 
 pytestmark = pytest.mark.anyio
 
@@ -235,8 +236,12 @@ async def scheduler(database: Database, redis_url: str, monkeypatch: pytest.Monk
         yield Scheduler(Settings(database_url="unused", redis_url=redis_url), database, redis)
 
 
-async def test_calls_that_wait_for_a_server_hold_back_no_flip(scheduler: Scheduler, database: Database) -> None:
-    """The device gives way at once to what can run, without waiting for `patience_s`."""
+async def test_calls_that_wait_for_a_server_hold_back_a_flip_for_no_longer_than_the_patience(
+    scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart of seconds costs no loads; after it the device gives way, by a cause that the audit knows."""
+    hands = Hands()
+    monkeypatch.setattr(picture, "time", hands)
     await furnish(database, 3)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -247,7 +252,10 @@ async def test_calls_that_wait_for_a_server_hold_back_no_flip(scheduler: Schedul
     for role in ("dense", "sparse"):
         await wait(database, await claim(database, role=role))
     await scheduler._look()
-    assert [cause for _, cause in await wishes(database)] == ["first"]
+    assert await wishes(database) == []
+    hands.now += Settings(database_url="unused").patience_s + 1
+    await scheduler._look()
+    assert [cause for _, cause in await wishes(database)] == ["cpu_stalled"]
 
 
 async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_try(
