@@ -27,12 +27,13 @@ LULL = text("""
     FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
     WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
 # Whether there are calls decides a flip: one index entry a model and lane, however long the queue. Those of a leased
-# model whose server is away are none until it is time to try it again.
+# model whose server has been away for longer than the patience are none until it is time to try it again.
 WORK = text("""
-    SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib
+    SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib, m.needs_lease AND EXISTS (
+        SELECT 1 FROM outages o WHERE o.model_id = m.id AND o.next_try > now()
+            AND o.since < now() - make_interval(secs => :patience)) AS away
     FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
     WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
-      AND NOT (m.needs_lease AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = m.id AND o.next_try > now()))
       AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
 # How many they are weighs models against each other, and is shown.
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
@@ -134,10 +135,12 @@ class Observer:
         return picture, self._with_idle_time(picture, held), live.jobs > 0
 
     async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
-        rows = (await connection.execute(WORK, {"device": self._device.id, "lanes": list(Lane)})).all()
+        values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
+        rows = (await connection.execute(WORK, values)).all()
+        away = {row.model_id for row in rows if row.away}
         counts = await self._counts.read(connection, [(row.model_id, row.lane) for row in rows])
         calls = [
-            (row.model_id, row.footprint_mib, Lane(row.lane), counts[row.model_id, row.lane])
+            (row.model_id, row.footprint_mib, Lane(row.lane), 0 if row.away else counts[row.model_id, row.lane])
             for row in rows
             if row.needs_lease
         ]
@@ -154,19 +157,20 @@ class Observer:
             calls += later
         lull = (await connection.execute(LULL)).scalar()
         return Picture(
-            loads=tuple(self._load(*each, measures) for each in calls),
+            loads=tuple(self._load(*each, measures, away=each[0] in away) for each in calls),
             ready=ready,
             cpu_calls=cpu_calls,
             cpu_idle_s=time.monotonic() - self._cpu_changed,
             lull_s=float("inf") if lull is None else max(0.0, float(lull)),
         )
 
-    def _load(self, model: int, footprint_mib: int, lane: Lane, calls: int, measures: Measures) -> Load:
+    def _load(self, model: int, footprint_mib: int, lane: Lane, calls: int, measures: Measures, *, away: bool) -> Load:
         return Load(
             model_id=model,
             footprint_mib=footprint_mib,
             lane=lane,
             calls=calls,
+            away=away,
             call_s=measures.call_s.get(model),
             load_s=measures.load_s.get(model),
             starved_s=self._starving.longest([job for job, wanted in self._starved if wanted == model]),

@@ -26,7 +26,7 @@ DRAIN = "drain"
 """Cause of a residency without models: the operator wants the device empty."""
 PRESSING = ("online", "aged", "bounded")
 """Causes of flips that do not wait for the drain, the most urgent first."""
-DECIDED = ("drained", "cpu_stalled", DRAIN, *PRESSING)
+DECIDED = ("drained", "cpu_stalled", "away", DRAIN, *PRESSING)
 """Causes of residencies that were decided on while their predecessor was open: it closed because they came."""
 
 
@@ -37,6 +37,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     footprint_mib: int
     lane: Lane
     calls: int
+    away: bool = False
+    """Its server has been away for longer than the patience: its calls wait for the next try, and count as none."""
     call_s: float | None = None
     """Seconds of the device that a call takes, measured; None: not yet."""
     load_s: float | None = None
@@ -208,6 +210,8 @@ def _drained(picture: Picture, held: Held | None, rules: Rules) -> str | None:
         return "retry"
     if held.state == "closed":
         return held.reason or "drained"
+    if any(load.away and _holds(held, load) for load in picture.loads):
+        return "away"
     return "drained" if held.models else "released"
 
 

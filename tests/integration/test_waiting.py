@@ -265,6 +265,7 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
     await pending(database)
     async with database.transaction() as connection:
         await outages.note(connection, [await model(database)], "device cpu:0 to load it", "refused", 30)
+    await run_sql(database, "UPDATE outages SET since = since - interval '1 h'")
     await scheduler._look()
     assert await wishes(database) == []
     await let_it_be_time(database)

@@ -71,6 +71,13 @@ def test_patience_with_them_ends() -> None:
     assert decided(stalled, None) == Target(models=(GENERATOR,), cause="cpu_stalled")
 
 
+def test_a_resident_model_whose_server_is_away_gives_way_and_the_flip_says_so() -> None:
+    """Its calls are no work then; the audit excuses what the interruption costs."""
+    away = replace(load(JUDGE, 0), away=True)
+    assert decided(picture(away, load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="away")
+    assert decided(picture(away), held(JUDGE)) is None
+
+
 def test_the_end_of_patience_does_not_end_the_drain() -> None:
     """The resident model's own calls still come first."""
     work = picture(load(JUDGE), load(GENERATOR), cpu_calls=3, cpu_idle_s=PATIENCE + 1)
