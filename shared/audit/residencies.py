@@ -162,7 +162,9 @@ def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int
     excused = 0
     for before, row in pairwise(residencies):
         if row.epoch not in used:
-            excused += row.opened_at is not None and bool(row.models)
+            # An interruption that never opened is followed by its retry, and costs the way back all the same.
+            turned = row.cause not in PLANNED and row.models != before.models
+            excused += bool(row.models) and (row.opened_at is not None or turned)
         elif row.cause not in PLANNED:
             # Going on with the other model also costs the way back.
             excused += 1 if row.models == before.models else 2
