@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from tests.simulation.catalogued import write
-from tests.simulation.coverage import Coverage
+from tests.simulation.coverage import ENOUGH, Coverage
 from tests.simulation.mutants import MUTANTS, Hunt, hunt
 from tests.simulation.plan import JobPlan, Plan, plan
 from tests.simulation.points import read
@@ -52,7 +52,7 @@ def _run(first: int, schedules: int, processes: int, *, record: bool) -> int:
     print("\n".join(coverage.table()))
     for each in found:
         _tell(each)
-    missing = coverage.missing()
+    missing = coverage.missing(ENOUGH * schedules)
     print(f"{coverage.schedules} schedules, {len(found)} violations, {len(missing)} fault points hit too seldom")
     if record and not found:
         write(coverage.schedules_of)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from tests.simulation.points import POINTS
 
-ENOUGH = 100
+ENOUGH = 0.1
+"""Hits of each fault point, per schedule that was asked for."""
 
 
 class Coverage:
@@ -22,7 +23,7 @@ class Coverage:
         self.schedules_of.update(schedules)
         self.schedules += played
 
-    def missing(self, enough: int = ENOUGH) -> list[str]:
+    def missing(self, enough: float) -> list[str]:
         """Points that were hit too seldom."""
         return [name for name in POINTS if self._hits[name] < enough]
 

@@ -69,7 +69,7 @@ def _schedules(share: Share, coverage: Coverage) -> Iterator[Plan]:
     asked = share.schedules // share.parts
     yield from map(plan, islice(own, asked))
     for seed in islice(own, round(asked * MORE)):
-        missing = coverage.missing(-(-ENOUGH // share.parts))
+        missing = coverage.missing(ENOUGH * asked)
         if not missing:
             return
         yield plan(seed, tuple(missing))

@@ -54,9 +54,9 @@ def test_a_fault_that_struck_in_no_schedule_was_not_seen() -> None:
 def test_what_lacks_hits_is_played_afterwards_and_nothing_else() -> None:
     """Until nothing lacks any."""
     coverage = Coverage()
-    schedules = _schedules(Share(first=0, schedules=4, part=0, parts=2), coverage)
-    assert [next(schedules).seed for _ in range(2)] == [0, 2]
-    coverage.add(Counter(dict.fromkeys(POINTS, ENOUGH // 2)), Counter(), 2)
+    schedules = _schedules(Share(first=0, schedules=40, part=0, parts=2), coverage)
+    assert [next(schedules).seed for _ in range(20)] == list(range(0, 40, 2))
+    coverage.add(Counter(dict.fromkeys(POINTS, round(ENOUGH * 20))), Counter(), 2)
     coverage.add(Counter({"memory-lags": -1}), Counter(), 0)
     assert {fault.point for fault in next(schedules).faults} == {"memory-lags"}
     coverage.add(Counter({"memory-lags": 1}), Counter(), 1)
