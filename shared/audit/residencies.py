@@ -166,8 +166,8 @@ def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int
             turned = row.cause not in PLANNED and row.models != before.models
             excused += bool(row.models) and (row.opened_at is not None or turned)
         elif row.cause not in PLANNED:
-            # Going on with the other model also costs the way back.
-            excused += 1 if row.models == before.models else 2
+            # Going on with the other model also costs the way back; models that are held together are loaded together.
+            excused += max(len(row.models), 1 if row.models == before.models else 2)
     return excused
 
 
