@@ -10,7 +10,7 @@ import pytest
 from services.guard.drivers.ollama_orphans import orphans
 
 URL = "http://127.0.0.1:11434"
-BLOB = "/root/.ollama/models/blobs/sha256-6115a3f4"
+BLOB = "blobs/sha256-6115a3f4"
 Start = Callable[..., int]
 
 
