@@ -6,20 +6,19 @@ from sqlalchemy import text
 
 from services.guard.drivers.ports import Driver, DriverError
 from shared.checks import models
-from shared.checks.check import RESTART, Check, NotReady, checked
+from shared.checks.check import RESTART, Check, NotReady, checked, correct
 from shared.settings import Settings
 from shared.storage.database import Database
 
 REGISTERED = text("""
     SELECT hash, digest, version FROM models WHERE name = :name AND device = :device AND served
     ORDER BY registered_at DESC LIMIT 1""")
-CORRECT = f"correct `models.{{}}` in mathrag.yaml, then {RESTART}"
 CHANGED = f"put the old one back, and all goes on; or {RESTART} and submit again what waits for the old one"
 
 
 async def look(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> Check:
     """The model of this name, with the settings of this process."""
-    return await checked(f"model {name}", _look(name, settings, drivers, database), fix=CORRECT.format(name))
+    return await checked(f"model {name}", _look(name, settings, drivers, database), fix=correct(f"models.{name}"))
 
 
 async def _look(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> str:

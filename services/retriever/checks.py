@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from anyio import run, to_thread
@@ -21,14 +20,12 @@ from services.retriever.files import Unsound
 from services.retriever.ports import Backend, Index
 from shared import settings
 from shared.checks import retrieval
-from shared.checks.check import Check, NotReady, checked
+from shared.checks.check import Check, NotReady, checked, correct
 from shared.errors import NotFound
-from shared.models.ports import ModelFailed
 from shared.retrieval import Retrieval
 from shared.storage.database import Database
 
 NAMES = ("embeddings", "reranker", "elasticsearch")
-MEND = "correct `retrieval.{}` in mathrag.yaml, then restart the stack (`mathrag down`, `mathrag up --detach`)"
 USED = text("""
     SELECT c.name, i.kind, i.path FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index)
     WHERE i.state = 'ready' ORDER BY c.name, i.kind""")
@@ -50,22 +47,13 @@ async def look(name: str, chosen: Retrieval, kept: Kept | None = None) -> Check:
         NotFound: there is nothing of this name.
     """
     match name:
-        case "embeddings":
-            found = to_thread.run_sync(_told, retrieval.embeddings, chosen.embeddings)
-        case "reranker":
-            found = to_thread.run_sync(_told, retrieval.reranker, chosen.reranker)
+        case "embeddings" | "reranker":
+            found = to_thread.run_sync(retrieval.look, name, chosen)
         case "elasticsearch":
             found = _elasticsearch(chosen, kept)
         case _:
             raise NotFound(f"nothing here is called {name!r}; there are {', '.join(NAMES)}")
-    return await checked(name, found, fix=MEND.format(name))
-
-
-def _told(look: Any, chosen: Any) -> str:
-    try:
-        return str(look(chosen))
-    except ModelFailed as failed:
-        raise NotReady(failed.detail) from failed
+    return await checked(name, found, fix=correct(f"retrieval.{name}"))
 
 
 async def _elasticsearch(chosen: Retrieval, kept: Kept | None) -> str:

@@ -15,6 +15,11 @@ DEEP_S = 120.0
 RESTART = "restart the stack (`mathrag down`, `mathrag up --detach`; in containers `docker compose restart`)"
 
 
+def correct(setting: str) -> str:
+    """The advice to correct a setting."""
+    return f"correct `{setting}` in mathrag.yaml, then {RESTART}"
+
+
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a job needs."""
 

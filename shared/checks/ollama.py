@@ -1,21 +1,15 @@
 """A model of an Ollama server: whether the server is there, has the model, and holds nobody else's."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from urllib.parse import urlsplit
-
-import psutil
 
 from shared.checks.check import NotReady
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, full_tag
+from shared.models.ollama_orphans import LOOPBACK, orphans
 from shared.settings import Settings
 
 NEWER = "install a newer Ollama (https://ollama.com/download) and start it again; or name another server by `url`"
-HERE = ("127.0.0.1", "localhost", "::1")
 SERVER = "ollama"
-BLOBS = "blobs/sha256-"
-"""In the command line of every process that holds a model for Ollama: where it keeps weights."""
 
 
 async def look(name: str, settings: Settings) -> str:
@@ -39,9 +33,9 @@ async def look(name: str, settings: Settings) -> str:
     if strangers:
         said = f"{', '.join(strangers)} is loaded as well, and not by this guard"
         raise NotReady(said, fix=f"{command(api.url)} stop {strangers[0]}; then find out who uses the server")
-    if _is_here(api.url) and (left := await asyncio.to_thread(lambda: list(_left_over()))):
-        said = f"process {', '.join(map(str, left))} holds a model for an Ollama server that has ended"
-        raise NotReady(said, fix=f"kill {' '.join(map(str, left))}")
+    if left := [str(each.pid) for each in await asyncio.to_thread(orphans, api.url)]:
+        said = f"process {', '.join(left)} holds a model for an Ollama server that has ended"
+        raise NotReady(said, fix=f"kill {' '.join(left)}")
     return f"Ollama {version}; {found.name} {found.digest[:12]}"
 
 
@@ -66,19 +60,4 @@ def _made(url: str, tag: str) -> str:
 
 
 def _is_here(url: str) -> bool:
-    return urlsplit(url).hostname in HERE
-
-
-def _left_over() -> Iterator[int]:
-    """Processes that hold a model, and whose server is gone: what is killed does not take them along."""
-    for process in _holders():
-        with suppress(psutil.Error):
-            parent = process.parent()
-            if parent is None or not parent.name().startswith(SERVER):
-                yield process.pid
-
-
-def _holders() -> Iterable[psutil.Process]:
-    for process in psutil.process_iter(["cmdline"]):
-        if any(BLOBS in argument for argument in process.info["cmdline"] or ()):
-            yield process
+    return urlsplit(url).hostname in LOOPBACK

@@ -25,6 +25,7 @@ T = TypeVar("T")
 JUDGED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'judge'"
 SEARCHED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'retrieve'"
 FIRST, LAST = "SELECT min(epoch) FROM residencies", "SELECT max(epoch) FROM residencies"
+GENERATED = "SELECT min(a.id) FROM attempts a JOIN calls c ON c.id = a.call_id WHERE c.role = 'generate'"
 GENERATED_OF_ITEM_6 = """
     SELECT min(a.id) FROM attempts a JOIN steps t ON t.call_id = a.call_id JOIN calls c ON c.id = a.call_id
     JOIN samples s ON s.id = t.sample_id WHERE c.role = 'generate' AND s.ordinal = 6"""
@@ -201,6 +202,40 @@ async def test_i9_a_load_too_many(database: Database, plant: Plant, cause: str, 
     await _executed_in(plant, await scalar(database, JUDGED), back)
     epochs = await rows(database, "SELECT epoch FROM residencies")
     assert await found(database, job) == (broken, {f"residencies {epoch}" for (epoch,) in epochs if broken})
+
+
+async def test_i9_an_interruption_that_never_opened_costs_the_way_back(database: Database, plant: Plant) -> None:
+    """It turned to the judge and failed; its retry opened, and the generator came back after it."""
+    job = await completed(database)
+    first, last = await scalar(database, FIRST), await scalar(database, LAST)
+    for like, cause, opens in ((first, "cpu_stalled", False), (first, "retry", True), (last, "drained", True)):
+        epoch = await _opened(plant, database, like, cause)
+        if opens:
+            await _executed_in(plant, await scalar(database, JUDGED if like == first else GENERATED), epoch)
+        else:
+            await plant("UPDATE residencies SET opened_at = NULL, state = 'quarantined' WHERE epoch = :e", e=epoch)
+    assert await found(database, job) == (set(), set())
+
+
+@pytest.mark.parametrize(("cause", "broken"), [("drained", True), ("guard_restart", False)])
+async def test_i9_an_interruption_loads_again_what_was_held_together(
+    database: Database, plant: Plant, cause: str, broken: bool
+) -> None:
+    """Judge and generator were resident side by side, and both are loaded again."""
+    job = await completed(database)
+    first, last = await scalar(database, FIRST), await scalar(database, LAST)
+    await plant(
+        "UPDATE residencies SET models = (SELECT array_agg(DISTINCT m ORDER BY m) FROM residencies, unnest(models) m),"
+        " closed_at = (SELECT max(closed_at) FROM residencies), reason = 'server_exit' WHERE epoch = :e",
+        e=first,
+    )
+    await plant("UPDATE attempts SET epoch = :first WHERE epoch = :last", first=first, last=last)
+    await plant("DELETE FROM residencies WHERE epoch = :e", e=last)
+    back = await _opened(plant, database, first, cause)
+    for attempt in (JUDGED, GENERATED):
+        await _executed_in(plant, await scalar(database, attempt), back)
+    expected = ({"I9"}, {f"residencies {first}", f"residencies {back}"}) if broken else (set(), set())
+    assert await found(database, job) == expected
 
 
 async def test_i9_a_load_that_another_job_cost(database: Database, plant: Plant) -> None:

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.gates import Session
+from tests.faults.processes import Processes, until
+from tests.faults.real import done
+from tests.faults.vocabulary import Subject
 from tests.running import Document, RunningStack, running_stack
 
 ITEMS = 300
@@ -37,6 +40,16 @@ def ends_whole(stack: RunningStack, name: str) -> Document:
     report: Document = stack.get(f"/v1/jobs/{job}/report")
     assert (report["request_counts"]["total"], report["model_loads"]) == (60, 2)
     return report
+
+
+def survives_a_kill(stack: RunningStack) -> None:
+    """A model's program is killed in a job: the model is loaded again, and the calls that it had are made again."""
+    job = stack.submit("killed", reuse="none", **SIXTY)
+    stack.wait(job, lambda document: done(document, "judge") >= 20)
+    processes = Processes(stack)
+    until("a model is loaded", processes.servers)
+    processes.kill(Subject.SERVER)
+    stack.assert_whole(job)
 
 
 def assert_served_by(stack: RunningStack, job: str, backend: str) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.gates import Session
-from tests.faults.processes import Processes, until
+from tests.faults.processes import Processes
 from tests.faults.real import done
-from tests.faults.vocabulary import Subject
 from tests.real.elasticsearch.node import Node
-from tests.real.stacks import JUDGED, SIXTY
+from tests.real.stacks import JUDGED, survives_a_kill
 from tests.running import RunningStack
 
 AWAY_S = 10.0
@@ -82,9 +81,4 @@ def test_elasticsearch_is_started_after_the_stack(searching: RunningStack, node:
 
 def test_a_llama_server_is_killed(answering: RunningStack) -> None:
     """The model is loaded again, and the calls that it had are made again."""
-    job = answering.submit("killed", reuse="none", **SIXTY)
-    answering.wait(job, lambda document: done(document, "judge") >= 20)
-    processes = Processes(answering)
-    until("a model is loaded", processes.servers)
-    processes.kill(Subject.SERVER)
-    answering.assert_whole(job)
+    survives_a_kill(answering)

@@ -4,10 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.processes import Processes, until
-from tests.faults.real import done
-from tests.faults.vocabulary import Subject
-from tests.real.stacks import SIXTY, assert_served_by, ends_whole, furnished
+from tests.real.stacks import assert_served_by, ends_whole, furnished, survives_a_kill
 from tests.real.test_conformance import RECORDED, assert_holds
 from tests.real.vllm import LOAD_S, NAMES, Vllm
 from tests.running import RunningStack
@@ -39,9 +36,4 @@ def test_a_job_whose_models_are_served_by_vllm(answering: RunningStack) -> None:
 
 def test_a_vllm_is_killed(answering: RunningStack) -> None:
     """The program and its engine; the model is loaded again, and the calls that it had are made again."""
-    job = answering.submit("killed", reuse="none", **SIXTY)
-    answering.wait(job, lambda document: done(document, "judge") >= 20)
-    processes = Processes(answering)
-    until("a model is loaded", processes.servers)
-    processes.kill(Subject.SERVER)
-    answering.assert_whole(job)
+    survives_a_kill(answering)

@@ -15,6 +15,7 @@ from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.models.chat import ChatFailed
 from shared.models.ollama import DEFAULT_URL
+from shared.models.ollama_orphans import Orphan
 from shared.models.sampling import OLLAMA
 from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply
@@ -239,7 +240,7 @@ async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig
 async def test_what_an_ollama_that_was_killed_left_behind_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory is missing, and no request ends it."""
     left = "llama-server (pid 7) of an Ollama that was killed still holds 350 MiB: kill 7"
-    monkeypatch.setattr(ollama, "orphans", lambda _: [left])
+    monkeypatch.setattr(ollama, "orphans", lambda _: [Orphan(7, left)])
     with pytest.raises(DriverError, match=r"still holds 350 MiB: kill 7"):
         await rig.driver().start()
     assert rig.double.loads == []

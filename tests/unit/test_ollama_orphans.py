@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.guard.drivers.ollama_orphans import orphans
+from shared.models.ollama_orphans import orphans
 
 URL = "http://127.0.0.1:11434"
 BLOB = "blobs/sha256-6115a3f4"
@@ -37,7 +37,8 @@ def test_a_runner_whose_server_is_gone_is_named_with_the_command_that_ends_it(
 ) -> None:
     """Of either kind; its parent, here the test, is no Ollama."""
     pid = started(program, *arguments)
-    (said,) = orphans(URL)
+    ((found, said),) = orphans(URL)
+    assert found == pid
     assert said.startswith(f"{program} (pid {pid}) of an Ollama that was killed still holds ")
     assert said.endswith(f": kill {pid}")
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,9 +82,11 @@ async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
     assert found.fix.startswith(f"OLLAMA_HOST={http.url.removeprefix('http://')} ollama stop other:7b")
 
 
-async def test_a_process_that_outlived_its_server_ends_with_its_kill() -> None:
+async def test_a_process_that_outlived_its_server_ends_with_its_kill(tmp_path: Path) -> None:
     """A killed server leaves it behind, with its memory."""
-    left = subprocess.Popen([sys.executable, "-c", "input()", "/models/blobs/sha256-ab"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - it only waits
+    runner = tmp_path / "llama-server"
+    runner.symlink_to(sys.executable)
+    left = subprocess.Popen([runner, "-c", "input()", "/models/blobs/sha256-ab"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - it only waits
     try:
         async with ollama_server(TAG) as (_, http):
             found = await looked(http.url)

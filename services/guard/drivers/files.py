@@ -52,9 +52,15 @@ class Watched:
         self._path = path
         self._digest = digest_
         self._seen = seen
+        self.replaced = False
+        """Whether a look has found others; it stays so."""
 
-    async def unchanged(self) -> bool:
+    async def confirm(self) -> bool:
         """Whether they are the same bytes; read anew only where size, times or place on the disk are others."""
+        self.replaced = self.replaced or not await self._are_same()
+        return not self.replaced
+
+    async def _are_same(self) -> bool:
         try:
             seen = weights.signature(self._path)  # of some files, for each reply: a thread would cost more
             if seen != self._seen and await digest(self._path) != self._digest:

@@ -167,7 +167,6 @@ class LaunchedServer:
     def __init__(self, tree: Tree, url: str, key: str, asked: Asked, weights: files.Watched | None) -> None:
         self.asked = asked
         self._weights = weights
-        self._replaced = False
         self._tree = tree
         self._chat = OpenAICompatible(
             url, model=asked.name, api_key=key, timeout_s=asked.model.call_timeout_s, sampling=asked.sampling
@@ -184,7 +183,7 @@ class LaunchedServer:
     @property
     def alive(self) -> bool:
         """Whether the program runs, and serves what it was started for."""
-        return self._tree.alive and not self._replaced
+        return self._tree.alive and not (self._weights and self._weights.replaced)
 
     @property
     def died(self) -> bool:
@@ -202,8 +201,7 @@ class LaunchedServer:
 
     async def confirm(self) -> bool:
         """The program is the guard's own; the files that it reads may be replaced."""
-        self._replaced = self._replaced or (self._weights is not None and not await self._weights.unchanged())
-        return not self._replaced
+        return self._weights is None or await self._weights.confirm()
 
     async def exited(self) -> None:
         """Return when the program is gone."""

@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, suppress
 
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
-from services.guard.drivers.ollama_orphans import orphans
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease.footprint import Architecture
@@ -22,6 +21,7 @@ from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
 from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, Ollama, OllamaFailed, Resident, full_tag
 from shared.models.ollama_answers import Reloaded, Removed, RunnerDied
+from shared.models.ollama_orphans import orphans
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
@@ -136,7 +136,7 @@ class OllamaDriver:
     async def _clear(self, api: Ollama) -> None:
         """A guard that was killed unloads nothing: what of ours is left goes, and what is others' is named."""
         if left_over := await asyncio.to_thread(orphans, api.url):
-            raise DriverError("; ".join(left_over))
+            raise DriverError("; ".join(each.said for each in left_over))
         left = [each for each in await api.resident() if each.digest not in _held[api.url].values()]
         for each in left:
             if each.name not in self._ours:

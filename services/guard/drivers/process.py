@@ -102,7 +102,6 @@ class LlamaServer:
         self._process = process
         self._chat = chat
         self._weights = weights
-        self._replaced = False
 
     @property
     def pid(self) -> int | None:
@@ -112,7 +111,7 @@ class LlamaServer:
     @property
     def alive(self) -> bool:
         """Whether the child runs, and serves what it was started for."""
-        return not (self.died or self._replaced)
+        return not (self.died or self._weights.replaced)
 
     @property
     def died(self) -> bool:
@@ -130,8 +129,7 @@ class LlamaServer:
 
     async def confirm(self) -> bool:
         """The child is the guard's own; the file that it maps may be replaced."""
-        self._replaced = self._replaced or not await self._weights.unchanged()
-        return not self._replaced
+        return await self._weights.confirm()
 
     async def exited(self) -> None:
         """Return when the child is gone."""

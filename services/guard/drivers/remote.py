@@ -157,10 +157,11 @@ class RemoteServer:
 
     async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
         """Answer one prompt."""
-        return await self._chat.complete(prompt, decoding, seed, logprobs)
+        with self._confirmation.call():
+            return await self._chat.complete(prompt, decoding, seed, logprobs)
 
     async def confirm(self) -> bool:
-        """By what it says of itself, once a second at most."""
+        """By what it says of itself, once a second at most while calls run."""
         return await self._confirmation.next()
 
     async def exited(self) -> None:

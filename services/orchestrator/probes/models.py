@@ -6,17 +6,15 @@ from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import models
-from shared.checks.check import RESTART
+from shared.checks.check import correct
 from shared.lease.placement import narrowed
 from shared.settings import Settings
-
-FIX = f"correct `models.{{}}` in mathrag.yaml, then {RESTART}"
 
 
 def probes(settings: Settings) -> list[Probe]:
     """One for each model of the settings."""
     return [
-        Probe(name=f"model {name}", run=partial(_look, name), fix=FIX.format(name), deep=True, alone=True)
+        Probe(name=f"model {name}", run=partial(_look, name), fix=correct(f"models.{name}"), deep=True, alone=True)
         for name in settings.models
     ]
 

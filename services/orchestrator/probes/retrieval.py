@@ -10,8 +10,7 @@ from services.orchestrator.api.resources import Resources
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import retrieval
-from shared.checks.check import RESTART, Check, NotReady
-from shared.models.ports import ModelFailed
+from shared.checks.check import Check, NotReady, correct
 from shared.settings import Settings
 
 PROGRAM = "services.retriever.checks"
@@ -29,8 +28,7 @@ def probes(settings: Settings) -> list[Probe]:
 
 
 def _probe(name: str) -> Probe:
-    fix = f"correct `retrieval.{name}` in mathrag.yaml, then {RESTART}"
-    return Probe(name=name, run=partial(_look, name), fix=fix, deep=True, alone=True)
+    return Probe(name=name, run=partial(_look, name), fix=correct(f"retrieval.{name}"), deep=True, alone=True)
 
 
 async def _look(name: str, held: Resources) -> str:
@@ -38,17 +36,7 @@ async def _look(name: str, held: Resources) -> str:
         return await asked(held, held.settings.retriever_url, name)
     if name == "elasticsearch":
         return await _program(name)
-    return await asyncio.to_thread(_local, name, held.settings)
-
-
-def _local(name: str, settings: Settings) -> str:
-    chosen = settings.retrieval
-    try:
-        if name == "embeddings":
-            return retrieval.embeddings(chosen.embeddings)
-        return retrieval.reranker(chosen.reranker)
-    except ModelFailed as failed:
-        raise NotReady(failed.detail) from failed
+    return await asyncio.to_thread(retrieval.look, name, held.settings.retrieval)
 
 
 async def _program(name: str) -> str:

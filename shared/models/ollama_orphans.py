@@ -1,6 +1,7 @@
 """Runners of an Ollama that was killed: they live on with their memory, whatever is started in its place."""
 
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import psutil
@@ -13,12 +14,22 @@ BLOBS = "sha256-"
 MIB = 1 << 20
 
 
-def orphans(url: str) -> list[str]:
-    """Sentences about runners on this host whose server is gone, each with the command that ends one."""
+class Orphan(NamedTuple):
+    """A runner whose server is gone."""
+
+    pid: int
+    said: str
+    """A sentence about it, with the command that ends it."""
+
+
+def orphans(url: str) -> list[Orphan]:
+    """Runners on this host whose server is gone; none where the server at `url` is another host's."""
     if urlsplit(url).hostname not in LOOPBACK:
         return []
     found = psutil.process_iter(["pid", "cmdline", "memory_info"])
-    return [_named(process) for process in found if _is_runner(process) and not _has_server(process)]
+    return [
+        Orphan(process.pid, _named(process)) for process in found if _is_runner(process) and not _has_server(process)
+    ]
 
 
 def _is_runner(process: psutil.Process) -> bool:
