@@ -2,17 +2,16 @@
 
 import shlex
 
-from sqlalchemy import text
-
 from services.orchestrator.api.resources import Resources
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
+from shared.storage.sql import sql
 
-UNSERVED = text("""
+UNSERVED = sql("""
     SELECT m.id, m.name, m.digest, now.digest AS now,
         (SELECT array_agg(DISTINCT j.name ORDER BY j.name) FROM (
             SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = m.id LIMIT :most) AS waiting
-            JOIN steps USING (call_id) JOIN samples s ON s.id = steps.sample_id AND s.state = 1
+            JOIN steps USING (call_id) JOIN samples s ON s.id = steps.sample_id AND s.state = {WAITING}
             JOIN jobs j ON j.id = s.job_id) AS jobs
     FROM models m LEFT JOIN LATERAL (
         SELECT digest FROM models n WHERE n.name = m.name AND n.served ORDER BY n.registered_at DESC LIMIT 1
