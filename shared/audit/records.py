@@ -8,7 +8,7 @@ from sqlalchemy import Row, text
 
 from shared.audit.finding import Audit, Violation
 from shared.contracts import canonical
-from shared.provenance.record import SampleRecord, genesis
+from shared.contracts.records import SampleRecord, genesis
 from shared.storage import records
 from shared.storage.sql import sql
 

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.api.submissions import check_read, params_of
+from services.orchestrator.deps import Held, Resources, json
 from services.orchestrator.reports.work import work
 from shared.contracts.samples import Decision, Item
 from shared.lease import residencies

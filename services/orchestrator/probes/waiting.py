@@ -2,7 +2,7 @@
 
 import shlex
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
 from shared.storage.sql import sql
