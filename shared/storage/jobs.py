@@ -10,11 +10,10 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import pace, pages, waiting
+from shared.storage import pace, pages, unserved, waiting
 from shared.storage.database import Database
 from shared.storage.names import usable
 from shared.storage.sql import fill, sql
@@ -52,15 +51,6 @@ STAGES = sql("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
     FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
-# Those that nobody serves are few, so that the samples which wait for them are looked for only where there are any.
-UNSERVED = sql("""
-    WITH lost AS MATERIALIZED (
-        SELECT m.id, m.name FROM models m
-        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))
-    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
-    JOIN steps t ON t.call_id = q.call_id
-    JOIN samples s ON {WAITS_FOR_STEP}
-    WHERE s.job_id = :job ORDER BY l.name""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
 ROLES = ("estimate", "retrieve", "rerank", "judge", "verify", "write", "generate", "grade")
@@ -217,9 +207,9 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
-    unserved = (await connection.execute(UNSERVED, {"job": job, "lanes": list(Lane)})).scalars()
+    lost = await unserved.of_job(connection, job)
     away = await waiting.of_jobs(connection, [job])
-    return _job(row, stages, eta, tuple(unserved), away.get(job, ()))
+    return _job(row, stages, eta, lost, away.get(job, ()))
 
 
 async def listed(
@@ -272,7 +262,7 @@ def _job(
     row: RowMapping,
     stages: dict[str, StageCount] | None = None,
     eta: int | None = None,
-    unserved: tuple[str, ...] = (),
+    lost: tuple[str, ...] = (),
     away: tuple[Waiting, ...] = (),
 ) -> Job:
     params, problem = decoded_params(row["params"], "its parameters")
@@ -286,7 +276,7 @@ def _job(
         params=params,
         gate=_gate(decision),
         stages=stages,
-        unserved=unserved,
+        unserved=lost,
         waiting=away,
         unreadable="; ".join(filter(None, (problem, other))) or None,
         stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,
