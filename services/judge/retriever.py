@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 import httpx2
 import msgspec
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Unavailable
+from shared.redaction import redacted
 from shared.runtime.execution import Wait
 from shared.settings import Settings
 from shared.telemetry import traces
-from shared.telemetry.redaction import redacted
 
 REFUSES_ALL = (401, 403, 429, 502, 503, 504)
 """Statuses that no request of ours would be spared, unless the retriever's words say otherwise."""

@@ -46,10 +46,10 @@ from services.orchestrator.metrics.requests import CountRequests
 from services.orchestrator.routine import Routine
 from services.orchestrator.scheduler import Scheduler
 from services.orchestrator.sweeper import Sweeper
-from shared.access.bearer import authorization
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
+from shared.bearer import authorization
 from shared.lease.placement import narrowed
 from shared.settings import Settings
 from shared.storage.database import Database

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import httpx2
 import msgspec
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.guard import Completion, ModelCall, RunRequest
 from shared.telemetry import traces
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from shared.contracts.calls import FailureKind, Token
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 LENGTH = "length"
 """The token limit, or the end of the context."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import AWAY

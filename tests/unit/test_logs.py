@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from shared.redaction import redacted
 from shared.settings import Telemetry
 from shared.telemetry import logs, traces
-from shared.telemetry.redaction import redacted
 from tests.unit.tracing import tracing
 
 KEY = "mrg_0011aabb_" + "5e" * 32

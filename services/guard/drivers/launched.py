@@ -20,7 +20,7 @@ from services.guard.drivers import files, trees, versions
 from services.guard.drivers.ports import DriverError, Server
 from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease.footprint import Architecture
 from shared.models import command_lines

@@ -14,7 +14,7 @@ import httpx2
 
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ports import DriverError
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import Decoding
 from shared.lease.footprint import Architecture
 from shared.models import ollama

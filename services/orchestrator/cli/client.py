@@ -14,7 +14,7 @@ import msgspec
 from services.orchestrator.cli import unsent
 from services.orchestrator.cli.failures import Failed
 from services.orchestrator.stack import state
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.settings import load
 
 DEFAULT = "http://127.0.0.1:8080"

@@ -20,8 +20,8 @@ from services.orchestrator.cli.failures import Exit, Failed, reported
 from services.orchestrator.cli.nouns import ApiCommand, Mutation
 from services.orchestrator.cli.output import AsJson, print_json, table
 from services.orchestrator.cli.parameters import parameters
+from shared.redaction import redacted
 from shared.settings import REPOSITORY, Settings, config_file, load
-from shared.telemetry.redaction import redacted
 
 config = typer.Typer(help="Settings: what may be set, what is wrong, what holds, what is changed while all runs.")
 PATH = "/v1/configuration"

@@ -17,9 +17,9 @@ from shared.errors import Unreadable
 from shared.lease.demand import Room
 from shared.lease.plan import Plan, plan
 from shared.lease.policy import Group
+from shared.redaction import redacted
 from shared.runtime.jobs import Jobs, JobSpec, readable
 from shared.settings import Settings
-from shared.telemetry.redaction import redacted
 
 TRUSTED_S = 5.0
 """So long a plan of the same jobs is used again: what they still have to do is counted from all their samples."""
