@@ -8,12 +8,13 @@ from celery import Celery
 from celery.app.amqp import AMQP
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind, StatusCode
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared.contracts.calls import Lane
-from shared.telemetry import conventions as names
-from shared.telemetry import traces
+from shared.trace_headers import trace_headers
 
 DRAIN = "mathrag.drain"
 VISIBILITY_S = 600
@@ -29,7 +30,8 @@ MOST_QUEUED = 16
 """Ticks of a lane that are worth keeping: they all say the same, and wake at most one worker each."""
 
 _log = logging.getLogger(__name__)
-_MESSAGE = {names.MESSAGING_SYSTEM: "redis", names.MESSAGING_OPERATION: "send", names.MESSAGING_DESTINATION: DRAIN}
+_TRACER = trace.get_tracer("mathrag")
+_MESSAGE = {"messaging.system": "redis", "messaging.operation.type": "send", "messaging.destination.name": DRAIN}
 
 
 class SteadyConnection(Connection):
@@ -121,10 +123,15 @@ class Ticker:
 
     async def _send(self, lane: Lane) -> None:
         """Publish, off the event loop: a dead broker blocks. A tick that was not sent must not hide the next one."""
-        with traces.span(f"tick {lane.value}", _MESSAGE, kind=traces.Kind.PRODUCER):
+        with _TRACER.start_as_current_span(
+            f"tick {lane.value}", kind=SpanKind.PRODUCER, attributes=_MESSAGE,
+            record_exception=False, set_status_on_exception=False,
+        ) as span:  # fmt: skip
             try:
-                await asyncio.to_thread(self._app.send_task, DRAIN, queue=lane.value, headers=traces.headers())
-            except OperationalError:
+                await asyncio.to_thread(self._app.send_task, DRAIN, queue=lane.value, headers=trace_headers())
+            except OperationalError as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
                 await self.begun(lane)
                 raise
 

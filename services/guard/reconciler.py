@@ -137,7 +137,7 @@ class Reconciler:
         ):
             await self._run(event)
             if self._machine.state is FlipState.QUARANTINED:
-                span.fail("quarantined")
+                traces.fail(span, "quarantined")
 
     async def _run(self, event: Event) -> None:
         """Feed the machine until it has no more effects."""
