@@ -14,8 +14,8 @@ from shared.contracts.samples import Outcome
 from shared.pipelines import registry
 from shared.runtime.advance import HISTORY
 from shared.runtime.jobs import Jobs, JobSpec, item_of
-from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.progress import Answer, Progress, answer
+from shared.storage.library import LibraryCache, mentioned
 
 BATCH = 200
 """Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""

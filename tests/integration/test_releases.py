@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 from sqlalchemy.engine import make_url
 
-from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.postgres import Postgres
+from mathrag.stack.migration import migrate
+from mathrag.stack.postgres import Postgres
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase

@@ -7,11 +7,11 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.orchestrator.access.keyring import Keyring
-from services.orchestrator.api.resources import Resources
-from shared.access import keys
+from services.orchestrator.deps import Resources
 from shared.access.internal import OPEN
 from shared.access.refusals import refuse
 from shared.bearer import key_of
+from shared.contracts import api_keys as keys
 from shared.errors import MathragError, Unauthorized
 from shared.storage.operations import LOCAL
 

@@ -15,9 +15,9 @@ from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, V
 from services.orchestrator.api.flaws import flawed
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
 from services.orchestrator.api.views import JobView, edited, page, view
+from services.orchestrator.deps import Held, Limit, Resources, json
 from shared import audit
 from shared.runtime.amending import amend
 from shared.runtime.cancel import cancel as cancel_job
