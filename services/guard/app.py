@@ -26,10 +26,10 @@ from services.guard.guard import Guard, Resident, StaleEpoch
 from services.guard.reconciler import Reconciler
 from services.guard.warming import Warming
 from shared.access import internal
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
-from shared.lease.footprint import Architecture
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.models import known_versions
 from shared.queue import Ticker, celery_app

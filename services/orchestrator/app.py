@@ -50,7 +50,7 @@ from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
 from shared.bearer import authorization
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces

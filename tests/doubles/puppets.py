@@ -4,9 +4,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from services.guard.drivers.ports import DriverError
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind, Token
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed
 from shared.runtime.models import ModelIdentity
 

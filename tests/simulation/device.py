@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind, Token
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.models.chat import Away, ChatFailed
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model, Settings

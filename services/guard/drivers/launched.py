@@ -21,9 +21,9 @@ from services.guard.drivers.ports import DriverError, Server
 from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
 from shared.bearer import authorization
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.models import command_lines
 from shared.models.chat import ChatFailed
 from shared.models.command_lines import Asked, Page

@@ -14,9 +14,9 @@ from contextlib import AsyncExitStack, suppress
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
 from services.guard.drivers.ports import DriverError
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.models.chat import ChatFailed
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata

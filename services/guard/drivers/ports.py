@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.runtime.models import ModelIdentity
 
 

@@ -15,9 +15,9 @@ import psutil
 from services.guard.drivers import files
 from services.guard.drivers.ports import DriverError
 from services.guard.page_cache import read_ahead
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import LLAMA

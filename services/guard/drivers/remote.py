@@ -15,9 +15,9 @@ import httpx2
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ports import DriverError
 from shared.bearer import authorization
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.models import ollama
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import BY_BACKEND

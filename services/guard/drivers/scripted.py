@@ -7,9 +7,9 @@ the prompt, so two runs agree. Of what it says it is certain: all of it is one t
 import asyncio
 import zlib
 
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, Token
 from shared.contracts.guard import ModelAnswer
-from shared.lease.footprint import Architecture
 from shared.runtime.models import ModelIdentity
 from shared.settings import Device, Model
 

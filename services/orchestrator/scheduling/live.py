@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling import needs
 from services.orchestrator.scheduling.demands import Wanted, demands
-from services.orchestrator.scheduling.measures import Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from services.orchestrator.scheduling.needs import Needs
 from shared.contracts.calls import Lane
 from shared.errors import Unreadable
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 class LivePlan:
     """Of one device, whose settings these are."""
 
-    def __init__(self, settings: Settings, measuring: Measuring) -> None:
+    def __init__(self, settings: Settings, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = settings.device
         self._models = settings.models
-        self._measuring = measuring
+        self._measured_seconds = measured_seconds
         self._jobs: dict[int, int] = {}
         self._groups: Sequence[Group] = ()
         self._made_at = float("-inf")
@@ -57,8 +57,8 @@ class LivePlan:
         specs = await Jobs().load_each(connection, set(jobs), set())
         found = [await _needs(connection, job, specs[job], total) for job, total in jobs.items()]
         wanted = merged([each for each in found if each is not None])
-        measures = {self._device.id: await self._measuring.read(connection)}
-        demanded = await demands(connection, self._models, wanted.wanted, measures)
+        measured = {self._device.id: await self._measured_seconds.read(connection)}
+        demanded = await demands(connection, self._models, wanted.wanted, measured)
         here = [demand for demand in demanded if demand.device == self._device.id]
         # As if the device were empty: a plan that counts on what happens to be there stages what fits together.
         room = Room(device=self._device.id, budget_mib=self._device.models_mib)
