@@ -30,6 +30,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Of its longest answer."""
 
+    def beside(self, other: "Wanted | None") -> "Wanted":
+        """Both: the calls of both, with the longer answers, in the lane that comes first."""
+        if other is None:
+            return self
+        lane = min(self.lane, other.lane, key=list(Lane).index)
+        return Wanted(lane=lane, calls=self.calls + other.calls, tokens=max(self.tokens, other.tokens))
+
 
 async def demands(
     connection: AsyncConnection,

@@ -80,12 +80,7 @@ def merged(jobs: Sequence[Needs]) -> Needs:
     """What all of them want, in the order of the one that changes its model most."""
     wanted: dict[int, Wanted] = {}
     for model, each in (pair for job in jobs for pair in job.wanted.items()):
-        before = wanted.get(model, each)
-        wanted[model] = Wanted(
-            lane=min(before.lane, each.lane, key=list(Lane).index),
-            calls=each.calls + (before.calls if model in wanted else 0),
-            tokens=max(before.tokens, each.tokens),
-        )
+        wanted[model] = each.beside(wanted.get(model))
     longest = max((job.order for job in jobs), key=len, default=())
     rest = sorted(wanted.keys() - set(longest), key=lambda model: (list(Lane).index(wanted[model].lane), model))
     return Needs(wanted=wanted, order=(*longest, *rest))
