@@ -9,10 +9,10 @@ import msgspec
 
 from mathrag.report.drilldown import before, ran, role, waited
 from mathrag.report.source import Sample
+from shared.contracts.provenance import Residency
 from shared.contracts.samples import Candidate, GateDecision, Truth
 from shared.pages.figures import Figure, calibration, latency, memory, ranks, rho, roc
 from shared.storage.jobs import ROLES
-from shared.storage.residencies import Residency
 
 VERIFIER = "the verifier: no equation refuted"
 

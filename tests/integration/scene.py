@@ -40,11 +40,12 @@ from shared.runtime import models
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.claims import Claim, Claimed, Claims
+from shared.runtime.drafting import Submission
 from shared.runtime.ending import finish
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.look import OVERLOOKED
 from shared.runtime.models import ModelIdentity
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import submit
 from shared.runtime.sweeper import sweep
 from shared.runtime.worker import Worker
 from shared.settings import Settings, Workers

@@ -15,9 +15,9 @@ from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
 from shared.pipelines.binding import LANES
 from shared.runtime.cancel import cancel
-from shared.runtime.claims import RETRIES
 from shared.runtime.ending import finish
 from shared.runtime.lapses import lapse_expired
+from shared.runtime.replies import RETRIES
 from shared.runtime.worker import Worker
 from shared.settings import Workers
 from shared.storage.database import Database

@@ -11,8 +11,9 @@ from shared.runtime import advance as advancing
 from shared.runtime import claims as claiming
 from shared.runtime import recording
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import RETRIES, Claim, Claims
+from shared.runtime.claims import Claim, Claims
 from shared.runtime.lapses import lapse_expired
+from shared.runtime.replies import RETRIES
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,

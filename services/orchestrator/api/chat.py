@@ -16,9 +16,10 @@ from services.orchestrator.reports.work import work
 from shared.contracts.samples import Decision, Item
 from shared.lease import residencies
 from shared.runtime import online
+from shared.runtime.drafting import Submission
 from shared.runtime.jobs import Jobs
 from shared.runtime.price import Price, price
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import submit
 from shared.storage import configurations, documents, jobs, provenance
 from shared.storage.configurations import Configuration
 from shared.storage.sql import sql

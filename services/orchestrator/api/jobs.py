@@ -19,12 +19,14 @@ from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequ
 from services.orchestrator.api.views import JobView, edited, page, view
 from services.orchestrator.deps import Held, Limit, Resources, json
 from shared import audit
+from shared.contracts.provenance import Provenance
 from shared.runtime.amending import amend
 from shared.runtime.cancel import cancel as cancel_job
+from shared.runtime.drafting import Submission
 from shared.runtime.pausing import pause as pause_job
 from shared.runtime.pausing import resume as resume_job
 from shared.runtime.requeue import again
-from shared.runtime.submit import Submission, submit_once
+from shared.runtime.submit import submit_once
 from shared.storage import configurations, jobs, pages, provenance, samples
 from shared.storage import results as stored
 from shared.storage.idempotency import Keyed
@@ -196,7 +198,7 @@ async def sample_page(
 @router.get(
     "/{job}/samples/{index}",
     summary="One sample's provenance",
-    responses=answers(provenance.Provenance, examples.PROVENANCE),
+    responses=answers(Provenance, examples.PROVENANCE),
 )
 async def sample(
     job: str,

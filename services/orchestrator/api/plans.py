@@ -29,8 +29,8 @@ from shared.lease.demand import Demand, Retrieval, Room
 from shared.lease.hardware import Hardware
 from shared.lease.options import Option
 from shared.lease.plan import plan
+from shared.runtime.drafting import Drafting
 from shared.runtime.jobs import Jobs
-from shared.runtime.submit import Drafting
 from shared.storage import configurations, devices, jobs
 
 router = APIRouter(prefix="/v1", tags=["plans"])

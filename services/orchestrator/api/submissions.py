@@ -18,7 +18,7 @@ from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.binding import MOST_REPEATS
 from shared.runtime.amending import Change
-from shared.runtime.submit import Submission
+from shared.runtime.drafting import Submission
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration, Tree, merged
 from shared.storage.jobs import Filters

@@ -20,7 +20,7 @@ from shared.contracts import canonical
 from shared.contracts.params import Params
 from shared.errors import Invalid, TooLarge
 from shared.pipelines import registry
-from shared.runtime.submit import Submission
+from shared.runtime.drafting import Submission
 from shared.storage.configurations import Configuration, Tree, merged
 
 WITHOUT_RATIO = "`rrf_weight` and `quality_weight` are both 0: no order follows from them"

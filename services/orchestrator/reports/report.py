@@ -21,6 +21,7 @@ from services.orchestrator.reports.scores import Score, Scores
 from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
+from shared.contracts.provenance import Residency
 from shared.contracts.samples import GateDecision
 from shared.pipelines.binding import Pin
 from shared.settings import Model
@@ -28,7 +29,6 @@ from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
-from shared.storage.residencies import Residency
 from shared.storage.stored import decoded
 
 PINNED = text("""

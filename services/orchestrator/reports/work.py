@@ -7,8 +7,9 @@ import msgspec
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.provenance import Residency
 from shared.storage.jobs import ROLES
-from shared.storage.residencies import Residency, residencies
+from shared.storage.residencies import residencies
 from shared.storage.sql import sql
 
 # A job's calls, each once; `made`: one of the job's own steps put it into the queue.
