@@ -196,7 +196,7 @@ class Reconciler:
         """What comes must fit the budget and find room, and nothing that was started may still be alive."""
         wanted = self._want()
         names = await self._names(wanted)
-        needed = wanted.predicted_mib or sum(self._models[name].footprint_mib for name in names.values())
+        needed = wanted.memory_mib or sum(self._models[name].footprint_mib for name in names.values())
         if needed > self._device.models_mib:
             said = ", ".join(sorted(names.values()))
             raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.models_mib} MiB")
