@@ -15,11 +15,12 @@ from shared.lease.demand import Demand, Room
 from shared.lease.footprint import MIB, Architecture
 from shared.lease.plan import plan
 from shared.lease.prediction import Predicted, predict
+from shared.model_settings import Model
 from shared.models.metadata import MetadataError, files
 from shared.models.metadata import ollama as of_ollama
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
 from shared.models.presets import PRESETS
-from shared.settings import Model, Settings
+from shared.settings import Settings
 
 CALLS = 1000
 TOKENS = 512

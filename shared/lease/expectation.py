@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
 from shared.lease.prediction import predict
+from shared.model_settings import Model
 from shared.models.metadata import MetadataError, files
-from shared.settings import Device, Model
 
 
 def expectations(models: Mapping[str, Model], devices: Iterable[Device]) -> dict[str, int]:

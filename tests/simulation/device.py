@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
 from shared.contracts.calls import Decoding, FailureKind, Token
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models.chat import Away, ChatFailed, ChatReply
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model, Settings
+from shared.settings import Settings
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import current
 from tests.simulation.pipelines import POISON

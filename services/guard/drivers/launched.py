@@ -22,14 +22,15 @@ from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
 from shared.access.bearer import authorization
 from shared.contracts.calls import Decoding, FailureKind
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models import command_lines
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.command_lines import Asked, Page
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 LOOK_S = 0.1
 ANSWER_S = 5.0

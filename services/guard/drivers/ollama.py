@@ -15,7 +15,9 @@ from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed, ChatReply
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
@@ -24,7 +26,6 @@ from shared.models.ollama_answers import Reloaded, Removed, RunnerDied
 from shared.models.ollama_orphans import orphans
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 PROBE_S = 2.0
 """Between two looks at what is resident."""

@@ -16,14 +16,15 @@ from services.guard.drivers import files
 from services.guard.drivers.ports import DriverError
 from services.guard.page_cache import read_ahead
 from shared.contracts.calls import Decoding
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models.chat import ChatReply
 from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import LLAMA
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 STOP_S = 5.0
 

@@ -16,13 +16,14 @@ from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ports import DriverError
 from shared.access.bearer import authorization
 from shared.contracts.calls import Decoding
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models import ollama
 from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 PROBE_S = 5.0
 TRIES = 3

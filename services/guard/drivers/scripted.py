@@ -8,10 +8,11 @@ import asyncio
 import zlib
 
 from shared.contracts.calls import Decoding, Token
+from shared.device_settings import Device
 from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models.chat import ChatReply
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 RATING = "Rating:"
 

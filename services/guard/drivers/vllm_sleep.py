@@ -17,8 +17,9 @@ import psutil
 from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError, Server
 from shared.contracts.calls import Decoding
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.chat import ChatReply
-from shared.settings import Device, Model
 
 SLEEP_S = 120.0
 """For the weights to be moved."""

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.work import MINE
-from shared.settings import Model, TokenPrice
+from shared.model_settings import Model, TokenPrice
 
 # `uncounted`: replies of a model whose server does not count tokens. A failure without tokens never reached the model.
 USED = text(f"""{MINE}

@@ -9,12 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.measures import Measures
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.lease import bands, residencies
 from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Room, Seconds
 from shared.lease.footprint import MIB
 from shared.lease.prediction import Band, context_of
-from shared.settings import Device, Model
+from shared.model_settings import Model
 
 MODELS = text("""
     SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models

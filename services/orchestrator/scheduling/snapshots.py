@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.measures import Measures, Measuring
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
 from shared.runtime.sweeper import READY
-from shared.settings import Device
 
 STARVED_S = 60.0
 """Longest pause between two looks for starving jobs: they read the whole queue."""

@@ -15,11 +15,13 @@ from pydantic import BaseModel
 from mathrag.cli.main import app
 from services.orchestrator.app import build
 from shared.contracts.params import Params
+from shared.device_settings import Device
 from shared.limits import Limits
+from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.rag.prompts import template
-from shared.retrieval import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
-from shared.settings import REPOSITORY, Access, Device, Model, Retention, Settings, Telemetry, Workers
+from shared.retrieval_settings import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
+from shared.settings import REPOSITORY, Access, Retention, Settings, Telemetry, Workers
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
