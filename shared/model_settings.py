@@ -1,7 +1,7 @@
 """Settings of a model that jobs may ask for, part of `Settings`."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,9 +14,9 @@ class TokenPrice(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     prompt: float = Field(ge=0, allow_inf_nan=False)
-    """Of what the model reads."""
+    """For what the model reads."""
     completion: float = Field(ge=0, allow_inf_nan=False)
-    """Of what it writes."""
+    """For what it writes."""
 
     def of(self, prompt_tokens: int, completion_tokens: int) -> float:
         """What so many tokens cost, in US dollars."""
@@ -32,10 +32,14 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     driver: Literal["process", "vllm-sleep", "ollama", "remote", "scripted"]
+    """`process`: a program of this host, by default llama.cpp (docs/model-servers.md); `vllm-sleep`: a vLLM that stays
+    up (docs/model-servers.md#sleep-mode); `ollama`: a model of an Ollama server (docs/ollama.md); `remote`: an
+    OpenAI-compatible or TGI server; `scripted`: for tests and benchmarks."""
     server: Literal["embedded", "llama.cpp", "tgi", "vllm"] = "embedded"
-    """`process`: the program that serves it; `embedded`: llama.cpp, as it comes with this package."""
+    """`process`: the program that serves the model; `embedded`: llama.cpp, as it comes with this package."""
     command: tuple[str, ...] = ()
-    """`process`, `vllm-sleep`: the program and further arguments; by default the program by its usual name."""
+    """`process`, `vllm-sleep`: the program and further arguments (docs/model-servers.md); by default the program by its
+    usual name."""
     path: Path | None = None
     """`process`, `vllm-sleep`: the GGUF file; for TGI and vLLM a folder of config and safetensors."""
     hub: str | None = None
@@ -43,7 +47,8 @@ class Model(BaseModel):
     revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
     """Commit of the hub's repository; without it the model is not pinned, and replies are reused inside a job only."""
     url: Url | None = None
-    """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default on this machine."""
+    """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default
+    `http://127.0.0.1:11434`."""
     tag: str | None = None
     """`ollama`: the model as it was pulled; by default the name under `models`."""
     api_key_env: str | None = None
@@ -55,18 +60,22 @@ class Model(BaseModel):
     threads: int = Field(default=1, gt=0)
     """`process`: threads of the server; one is fastest for very small models."""
     footprint_mib: int = Field(default=0, ge=0)
-    """Declared memory, held against the device's budget; 0: estimated from the model's metadata, where it has any."""
+    """Declared memory, held against the device's `budget_mib`; 0: estimated from the model's metadata, where it has any
+    (docs/planning.md)."""
     asleep_mib: int = Field(default=0, ge=0)
     """`vllm-sleep`: memory of the host that its weights take while it sleeps; where that is not free it is stopped."""
     call_timeout_s: float = Field(default=120.0, gt=0)
     """Longest answer to one prompt; what takes longer is broken off and tried again."""
     deterministic: bool = False
-    """Whether a prompt gets the same reply whatever runs beside it, also after a kill. llama.cpp then has one slot and
-    no prompt cache, vLLM batch-invariant kernels; other servers cannot promise it and are refused."""
+    """Whether a prompt gets the same reply whatever runs beside it, also after a kill
+    (docs/operations.md#the-same-answer). llama.cpp then has one slot and no prompt cache, vLLM batch-invariant kernels;
+    other servers cannot promise it and are refused."""
     device: str | None = None
-    """Id of the device that it runs on; by default the stages are kept apart where there are several."""
+    """Id of the device that it runs on; by default judge and generator are kept apart where there are several devices
+    (docs/scaling.md#two-gpus)."""
     price: TokenPrice | None = None
-    """For the cost in reports; it decides nothing. Without it the cost of the model's calls is unknown."""
+    """US dollars per million tokens, for the cost in reports (docs/api.md#reports); it changes no reply and no hash.
+    Without it the cost of the model's calls is unknown."""
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -95,3 +104,20 @@ class Model(BaseModel):
                 raise ValueError(f"`deterministic` needs one slot on llama.cpp; take `parallel: {self.parallel}` away")
             self.parallel = 1
         return self
+
+
+EXAMPLE_MODELS: dict[str, Any] = {
+    "qwen": {
+        "driver": "process", "path": "/srv/models/qwen2.5-7b-q4_k_m.gguf", "context": 4096, "parallel": 4,
+        "deterministic": False, "threads": 8, "footprint_mib": 6000, "device": "GPU-51d0",
+        "price": {"prompt": 0.15, "completion": 0.60},
+    },
+    "big-qwen": {
+        "driver": "process", "server": "vllm", "command": ["vllm", "serve", "--gpu-memory-utilization", "0.75"],
+        "hub": "Qwen/Qwen2.5-7B-Instruct", "revision": "a09a35458c702b33eeacc393d103063234e8bc28", "context": 4096,
+        "footprint_mib": 9000, "call_timeout_s": 300,
+    },
+    "small-qwen": {"driver": "ollama", "tag": "qwen2.5:7b-instruct-q4_K_M", "parallel": 4, "footprint_mib": 6500},
+    "big": {"driver": "remote", "url": "https://models.example.org/v1", "api_key_env": "BIG_KEY", "parallel": 16},
+}  # fmt: skip
+"""One model for each way to serve one, as the example file shows them."""

@@ -17,7 +17,7 @@ from pydantic_settings import (
 from shared.device_settings import Device
 from shared.errors import Unavailable
 from shared.limits import Limits
-from shared.model_settings import Model
+from shared.model_settings import EXAMPLE_MODELS, Model
 from shared.retrieval_settings import Retrieval, Secret
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -32,41 +32,45 @@ def _shipped() -> dict[str, Model]:
 
 
 class Workers(BaseModel):
-    """How workers claim and commit."""
+    """How the workers of both lanes claim, compute and commit."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     chunk: int = Field(default=16, gt=0, le=256)
-    """Calls claimed together; twice the slots of a small backend is enough."""
+    """Calls claimed together; twice the slots of a small model server is enough. The retriever answers at most 256 at
+    once."""
     streams: int = Field(default=2, gt=0)
     """Chunks in flight per worker, so that the backend never waits for a commit."""
     window_ms: int = Field(default=25, ge=0)
     """Replies that arrive within this time are committed together."""
     claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
+    """A claim lives so long without renewal; it is renewed three times in it."""
     outage_s: float = Field(default=3600.0, gt=0)
     """So long a call waits for a server that is away (a search engine, a model server, a device that cannot be loaded)
-    before it fails as `unavailable`."""
+    before it fails as `unavailable` (docs/operations.md#a-server-is-away)."""
     tick_s: float = Field(default=60.0, gt=0)
-    """Longest a tick works before it hands over to a fresh one."""
+    """Longest that a worker works on one tick; while Redis is away it goes on until its lease expires."""
     graders: int = Field(default=1, gt=0)
+    """Processes that grade answers."""
     grade_deadline_s: float = Field(default=5.0, gt=0)
+    """Longest grading of one answer, in seconds of the processor; ten times as many pass at most."""
     verifiers: int = Field(default=1, gt=0)
-    """Processes that check documents' equations; started when the first document comes."""
+    """Processes that check documents' equations; they start when the first document comes."""
     verify_deadline_s: float = Field(default=20.0, gt=0)
-    """Longest check of one document."""
+    """Longest check of one document, in seconds of the processor; ten times as many pass at most."""
     judges: int = Field(default=1, ge=0)
     """Worker processes of the judge lane that `mathrag up` starts; 0 where they run elsewhere."""
     generators: int = Field(default=1, ge=0)
-    """The same of the generate lane."""
+    """Worker processes of the generate lane that `mathrag up` starts; 0 where they run elsewhere."""
 
 
 class Telemetry(BaseModel):
-    """What processes say about themselves."""
+    """Traces, metrics and logs (docs/telemetry.md)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    otlp_endpoint: str = ""
-    """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces."""
+    otlp_endpoint: str = Field(default="", examples=["http://collector:4318"])
+    """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT. Without either nothing is traced."""
     content: bool = False
     """Whether questions, prompts and answers may stand in spans: they are what users wrote."""
     metrics: bool = True
@@ -74,12 +78,13 @@ class Telemetry(BaseModel):
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: JSON in a container, text elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
     log_mib: int = Field(default=16, gt=0)
-    """A log file of `mathrag up` that is larger is rotated; one older file of the same size is kept."""
+    """A log file of `mathrag up` that is larger is rotated (docs/operations.md#what-grows); one older file is kept."""
 
 
 class Retention(BaseModel):
-    """What is deleted by itself."""
+    """What is deleted by itself (docs/operations.md#purge-and-retention)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -88,15 +93,16 @@ class Retention(BaseModel):
 
 
 class Access(BaseModel):
-    """Who may call the API."""
+    """Who may call the API (docs/security.md)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     keys: Literal["auto", "required", "off"] = "auto"
-    """`auto`: required as soon as `host` is no loopback address."""
+    """Whether API keys are asked for; `auto`: as soon as `host` is no loopback address."""
     hosts: tuple[str, ...] = ()
-    """Names besides `host` and the loopback ones under which the API is called, with a port where it is not the usual
-    one and pages of it may write; others are refused without keys."""
+    """Further names of the API in `Host` headers, besides `host` and the loopback ones, whose pages may write, too:
+    `rag.example.org`, with another port than 80 and 443 `rag.example.org:8443`. Any other is refused where keys are
+    off."""
 
 
 class Settings(BaseSettings):
@@ -106,42 +112,54 @@ class Settings(BaseSettings):
         env_prefix="MATHRAG_",
         env_nested_delimiter="__",
         extra="forbid",
-        use_attribute_docstrings=True,  # they stand in config-schema.json
+        use_attribute_docstrings=True,  # they stand in the schema, the example and docs/operations.md
         # What is wrong may be a secret in the wrong place.
         hide_input_in_errors=True,
     )
 
     data_dir: Path = Path(".mathrag")
-    database_url: Secret = ""
-    """postgresql+asyncpg://... of the application's role."""
-    owner_url: Secret = ""
-    """The same database as its owner, for migrations and purges."""
-    redis_url: Secret = ""
+    """Where everything is kept."""
+    database_url: Secret = Field(default="", examples=["postgresql+asyncpg://mathrag_app@db.example.org/mathrag"])
+    """The database as the application's role; empty: `mathrag up` starts the embedded PostgreSQL. Passwords are better
+    kept in files: MATHRAG_SECRETS_DIR."""
+    owner_url: Secret = Field(default="", examples=["postgresql+asyncpg://mathrag_owner@db.example.org/mathrag"])
+    """The same database as its owner, for migrations and `mathrag purge`; the services never see it."""
+    redis_url: Secret = Field(default="", examples=["redis://redis.example.org:6379/0"])
+    """A Redis of your own; empty: `mathrag up` starts the embedded one."""
     retriever_url: str = ""
+    """Where the retriever listens: set by `mathrag up`; set it yourself where you start the services yourself."""
     guard_url: str = ""
+    """Where the guard of the first device listens: set by `mathrag up`, as `retriever_url` is."""
     service_key: Secret = ""
-    """Shared by all services; guard and retriever ask for it, and need it where they listen beyond loopback."""
+    """Secret of all services; guard and retriever ask for it, and need it where they listen beyond loopback
+    (docs/security.md)."""
     host: str = "127.0.0.1"
+    """Where the API listens; beyond loopback it asks for API keys (docs/security.md): `mathrag key create`."""
     port: int = Field(default=8080, ge=0, le=65535)
-    models: dict[str, Model] = Field(default_factory=_shipped)
+    """Port of the API."""
+    models: dict[str, Model] = Field(default_factory=_shipped, examples=[EXAMPLE_MODELS])
+    """Models by name (docs/operations.md#add-a-model). They replace the shipped ones, so name those that you still
+    want."""
     roles: dict[Literal["judge", "generate"], str] = {"judge": "world-judge", "generate": "world-generator"}
     """The model that answers a role when a job does not name one."""
     retrieval: Retrieval = Retrieval()
     device: Device = Device()
-    devices: tuple[Device, ...] = ()
-    """Further devices, each with a guard of its own."""
+    """The device, or the first of several."""
+    devices: tuple[Device, ...] = Field(default=(), examples=[({"id": "GPU-51d0", "budget_mib": 24000},)])
+    """Further devices, each with the same keys as `device` and a guard of its own (docs/scaling.md#two-gpus)."""
     workers: Workers = Workers()
     access: Access = Access()
     retention: Retention = Retention()
     limits: Limits = Limits()
     telemetry: Telemetry = Telemetry()
     commit: str = ""
-    """Git commit of the code where it runs outside a clone; kept with every job."""
+    """Git commit of the code, kept with every job; a clone finds it by itself."""
     image_digest: str = ""
     """Digest of the container image; kept with every job."""
     require_idempotency_key: bool = False
-    """Whether a job without the header Idempotency-Key is refused."""
+    """Whether a job without the header `Idempotency-Key` is refused (docs/api.md#idempotency)."""
     sweep_s: float = Field(default=5.0, gt=0)
+    """Seconds between two sweeps, which repair what a crash has left."""
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""
 

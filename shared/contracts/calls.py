@@ -25,10 +25,12 @@ class Lane(StrEnum):
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a model samples. `temperature` 0 is greedy."""
+    """How a model samples."""
 
     temperature: float = 0.0
+    """0 is greedy."""
     max_tokens: int = 512
+    """Most tokens of a reply."""
 
     def __post_init__(self) -> None:
         canonical.finite(self.temperature, "temperature")
