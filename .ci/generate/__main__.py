@@ -18,7 +18,11 @@ from services.orchestrator.experiments import document
 from shared.pages import blocks
 from shared.settings import REPOSITORY
 
-PAGES = {"docs/operations.md": tables.operations, "docs/pipelines.md": tables.pipelines}
+PAGES = {
+    "docs/api.md": tables.api,
+    "docs/operations.md": tables.operations,
+    "docs/pipelines.md": tables.pipelines,
+}
 """Pages with computed blocks, and what computes them."""
 
 

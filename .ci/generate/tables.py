@@ -13,6 +13,8 @@ from pydantic.fields import FieldInfo
 from setting_texts import linked, meaning, section, with_choices
 
 from mathrag.cli.failures import CODES, Exit
+from services.orchestrator.api.problems import RETRY_AFTER_S
+from shared import errors
 from shared.contracts.params import Params
 from shared.model_settings import Model
 from shared.settings import REPOSITORY, Settings
@@ -33,6 +35,11 @@ def operations() -> dict[str, str]:
 def pipelines() -> dict[str, str]:
     """The blocks of docs/pipelines.md."""
     return {"parameters": _table(("parameter", "default", "meaning"), _parameters(Params()), "pipelines.md")}
+
+
+def api() -> dict[str, str]:
+    """The blocks of docs/api.md."""
+    return {"kinds": _table(("kind", "status", "meaning"), _kinds(), "api.md")}
 
 
 def _table(head: Row, rows: Iterator[Row], page: str) -> str:
@@ -84,6 +91,13 @@ def _exits() -> Iterator[Row]:
     for code in Exit:
         kinds = [f"`{kind}`" for kind, given in CODES.items() if given is code]
         yield str(code.value), texts[code.name], ", ".join(kinds)
+
+
+def _kinds() -> Iterator[Row]:
+    found = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, Exception)]
+    for error in sorted(found, key=lambda each: each.status):
+        later = " Sent with `Retry-After`." if error.kind in RETRY_AFTER_S else ""
+        yield f"`{error.kind}`", str(error.status), with_choices(error.__doc__, None) + later
 
 
 def docstrings(kind: type[Any]) -> dict[str, str]:
