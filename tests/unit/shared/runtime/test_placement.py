@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shared.device_settings import Device
 from shared.errors import Invalid
-from shared.lease.placement import narrowed, placement, problems
 from shared.model_settings import Model
+from shared.runtime.placement import narrowed, placement, problems
 from shared.settings import REPOSITORY, Settings
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}
