@@ -17,8 +17,10 @@ from services.orchestrator.api.problems import RETRY_AFTER_S
 from shared import errors
 from shared.contracts.params import Params
 from shared.model_settings import Model
+from shared.pipelines import registry
 from shared.settings import REPOSITORY, Settings
 
+GUIDE = REPOSITORY / "shared" / "pipelines" / "self_consistency.py"
 Row = tuple[str, ...]
 
 
@@ -34,7 +36,11 @@ def operations() -> dict[str, str]:
 
 def pipelines() -> dict[str, str]:
     """The blocks of docs/pipelines.md."""
-    return {"parameters": _table(("parameter", "default", "meaning"), _parameters(Params()), "pipelines.md")}
+    return {
+        "pipelines": _table(("pipeline", "what it does", "parameters that it reads"), _pipelines(), "pipelines.md"),
+        "parameters": _table(("parameter", "default", "meaning"), _parameters(Params()), "pipelines.md"),
+        "guide": f"```python\n{GUIDE.read_text('utf-8')}```",
+    }
 
 
 def api() -> dict[str, str]:
@@ -73,6 +79,13 @@ def shown(value: Any) -> str:
         case dict() if value:
             return ", ".join(f"`{key}: {held}`" if isinstance(held, str) else f"`{key}`" for key, held in value.items())
     return "empty" if value == "" else "none"
+
+
+def _pipelines() -> Iterator[Row]:
+    for name in registry.names():
+        found = registry.get(name)
+        reads = ", ".join(f"`{path}`" for path in sorted(found.reads or ()))
+        yield f"`{name}`", with_choices(found.run.__doc__ or "", None), reads or "any"
 
 
 def _parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
