@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from shared.contracts import canonical
 from shared.contracts.calls import (
+    CALL_KINDS,
     Estimated,
     Generate,
     Generated,
@@ -35,7 +36,6 @@ from shared.contracts.requests import Request
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
-from shared.pipelines.binding import LANES
 from shared.runtime import models
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
@@ -229,7 +229,7 @@ def worker(database: Database, lane: Lane, executor: Executor, **limits: object)
     return Worker(
         lane,
         database,
-        dict.fromkeys(LANES, executor),
+        dict.fromkeys(CALL_KINDS, executor),
         name=f"test-{lane.value}",
         guards=Leases(),  # type: ignore[arg-type]
         ticker=SilentTicker(),  # type: ignore[arg-type]

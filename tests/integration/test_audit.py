@@ -7,13 +7,12 @@ import pytest
 from sqlalchemy import text
 
 from shared.audit import check
-from shared.contracts.calls import Failure, FailureKind, Lane, Reply
+from shared.contracts.calls import CALL_KINDS, Failure, FailureKind, Lane, Reply
 from shared.contracts.requests import Request
 from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
-from shared.pipelines.binding import LANES
 from shared.runtime.cancel import cancel
 from shared.runtime.ending import finish
 from shared.runtime.lapses import lapse_expired
@@ -70,7 +69,7 @@ class Device:
 
     async def drain(self, lane: Lane, executor: ScriptedExecutor) -> None:
         """One worker of `lane`, until nothing is left that may run now."""
-        roles = dict.fromkeys(LANES, executor)
+        roles = dict.fromkeys(CALL_KINDS, executor)
         await Worker(
             lane,
             self.database,

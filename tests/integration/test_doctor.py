@@ -17,9 +17,10 @@ from services.orchestrator.deps import Resources
 from services.orchestrator.probes import device, models, waiting
 from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady
-from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from shared.model_settings import Model
+from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
 from shared.runtime.models import register
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.ollama_server import ollama_server
 from tests.doubles.search_server import SearchServer, search_server

@@ -17,7 +17,7 @@ from shared.contracts.calls import Failure, FailureKind, Reply, Scored
 from shared.contracts.requests import DocumentRef, Request
 from shared.models.reranking import sigmoid
 from shared.pipelines.binding import Pin
-from shared.retrieval import Reranker, Retrieval
+from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime import models
 from shared.runtime.answers import Answered
 from shared.runtime.claims import Claimed

@@ -8,12 +8,12 @@ from sqlalchemy import text
 from services.orchestrator.api.gpus import TOLERATED
 from services.orchestrator.deps import Resources
 from shared.checks.check import NotReady
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import rest_s
 from shared.lease.residencies import Residency
 from shared.models import known_versions
 from shared.runtime.configured_memory import memory_of_all
-from shared.settings import Device
 from shared.storage import devices
 
 SERVED = text("""

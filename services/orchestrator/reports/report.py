@@ -23,8 +23,8 @@ from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
 from shared.contracts.provenance import Residency
 from shared.contracts.samples import GateDecision
+from shared.model_settings import Model
 from shared.pipelines.binding import Pin
-from shared.settings import Model
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples

@@ -7,8 +7,8 @@ import msgspec
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.calls import CALL_KINDS
 from shared.contracts.provenance import Residency
-from shared.storage.jobs import ROLES
 from shared.storage.residencies import residencies
 from shared.storage.sql import sql
 
@@ -85,7 +85,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 async def work(connection: AsyncConnection, job: int) -> Work:
     """Count the calls of the job with this row id."""
     rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
-    stages = {role: _stage(rows[role]) for role in ROLES if role in rows}
+    stages = {role: _stage(rows[role]) for role in CALL_KINDS if role in rows}
     loads = (await connection.execute(LOADS, {"job": job})).all()
     return Work(
         model_loads=len(loads),

@@ -177,7 +177,7 @@ def test_a_server_that_stays_away_ends_the_watch(server: Server) -> None:
 
 
 def test_the_schema_is_committed_as_it_is() -> None:
-    """Write it anew with `mathrag experiment schema > experiment-schema.json`."""
+    """Write it anew with `make generate`."""
     assert (REPOSITORY / "experiment-schema.json").read_text("utf-8") == schema() + "\n"
     assert mathrag("experiment", "schema").stdout == schema() + "\n"
 

@@ -13,7 +13,7 @@ from services.judge.retrieving import Retrieving
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.requests import Request
-from shared.retrieval import Retrieval
+from shared.retrieval_settings import Retrieval
 from shared.runtime.answers import Answered
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended, Wait

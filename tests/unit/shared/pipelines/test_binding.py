@@ -165,7 +165,8 @@ def test_a_changed_template_text_is_another_call(monkeypatch: pytest.MonkeyPatch
     """Even if nobody raised its version."""
     before = bound(GENERATE).key
     changed = msgspec.structs.replace(prompts.template("cot"), text="Do it. {{context}}{{question}}")
-    monkeypatch.setattr(binding_, "template", lambda _: changed)
+    for module in (binding_, prompts):
+        monkeypatch.setattr(module, "template", lambda _: changed)
     template_reference.cache_clear()
     try:
         assert bound(GENERATE).key != before
