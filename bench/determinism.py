@@ -23,8 +23,8 @@ from sqlalchemy import text
 from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
+from mathrag.stack import state
 from services.guard.drivers.process import ProcessDriver
-from services.orchestrator.stack import state
 from shared.models.chat import ChatFailed
 from shared.settings import Model, Settings
 from shared.storage.database import Database

@@ -15,11 +15,11 @@ from sqlalchemy import text
 from services.guard.app import driver
 from services.guard.drivers.ports import Server
 from shared.contracts.calls import Decoding
-from shared.runtime.binding import Request, seed_of
-from shared.runtime.library import LibraryCache
-from shared.runtime.prompting import references, rendered
+from shared.contracts.requests import Request, seed_of
+from shared.rag.rendering import references, rendered
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache
 
 CALLS = text("""
     SELECT DISTINCT ON (c.id) c.id, c.key, c.role, c.request, s.ordinal

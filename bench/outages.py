@@ -22,8 +22,8 @@ from sqlalchemy import text
 
 from bench.floor import PARAMS, furnish
 from bench.running import ENDED, Stack, seconds_of, stack
-from services.orchestrator.stack import process
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack import process
+from mathrag.stack.ports import free_port
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests.doubles.ollama_server import Ollama, serving

@@ -5,7 +5,7 @@ Qwen2.5 0.5B judges and 7B generates, both in one quantisation, for 500 question
 
 from collections.abc import Iterator
 
-from services.orchestrator.planning.whatif import DeviceWanted, ModelWanted, RetrievalWanted, demanded, roomy
+from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, demanded, roomy
 from shared.lease.assumed import Assumptions
 from shared.lease.plan import Plan, plan
 

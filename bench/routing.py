@@ -23,9 +23,9 @@ from bench.comparison import MATH, parts
 from bench.running import Stack, stack
 from services.judge.difficulty.figures import area
 from services.judge.difficulty.problems import HARD
-from services.orchestrator.figures import Figure, write
-from services.orchestrator.figures import pareto as pareto_figure
 from shared.contracts.params import RouteParams
+from shared.pages.figures import Figure, write
+from shared.pages.figures import pareto as pareto_figure
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval, wilson
 from shared.statistics.pairs import Pair, compared, words

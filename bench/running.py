@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx2
 
-from services.orchestrator.stack import passwords, state
-from services.orchestrator.stack.postgres import Postgres
+from mathrag.stack import passwords, state
+from mathrag.stack.postgres import Postgres
 
 ENDED = ("completed", "failed", "cancelled")
 
@@ -100,7 +100,7 @@ def stack(**environment: str) -> Iterator[Stack]:
 
 def mathrag(*arguments: str, **environment: str) -> str:
     """The command line's output."""
-    command = [sys.executable, "-m", "services.orchestrator.cli.main", *arguments]
+    command = [sys.executable, "-m", "mathrag.cli.main", *arguments]
     found = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
     if found.returncode:
         raise SystemExit(f"{' '.join(arguments)}: {found.stderr}")

@@ -23,7 +23,7 @@ import httpx2
 
 from bench.running import Stack, stack
 from bench.throughput import PARAMS, furnish, small_embeddings
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack.ports import free_port
 
 WORKERS = (1, 3)
 SECONDS = 0.5

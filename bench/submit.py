@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import asyncpg
 
 from bench.uploads import ROUNDS, connected, database, peak, server, system, written
-from services.orchestrator.stack import postgres as pg
+from mathrag.stack import postgres as pg
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity
 from shared.runtime.submit import Submission, submit

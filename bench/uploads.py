@@ -24,12 +24,12 @@ from typing import Any
 
 import asyncpg
 
+from mathrag.stack import postgres as pg
+from mathrag.stack import process
+from mathrag.stack.migration import migrate
+from mathrag.stack.passwords import Passwords
+from mathrag.stack.ports import free_port
 from services.orchestrator.api.uploads import batches
-from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import process
-from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.passwords import Passwords
-from services.orchestrator.stack.ports import free_port
 from shared.ingest import corpora as documents
 from shared.ingest import datasets as items
 from shared.ingest import rows

@@ -21,7 +21,7 @@ from typing import Any
 from services.judge.verifying_pool import VerifyingPool
 from shared.contracts.calls import Verified
 from shared.ingest.strata import stratified
-from shared.rag.equations import Equation, equations, holds
+from shared.mathtext.equations import Equation, equations, holds
 from shared.statistics.intervals import wilson
 
 TRAIN = Path("../shared/data/math/train.jsonl")

@@ -14,9 +14,9 @@ from typing import Any
 import httpx2
 import psutil
 
-from services.orchestrator.stack import passwords, state
-from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import redis as rd
+from mathrag.stack import passwords, state
+from mathrag.stack import postgres as pg
+from mathrag.stack import redis as rd
 
 REPOSITORY = Path(__file__).parents[1]
 DEADLINE_S = 480.0
@@ -169,7 +169,7 @@ def ended(document: Document) -> bool:
 
 def mathrag(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """The command line, as a user calls it."""
-    command = [sys.executable, "-m", "services.orchestrator.cli.main", *arguments]
+    command = [sys.executable, "-m", "mathrag.cli.main", *arguments]
     return subprocess.run(
         command,
         capture_output=True,

@@ -17,11 +17,11 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.community.redis import RedisContainer
 from testcontainers.core.config import ConnectionMode, testcontainers_config
 
-from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import process
-from services.orchestrator.stack import redis as rd
-from services.orchestrator.stack.passwords import Passwords
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack import postgres as pg
+from mathrag.stack import process
+from mathrag.stack import redis as rd
+from mathrag.stack.passwords import Passwords
+from mathrag.stack.ports import free_port
 from tests import containers
 
 CHOICE = "MATHRAG_TEST_SERVERS"

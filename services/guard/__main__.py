@@ -6,9 +6,9 @@ import os
 from services.guard.app import create_app
 from shared import telemetry
 from shared.access import binding
+from shared.access.serving import serve
 from shared.errors import Invalid
 from shared.lease.placement import narrowed
-from shared.serving import serve
 from shared.settings import load
 
 

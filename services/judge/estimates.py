@@ -9,11 +9,11 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 
 from shared.contracts.calls import Estimated, Failure, FailureKind, Reply
+from shared.contracts.requests import Request
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read
 from shared.models.static_embeddings import StaticEmbedder
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
 from shared.runtime.models import ESTIMATOR, WEIGHTS
 

@@ -8,9 +8,9 @@ import msgspec
 
 from services.judge.tasks import as_completed
 from shared.contracts.grading import MATH
+from shared.contracts.requests import Request
 from shared.processes.grading_pool import GradingPool
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
 
 _REQUEST = msgspec.json.Decoder(Request)

@@ -8,15 +8,15 @@ import msgspec
 from services.judge import retriever
 from shared.contracts.calls import Failure, FailureKind, Reply, Scored
 from shared.contracts.documents import Document
+from shared.contracts.requests import Request
+from shared.rag.rendering import references
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended
-from shared.runtime.library import LibraryCache
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
-from shared.runtime.prompting import references
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
 _REPLY: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)

@@ -8,8 +8,8 @@ from sqlalchemy import text
 
 from services.judge import retriever
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
+from shared.contracts.requests import Request
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended
 from shared.settings import Settings

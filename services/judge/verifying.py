@@ -10,12 +10,12 @@ from services.judge.tasks import as_completed
 from services.judge.verifying_pool import VerifyingPool
 from shared.contracts.calls import Failure, FailureKind, Reply
 from shared.contracts.documents import Document
+from shared.contracts.requests import Request
+from shared.rag.rendering import references
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
-from shared.runtime.library import LibraryCache
-from shared.runtime.prompting import references
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
 

@@ -16,7 +16,7 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The function that verifies, with its libraries."""
     import sympy  # noqa: F401  # takes a second
 
-    from shared.rag.verification import verify
+    from shared.mathtext.verification import verify
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         return msgspec.structs.asdict(verify(request["text"], request["modulus"]))

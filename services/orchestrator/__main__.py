@@ -5,8 +5,8 @@ import argparse
 from services.orchestrator.app import create_app
 from shared import settings, telemetry
 from shared.access import binding
+from shared.access.serving import serve
 from shared.runtime.jobs import read_code
-from shared.serving import serve
 
 STOP_S = 5
 """Longest that open requests hold back the end."""

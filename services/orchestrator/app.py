@@ -38,14 +38,14 @@ from services.orchestrator.api import (
     reference,
     search,
 )
-from services.orchestrator.api.resources import Resources
-from services.orchestrator.finaliser import Finaliser
-from services.orchestrator.job_spans import JobSpans
+from services.orchestrator.deps import Resources
+from services.orchestrator.metrics.job_spans import JobSpans
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.requests import CountRequests
-from services.orchestrator.routine import Routine
-from services.orchestrator.scheduler import Scheduler
-from services.orchestrator.sweeper import Sweeper
+from services.orchestrator.scheduling.finaliser import Finaliser
+from services.orchestrator.scheduling.routine import Routine
+from services.orchestrator.scheduling.scheduler import Scheduler
+from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.access.bearer import authorization
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies

@@ -5,7 +5,7 @@ import argparse
 from services.retriever.app import create_app
 from shared import settings, telemetry
 from shared.access import binding
-from shared.serving import serve
+from shared.access.serving import serve
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Row, text
 from shared.audit.finding import Audit, Violation
 from shared.audit.samples import TERMINAL
 from shared.contracts import canonical
-from shared.provenance.record import SampleRecord, genesis
+from shared.contracts.records import SampleRecord, genesis
 from shared.storage import records
 
 BATCH = 200

@@ -10,9 +10,9 @@ from sqlalchemy import RowMapping, text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
+from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
-from shared.ingest.datasets import DatasetItem
-from shared.runtime.binding import LANES
+from shared.pipelines.binding import LANES
 from shared.runtime.models import ModelIdentity
 from shared.storage.datasets import content_hash
 

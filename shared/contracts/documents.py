@@ -1,5 +1,7 @@
 """What is searched and found: documents and hits."""
 
+from typing import Any
+
 import msgspec
 
 from shared.contracts import canonical
@@ -33,3 +35,13 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """From 1."""
     score: float
     """Raw score of the list it comes from (inner product, BM25, or fused); comparable within one list only."""
+
+
+class CorpusRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A document and what the corpus says about it."""
+
+    external_id: str | None
+    """The id in the upload; None where lines carry none, and the caller numbers them."""
+    document: Document
+    meta: dict[str, Any]
+    """`meta` or `metadata` of the line, with `subject` and `level` as text where known."""

@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
-from shared.contracts.documents import Document
+from shared.contracts.documents import CorpusRecord, Document
 from shared.ingest import fields, lines
 from shared.ingest.lines import Content, Defect, Empty, Fields, Row
 from shared.ingest.reader import Reader
@@ -18,16 +16,6 @@ identifier = attrgetter("external_id")
 """What no other document of an upload may be called."""
 _present = fields.Present(IDS, PROBLEMS, fields.PASSAGES, fields.METAS, fields.SUBJECTS)
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
-
-
-class CorpusRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A document and what the corpus says about it."""
-
-    external_id: str | None
-    """The id in the upload; None where lines carry none, and the caller numbers them."""
-    document: Document
-    meta: dict[str, Any]
-    """`meta` or `metadata` of the line, with `subject` and `level` as text where known."""
 
 
 def record(line: Fields, external_id: str | None = None) -> CorpusRecord:

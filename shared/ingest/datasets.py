@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
-import msgspec
-
 from shared.contracts.calls import MAX_QUESTION
+from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
 from shared.ingest import fields, lines
 from shared.ingest.choices import asked
@@ -14,7 +13,7 @@ from shared.ingest.choices import read as read_choices
 from shared.ingest.golds import Reading
 from shared.ingest.lines import Content, Defect, Empty, Fields, Row
 from shared.ingest.reader import Reader
-from shared.rag import answers
+from shared.mathtext import answers
 
 IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 MAX_RUBRIC = 8000
@@ -24,23 +23,6 @@ identifier = attrgetter("custom_id")
 _present = fields.Present(
     IDS, fields.QUESTIONS, fields.REFERENCES, fields.ANSWERS, fields.GOLD_DOCUMENTS, fields.SUBJECTS
 )
-
-
-class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One question. A field with a default is not hashed while it has it: datasets stored before keep their hash."""
-
-    question: str
-    gold: str | None
-    """The expected answer; None where the dataset has none."""
-    gold_documents: dict[str, int] | None
-    """External id of a corpus document -> grade (1 where ungraded); None: unknown."""
-    subject: str | None
-    level: str | None
-    custom_id: str | None
-    alternatives: int = 0
-    """Further expected answers of an item that was stored before these were kept: it is graded against `gold` alone."""
-    expected: Expected | None = None
-    """Further gold answers, choices, a rubric; None: none of them."""
 
 
 def item(line: Fields, grader: str | None = None) -> DatasetItem:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from shared.ingest import choices, fields
 from shared.ingest.lines import Defect
+from shared.mathtext.grading import equal_strict
 from shared.rag.graders import InvalidGold, check_gold
-from shared.rag.grading import equal_strict
 
 _GSM8K_MARK = "####"
 

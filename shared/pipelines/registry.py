@@ -121,11 +121,11 @@ def pipeline_hash(name: str) -> str:
 
 
 def source_hash() -> str:
-    """SHA-256 in hex over all pipelines and shared/rag, whose other modules answer the pipelines' calls.
+    """SHA-256 in hex over all pipelines, shared/rag and shared/mathtext, which answer the pipelines' calls.
 
     It is equal for processes that have imported the same sources.
     """
-    return canonical.digest([[(name, pipeline_hash(name)) for name in names()], sorted(_RAG.items())]).hex()
+    return canonical.digest([[(name, pipeline_hash(name)) for name in names()], sorted(_ANSWERING.items())]).hex()
 
 
 def changed_files(name: str) -> list[source.Change]:
@@ -158,5 +158,5 @@ def _discover() -> None:
         prompts.template(template)
 
 
-_RAG = source.package("shared.rag")
+_ANSWERING = source.package("shared.rag") | source.package("shared.mathtext")
 """Read with this module, long before the first job asks for it: what is edited in between has not been imported."""

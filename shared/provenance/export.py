@@ -11,9 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.contracts.records import JobRecord, Link, SampleRecord
 from shared.errors import Conflict
 from shared.provenance import texts
-from shared.provenance.record import JobRecord, Link, SampleRecord
 from shared.provenance.texts import Texts
 from shared.storage import records
 from shared.storage.database import Database

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from shared.contracts import canonical
+from shared.contracts.records import genesis
 from shared.provenance import export
-from shared.provenance.record import genesis
 from shared.provenance.texts import Texts
 from shared.storage.database import Database
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from shared.contracts.records import CallRecord, JobRecord
+from shared.contracts.requests import Request
 from shared.contracts.samples import Outcome
 from shared.provenance import export
-from shared.provenance.record import CallRecord, JobRecord
 from shared.provenance.texts import documents_in
-from shared.runtime.binding import Request
 from shared.storage.database import Database
 
 KINDS = (

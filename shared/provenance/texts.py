@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.canonical import normalise
-from shared.runtime.binding import DocumentRef, Request
+from shared.contracts.requests import DocumentRef, Request
 
 Texts = dict[str, str]
 """By hash in hex."""

@@ -13,9 +13,9 @@ from shared.contracts import canonical
 from shared.contracts.calls import RELEASE_0_1, Duplicates
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
-from shared.rag.answers import extract
+from shared.mathtext.answers import extract
+from shared.mathtext.grading import equal_strict
 from shared.rag.cleaning import plain
-from shared.rag.grading import equal_strict
 from shared.rag.shingles import Shingles, alike, same_words, shingles
 from shared.rag.tfidf import CJK, terms
 

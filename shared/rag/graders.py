@@ -12,7 +12,8 @@ from typing import NamedTuple
 from shared.contracts.calls import Graded, Marked
 from shared.contracts.grading import Rules
 from shared.contracts.samples import Extraction
-from shared.rag import answers, choices, mathematics, statements
+from shared.mathtext import answers, mathematics
+from shared.rag import choices, statements
 from shared.rag.wording import stand_in, words
 
 LONGEST_PATTERN = 1000

@@ -116,3 +116,9 @@ def _document(document: Document) -> str:
     if not document.problem:
         return document.text
     return f"Problem: {document.problem}\nSolution: {document.text}"
+
+
+@cache
+def template_reference(template_id: str) -> str:
+    """`id@hash`: how a request names its template, so that a changed text is another call."""
+    return f"{template_id}@{template(template_id).hash}"

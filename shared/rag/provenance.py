@@ -9,7 +9,7 @@ from shared.contracts.calls import Generate, Generated, Retrieve, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Outcome, Trace, WrittenOutcome
-from shared.rag.answers import extract
+from shared.mathtext.answers import extract
 from shared.rag.fusion import Ranked, fuse
 from shared.rag.language import localised
 from shared.rag.rerank import Reranked

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shared.contracts.calls import Generated, SampleFailed, Token
 from shared.contracts.documents import Document
 from shared.contracts.params import SelfRagParams
-from shared.rag import answers
+from shared.mathtext import answers
 from shared.rag.graders import Extract
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"

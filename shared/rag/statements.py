@@ -3,7 +3,7 @@ r"""Finding the answer in a text that is not mathematics: a box, else what follo
 import re
 
 from shared.contracts.samples import Extraction
-from shared.rag import answers
+from shared.mathtext import answers
 
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{(?P<inside>[^{}]*)\}")
 # Up to the end of the line: an answer with commas or points in it stays whole.

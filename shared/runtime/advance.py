@@ -20,11 +20,11 @@ from shared.contracts.documents import Document
 from shared.errors import Unreadable
 from shared.runtime import ending
 from shared.runtime.jobs import Jobs, JobSpec, item_of, readable
-from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.look import look_at, revive
 from shared.runtime.progress import Answer, Progress, answer
 from shared.runtime.recording import CallVanished, Written, record
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache, mentioned
 from shared.storage.outages import concerns_rows
 from shared.telemetry import endings, traces
 from shared.telemetry.redaction import redacted

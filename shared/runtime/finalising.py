@@ -9,7 +9,7 @@ from enum import StrEnum
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.provenance.record import chained, genesis
+from shared.contracts.records import chained, genesis
 from shared.storage import records
 from shared.storage.database import Database
 

@@ -13,8 +13,8 @@ from shared.contracts.params import Params, stored_params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
 from shared.errors import Unreadable
 from shared.pipelines import registry
-from shared.provenance import code
-from shared.runtime.binding import Binding, Pin
+from shared.pipelines.binding import Binding, Pin
+from shared.release import release
 from shared.runtime.duplicates import without_duplicates
 from shared.runtime.replay import Replay
 
@@ -35,7 +35,7 @@ CALIBRATION = text(
 def read_code() -> None:
     """Import every pipeline and read the commit now, at a process's start: what is edited later does not run."""
     registry.names()
-    code.release()
+    release()
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """
         here = registry.pipeline_hash(self.pipeline)
         # Without a commit, as in an image that was built without one, any difference may be another release.
-        if self.source in ("", here) or self.release[1] is None or self.release != code.release():
+        if self.source in ("", here) or self.release[1] is None or self.release != release():
             return
         raise Unreadable(
             f"pipeline `{self.pipeline}` was submitted with source {self.source[:12]}, and this process has imported"

@@ -15,10 +15,10 @@ from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
 from shared.lease.footprint import Architecture
 from shared.lease.prediction import context_of, predict
+from shared.mathtext import mathematics, verification
 from shared.models import weights
-from shared.rag import mathematics, verification
+from shared.pipelines.binding import Pin
 from shared.retrieval import MODELS
-from shared.runtime.binding import Pin
 
 REGISTER = text("""
     INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, estimated,

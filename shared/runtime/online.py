@@ -8,8 +8,8 @@ import uuid
 from sqlalchemy import text
 
 from shared.contracts import canonical
+from shared.contracts.datasets import DatasetItem
 from shared.contracts.samples import Item
-from shared.ingest.datasets import DatasetItem
 from shared.storage.database import Database
 
 RANK = 0

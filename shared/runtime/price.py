@@ -36,8 +36,8 @@ from shared.contracts.calls import (
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
+from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
 from shared.rag.self_rag import RETRIEVAL
-from shared.runtime.binding import Binding, Bound, Pin, SampleBinder
 from shared.runtime.jobs import JobSpec
 from shared.runtime.models import BUILT_IN
 from shared.runtime.replay import Replay

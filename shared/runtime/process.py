@@ -16,12 +16,13 @@ from shared.lease.guards import Guards
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
 from shared.runtime import hearing, heartbeats
+from shared.runtime import traced_chunks as chunks
 from shared.runtime.execution import Executor
 from shared.runtime.jobs import read_code
 from shared.runtime.worker import Worker
 from shared.settings import Settings
 from shared.storage.database import Database
-from shared.telemetry import chunks, logs, references, traces
+from shared.telemetry import logs, references, traces
 from shared.telemetry.references import SpanRef
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shared.contracts.calls import Reply
-from shared.runtime.binding import Bound, RepeatedDraw, SampleBinder
+from shared.pipelines.binding import Bound, RepeatedDraw, SampleBinder
 from shared.runtime.jobs import JobSpec
 from shared.runtime.replay import Replay, TooManyCalls
 

@@ -9,22 +9,18 @@ import msgspec
 from shared.contracts.calls import Failure, FailureKind, Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.guard import Completion, End, ModelCall
+from shared.contracts.requests import Request, seed_of
 from shared.lease.guards import Guards
 from shared.models.chat import CUTS, LENGTH
 from shared.rag.parsing import PARSERS, parse_rating
-from shared.rag.prompts import Value, render, template
+from shared.rag.rendering import TemplateChanged, references, rendered
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import DocumentRef, Request, SlotValue, seed_of, template_reference
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended, Lapse, Release, Wait
-from shared.runtime.library import LibraryCache
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
-
-
-class TemplateChanged(Exception):
-    """The template of a queued call is not the one that is installed."""
 
 
 class Prompting:
@@ -88,19 +84,6 @@ def _model_call(call: Claimed, request: Request, documents: Mapping[str, Documen
     )
 
 
-def rendered(request: Request, library: Mapping[str, Document]) -> str:
-    """The prompt of a request.
-
-    Raises:
-        TemplateChanged: the installed template is not the one that the request names.
-    """
-    name = request.template.partition("@")[0]
-    if template_reference(name) != request.template:
-        raise TemplateChanged(f"the request names {request.template}, installed is {template_reference(name)}")
-    values = {slot: _value(value, library) for slot, value in request.values.items() if value is not None}
-    return render(template(name), values)
-
-
 def read_reply(role: str, completion: Completion, template: str = "") -> Reply:
     """A completion as the reply that its role promises; a judge without a rating is a failure, not a score.
 
@@ -127,19 +110,6 @@ def _refused(call: Claimed, detail: str) -> Answered:
     now = datetime.now(UTC)
     reply = Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
     return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
-
-
-def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
-    if isinstance(value, str):
-        return value
-    return library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
-
-
-def references(request: Request) -> list[DocumentRef]:
-    """The documents that a request's prompt is made from."""
-    values = request.values.values()
-    single = [value for value in values if isinstance(value, DocumentRef)]
-    return single + [ref for value in values if isinstance(value, list) for ref in value]
 
 
 def _receipt(completion: Completion, prompt: str) -> Receipt:

@@ -8,7 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
-from shared.runtime.binding import Bound
+from shared.pipelines.binding import Bound
 from shared.runtime.progress import Answer, NewStep, Progress
 
 # Sorted by key: two processes that insert the same keys wait for each other in one order, so they cannot deadlock.

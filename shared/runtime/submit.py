@@ -17,11 +17,11 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.errors import Invalid
 from shared.pipelines import registry
+from shared.pipelines.binding import Binding, Pin, RepeatedDraw, bind
 from shared.pipelines.mathrag_gate import RUBRIC
-from shared.provenance.code import accepting
 from shared.rag.graders import marking
 from shared.runtime import admission, ending, job_names, models, thresholds
-from shared.runtime.binding import Binding, Pin, RepeatedDraw, bind
+from shared.runtime.acceptance import accepting
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
 from shared.settings import Settings

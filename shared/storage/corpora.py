@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.documents import CorpusRecord
 from shared.errors import Conflict, Invalid
-from shared.ingest.corpora import CorpusRecord
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database

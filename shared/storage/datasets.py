@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import RowMapping, text
 
 from shared.contracts import canonical
+from shared.contracts.datasets import DatasetItem
 from shared.contracts.samples import Item
 from shared.errors import Conflict, Invalid
-from shared.ingest.datasets import DatasetItem
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database

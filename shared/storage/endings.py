@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Marked
 from shared.contracts.params import VerifyParams
 from shared.contracts.samples import Outcome
-from shared.rag.equations import arithmetic
+from shared.mathtext.equations import arithmetic
 from shared.rag.graders import GRADERS, Extract, grader
 from shared.rag.taxonomy import Ended, Ending, Facts, ending
 from shared.storage.gold import among

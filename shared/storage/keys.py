@@ -8,8 +8,8 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.access import keys
-from shared.access.keys import Scope
+from shared.contracts import api_keys as keys
+from shared.contracts.api_keys import Scope
 from shared.errors import Conflict, Invalid, NotFound
 from shared.storage.database import Database
 from shared.storage.names import checked

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.runtime.binding import Request
-from shared.runtime.library import LibraryCache
-from shared.runtime.prompting import TemplateChanged, references, rendered
+from shared.contracts.requests import Request
+from shared.rag.rendering import TemplateChanged, references, rendered
+from shared.storage.library import LibraryCache
 from shared.storage.stored import decoded
 
 ROLES = ("judge", "write", "generate")

@@ -12,13 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
+from shared.contracts.requests import Request, seed_of
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.rag.graders import Extract, grader
-from shared.runtime.binding import Request, seed_of
-from shared.runtime.library import LibraryCache
 from shared.storage import jobs, samples
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache
 from shared.storage.prompts import ROLES, prompts_of
 from shared.storage.residencies import Residency, residencies
 from shared.storage.samples import STATES

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.provenance.record import CallRecord, Interruption, JobRecord, Link, Named, SampleRecord
+from shared.contracts.records import CallRecord, Interruption, JobRecord, Link, Named, SampleRecord
 from shared.storage.samples import STATES
 
 JOB = text("""

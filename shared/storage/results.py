@@ -9,12 +9,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Generated, Rated, Reply
+from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.samples import Outcome
 from shared.rag.graders import Extract
-from shared.runtime.binding import DocumentRef, Request
-from shared.runtime.library import LibraryCache
 from shared.storage import samples
 from shared.storage.database import Database
+from shared.storage.library import LibraryCache
 from shared.storage.prompts import prompts_of
 from shared.storage.provenance import extracting, written
 from shared.storage.samples import SampleRow

@@ -2,7 +2,7 @@
 command line. It proves that we speak the protocol and notice what we must, and nothing about a real server.
 
 No real one was ever run here: it is checked by the published description of its pages and errors
-(`tests/unit/test_recorded_servers.py`).
+(`tests/unit/tests/test_recorded_servers.py`).
 """
 
 import os

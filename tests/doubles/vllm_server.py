@@ -2,7 +2,7 @@
 
 It dies of what kills a real one: of a sleep while it answers, and of a prompt while it sleeps. It proves that we speak
 the protocol and notice what we must, and nothing about a real server on a real GPU. What it answers is checked by
-`tests/unit/test_recorded_servers.py`; sleep mode was never recorded, as a processor has none.
+`tests/unit/tests/test_recorded_servers.py`; sleep mode was never recorded, as a processor has none.
 """
 
 import os

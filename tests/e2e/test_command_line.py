@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.orchestrator.cli.failures import Exit
+from mathrag.cli.failures import Exit
 from tests.running import RunningStack, ended, mathrag
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from services.orchestrator.stack import postgres as pg
+from mathrag.stack import postgres as pg
 from tests import servers
 from tests.running import RunningStack, ended, mathrag, running_stack
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def assistant(url: str, errors: Path, *options: str) -> AsyncIterator[Client]:
     """A client whose server runs in a process of its own; what that writes to its standard error is kept."""
-    command = ["-m", "services.orchestrator.cli.main", "mcp", *options]
+    command = ["-m", "mathrag.cli.main", "mcp", *options]
     started = StdioServerParameters(
         command=sys.executable, args=command, cwd=REPOSITORY, env={"MATHRAG_URL": url, "MATHRAG_API_KEY": ""}
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.orchestrator.stack import lock
+from mathrag.stack import lock
 from tests.doubles.ollama_models import SHOWN
 from tests.doubles.ollama_server import Ollama, serving
 from tests.running import mathrag

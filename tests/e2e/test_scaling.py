@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack.ports import free_port
 from shared.storage.database import Database
 from tests.running import RunningStack, running_stack
 

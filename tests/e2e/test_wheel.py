@@ -13,7 +13,7 @@ import pytest
 
 from tests.running import REPOSITORY
 
-FOLDERS = ("deploy", "migrations", "models", "services", "shared", "world")
+FOLDERS = ("deploy", "mathrag", "migrations", "models", "services", "shared", "world")
 MOST_MIB = 20
 """The wheel has 14; the embeddings are ten of them."""
 

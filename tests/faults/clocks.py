@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from services.orchestrator.stack.children import stack as build
-from services.orchestrator.stack.keeper import Child
-from services.orchestrator.stack.supervisor import Chore, Step, Supervisor
+from mathrag.stack.children import stack as build
+from mathrag.stack.keeper import Child
+from mathrag.stack.supervisor import Chore, Step, Supervisor
 from shared.settings import load
 from tests.faults.processes import SERVICES, until
 from tests.faults.vocabulary import Subject

@@ -10,8 +10,8 @@ from typing import NamedTuple, Self
 
 import asyncpg
 
-from services.orchestrator.stack import passwords
-from services.orchestrator.stack import postgres as pg
+from mathrag.stack import passwords
+from mathrag.stack import postgres as pg
 from shared.lease.flip import FlipState
 from tests.faults.processes import until
 from tests.running import RunningStack

@@ -12,11 +12,11 @@ from redis import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from services.orchestrator.stack import passwords, process
-from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import redis as rd
-from services.orchestrator.stack.passwords import Passwords
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack import passwords, process
+from mathrag.stack import postgres as pg
+from mathrag.stack import redis as rd
+from mathrag.stack.passwords import Passwords
+from mathrag.stack.ports import free_port
 from tests.faults.disk import Disk
 from tests.faults.leftovers import stack_repaired
 from tests.faults.proxy import Proxy

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, AsyncExitStack
 import httpx2
 import redis
 
-from services.orchestrator.stack import passwords
+from mathrag.stack import passwords
 from shared.access.bearer import authorization
 from shared.lease.flip import FlipState
 from tests.faults.clocks import Clocks

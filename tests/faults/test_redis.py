@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.orchestrator.stack import redis as rd
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack import redis as rd
+from mathrag.stack.ports import free_port
 from shared.lease.lease import RENEW_S, TTL_S
 from tests.faults.processes import until
 from tests.faults.proxied import Proxied, Server, client

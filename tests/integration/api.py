@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 
 from services.orchestrator.api.glances import Glances
-from services.orchestrator.api.resources import Resources
 from services.orchestrator.api.watches import Watches
 from services.orchestrator.app import build
+from services.orchestrator.deps import Resources
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene

@@ -10,7 +10,7 @@ import redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from services.orchestrator.stack.migration import migrate
+from mathrag.stack.migration import migrate
 from shared.storage.database import Database
 from tests import servers
 from tests.integration import scene

@@ -31,13 +31,14 @@ from shared.contracts.calls import (
 )
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
+from shared.contracts.requests import Request
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
+from shared.pipelines.binding import LANES
 from shared.runtime import models
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import LANES, Request
 from shared.runtime.claims import Claim, Claimed, Claims
 from shared.runtime.ending import finish
 from shared.runtime.execution import Executor, Lapse, Release

@@ -10,8 +10,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.audit import Violation, check
-from shared.ingest.corpora import CorpusRecord
-from shared.ingest.datasets import DatasetItem
+from shared.contracts.datasets import DatasetItem
+from shared.contracts.documents import CorpusRecord
 from shared.storage import corpora, datasets
 from shared.storage.database import Database
 from tests.integration.scene import DOCUMENTS, furnish, run_sql, scalar, submit_job

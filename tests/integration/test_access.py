@@ -6,7 +6,7 @@ from datetime import timedelta
 import httpx2
 import pytest
 
-from shared.access.keys import Scope, prefix_of
+from shared.contracts.api_keys import Scope, prefix_of
 from shared.errors import Conflict, Invalid, NotFound
 from shared.limits import Limits
 from shared.settings import Access

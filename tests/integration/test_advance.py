@@ -364,7 +364,7 @@ async def test_items_without_a_gold_answer_are_not_graded(database: Database) ->
 async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
     """Both graders' words, from the grade call that the runtime adds to every pipeline."""
     from shared.contracts.calls import Graded
-    from shared.runtime.binding import Request
+    from shared.contracts.requests import Request
     from tests.integration.scene import by_rule
 
     def reply(request: Request) -> object:

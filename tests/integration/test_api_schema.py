@@ -16,8 +16,8 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.python import asgi
 
 from services.orchestrator.api import examples
-from services.orchestrator.api.resources import Resources
 from services.orchestrator.app import build
+from services.orchestrator.deps import Resources
 from services.orchestrator.experiments import running
 from services.orchestrator.experiments.document import EXAMPLE as EXPERIMENT
 from services.orchestrator.experiments.document import Experiment

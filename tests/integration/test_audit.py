@@ -8,11 +8,12 @@ from sqlalchemy import text
 
 from shared.audit import check
 from shared.contracts.calls import Failure, FailureKind, Lane, Reply
+from shared.contracts.requests import Request
 from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
-from shared.runtime.binding import LANES, Request
+from shared.pipelines.binding import LANES
 from shared.runtime.cancel import cancel
 from shared.runtime.claims import RETRIES
 from shared.runtime.ending import finish

@@ -13,11 +13,11 @@ from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind, Rated, Reply, Retrieved
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
+from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Outcome
 from shared.pipelines import registry
 from shared.rag.crag import SHIPPED_VECTORS
 from shared.runtime import models
-from shared.runtime.binding import Request
 from shared.runtime.models import ModelIdentity
 from shared.runtime.thresholds import shipped_embedder
 from shared.storage.database import Database

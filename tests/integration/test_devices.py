@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.orchestrator.probes.registry import readiness
-from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
 from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import ModelCall

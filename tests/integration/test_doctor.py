@@ -13,7 +13,7 @@ from services.guard import checks as guard_checks
 from services.guard.drivers import ollama
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.probes import device, models, waiting
 from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady

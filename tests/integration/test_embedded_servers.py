@@ -13,11 +13,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from services.orchestrator.stack import passwords, process
-from services.orchestrator.stack import postgres as pg
-from services.orchestrator.stack import redis as rd
-from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack import passwords, process
+from mathrag.stack import postgres as pg
+from mathrag.stack import redis as rd
+from mathrag.stack.migration import migrate
+from mathrag.stack.ports import free_port
 from shared.errors import Unavailable
 from shared.storage.database import Database
 

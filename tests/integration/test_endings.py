@@ -10,8 +10,8 @@ from sqlalchemy import event
 
 from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Graded, Reply, Retrieved
 from shared.contracts.params import Params
+from shared.contracts.requests import Request
 from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps, Trace
-from shared.runtime.binding import Request
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

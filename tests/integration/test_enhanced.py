@@ -5,8 +5,8 @@ import pytest
 
 from shared.audit import check
 from shared.contracts.calls import Failure, FailureKind, Generated, Reply
+from shared.contracts.requests import Request
 from shared.contracts.samples import Outcome
-from shared.runtime.binding import Request
 from shared.storage.database import Database
 from tests.integration.scene import ScriptedExecutor, by_rule, furnish, rows, submit_job
 from tests.integration.test_audit import staged

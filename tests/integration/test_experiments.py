@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.planning import needs
+from services.orchestrator.scheduling import needs
 from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.requests import Request
 from shared.limits import Limits
 from shared.runtime import purge, submit
-from shared.runtime.binding import Request
 from shared.runtime.ending import finish
 from shared.storage.database import Database
 from tests.integration import scene

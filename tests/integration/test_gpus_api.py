@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 from redis.exceptions import ConnectionError as RedisDown
 
-from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
 from shared.contracts.calls import Lane
 from shared.lease import residencies

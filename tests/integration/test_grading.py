@@ -9,9 +9,9 @@ from services.orchestrator.reports.report import report
 from shared.audit import check
 from shared.contracts.calls import Generated, Lane, Rated, Reply
 from shared.contracts.grading import Rules
+from shared.contracts.requests import Request
 from shared.processes.grading_pool import GradingPool
 from shared.rag.graders import mark
-from shared.runtime.binding import Request
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration.api import Api, serving

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisDown
 from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.guard.ownership import DeviceTaken
-from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import End, ModelCall
 from shared.lease import residencies

@@ -6,8 +6,8 @@ import anyio
 import pytest
 from sqlalchemy import text
 
-from services.orchestrator import finaliser
-from services.orchestrator.finaliser import POSTPONED_S, Finaliser
+from services.orchestrator.scheduling import finaliser
+from services.orchestrator.scheduling.finaliser import POSTPONED_S, Finaliser
 from shared.audit import check
 from shared.contracts.calls import Lane
 from shared.runtime import cancel as cancelling

@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack.ports import free_port
 from shared.lease import lease as module
 from shared.lease.lease import RENEW_S, TTL_S, Lease, Phase, RedisLease
 from tests.faults.proxy import Proxy

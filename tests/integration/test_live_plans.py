@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from services.orchestrator.measures import Measuring
-from services.orchestrator.planning import live
-from services.orchestrator.planning.live import LivePlan
+from services.orchestrator.scheduling import live
+from services.orchestrator.scheduling.live import LivePlan
+from services.orchestrator.scheduling.measures import Measuring
 from shared.lease.policy import Group
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity

@@ -16,13 +16,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
+from shared.pipelines.binding import Bound
 from shared.runtime import advance as advancing
 from shared.runtime import claims as claiming
 from shared.runtime import look as looking
 from shared.runtime import recording
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, columns
-from shared.runtime.binding import Bound
 from shared.runtime.claims import Claim, Claimed
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.progress import NewStep

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE
 from services.orchestrator.metrics.counted import ATTEMPTED, PLANS
 from services.orchestrator.metrics.metrics import Metrics
@@ -19,9 +19,9 @@ from services.orchestrator.metrics.reading import BOUNDS
 from services.orchestrator.metrics.window import Window, horizon
 from shared.contracts.calls import Failure, FailureKind, Generate, Reply, require
 from shared.contracts.params import Params
+from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Library, Sample, Steps, Trace
 from shared.rag.relevance import refused
-from shared.runtime.binding import Request
 from shared.settings import Telemetry
 from shared.storage.database import Database
 from tests.integration import scene

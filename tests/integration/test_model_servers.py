@@ -19,7 +19,7 @@ from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
-from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Decoding, FailureKind
 from shared.lease import residencies
 from shared.models.chat import ChatFailed

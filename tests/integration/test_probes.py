@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.probes import device, growth, machine, services
 from services.orchestrator.probes.probe import Probe, checks
 from services.orchestrator.probes.registry import readiness

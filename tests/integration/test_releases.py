@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 from sqlalchemy.engine import make_url
 
-from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.postgres import Postgres
+from mathrag.stack.migration import migrate
+from mathrag.stack.postgres import Postgres
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase
@@ -114,5 +114,7 @@ async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
         await continued(written)
         assert await listed(api) == after
         for name in after:
-            assert (await api.get(f"/v1/jobs/{name}/audit"))["violations"] == []
+            audit = await api.get(f"/v1/jobs/{name}/audit")
+            assert audit["violations"] == []
+            assert audit["source_changed"].startswith("source changed: the job ran `")
     seen.note("five jobs were listed; the two that had not ended completed; all five audits were clean")

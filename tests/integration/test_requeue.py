@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Reply
-from shared.runtime.binding import Request
+from shared.contracts.requests import Request
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

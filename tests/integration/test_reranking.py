@@ -14,11 +14,12 @@ import pytest
 from services.judge.reranking import Reranking
 from services.retriever.app import MAX_RERANKED, create_app
 from shared.contracts.calls import Failure, FailureKind, Reply, Scored
+from shared.contracts.requests import DocumentRef, Request
 from shared.models.reranking import sigmoid
+from shared.pipelines.binding import Pin
 from shared.retrieval import Reranker, Retrieval
 from shared.runtime import models
 from shared.runtime.answers import Answered
-from shared.runtime.binding import DocumentRef, Pin, Request
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Lapse, Release, Wait
 from shared.runtime.models import NO_RERANKER

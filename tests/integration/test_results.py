@@ -12,7 +12,7 @@ import pytest
 
 from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind, Graded, Rated, Reply
-from shared.runtime.binding import Request
+from shared.contracts.requests import Request
 from shared.storage import jobs, samples
 from shared.storage.database import Database
 from tests.integration import scene

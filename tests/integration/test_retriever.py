@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack.ports import free_port
 from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
 from services.retriever.ports import Index

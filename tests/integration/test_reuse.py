@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from shared.contracts import canonical
-from shared.runtime.binding import Request
+from shared.contracts.requests import Request
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,

@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import text
 
-from services.orchestrator import picture
-from services.orchestrator.scheduler import Scheduler
-from services.orchestrator.sweeper import Sweeper
+from services.orchestrator.scheduling import snapshots as picture
+from services.orchestrator.scheduling.scheduler import Scheduler
+from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase, RedisLease

@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from services.orchestrator import measures, picture
-from services.orchestrator.measures import load_seconds
-from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.scheduling import measures
+from services.orchestrator.scheduling import snapshots as picture
+from services.orchestrator.scheduling.measures import load_seconds
+from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Generate, Judge, Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from services.orchestrator.planning import live
-from services.orchestrator.planning.demands import Wanted
-from services.orchestrator.planning.live import merged
-from services.orchestrator.planning.needs import Needs
-from services.orchestrator.scheduler import Scheduler
+from services.orchestrator.scheduling import live
+from services.orchestrator.scheduling.demands import Wanted
+from services.orchestrator.scheduling.live import merged
+from services.orchestrator.scheduling.needs import Needs
+from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Lane
 from shared.queue import Ticker
 from shared.settings import Device, Settings

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.requests import Request
 from shared.runtime.answers import Answered
-from shared.runtime.binding import Request
 from shared.runtime.claims import LAPSES, Claim, Claimed, Claims
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.lapses import lapse, lapse_expired

@@ -3,9 +3,9 @@
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.requests import Request
 from shared.runtime import claims as claiming
 from shared.runtime import ending
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claim
 from shared.runtime.sweeper import lanes_with_work
 from shared.storage.database import Database

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack.ports import free_port
 from shared.contracts.calls import Lane
 from shared.queue import COALESCE_S, DRAIN, MOST_QUEUED, Ticker, celery_app
 from tests.faults.proxy import Proxy

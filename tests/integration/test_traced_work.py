@@ -5,11 +5,12 @@ import uuid
 import pytest
 from redis.asyncio import Redis
 
-from services.orchestrator.job_spans import JobSpans
+from services.orchestrator.metrics.job_spans import JobSpans
 from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.runtime import traced_chunks as chunks
 from shared.runtime.cancel import cancel
 from shared.storage.database import Database
-from shared.telemetry import chunks, references, traces
+from shared.telemetry import references, traces
 from tests.integration import scene
 from tests.unit.tracing import tracing
 

@@ -11,7 +11,7 @@ from shared.contracts.calls import MOST_SLOTS, Generate
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Outcome, Sample, Steps
 from shared.pipelines import registry
-from shared.provenance import code
+from shared.runtime import acceptance as code
 from shared.runtime import advance as advancing
 from shared.runtime.advance import Advancer
 from shared.runtime.ending import finish

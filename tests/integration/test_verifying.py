@@ -9,9 +9,9 @@ import pytest
 from services.judge.verifying import Verifying
 from services.judge.verifying_pool import VerifyingPool
 from shared.contracts.calls import Failure, FailureKind, Verified
+from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.samples import GateDecision, Outcome
 from shared.runtime.answers import Answered
-from shared.runtime.binding import DocumentRef, Request
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.models import VERIFIER

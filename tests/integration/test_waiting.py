@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from redis.asyncio import Redis
 
-from services.orchestrator import picture
-from services.orchestrator.scheduler import Scheduler
-from services.orchestrator.sweeper import Sweeper
+from services.orchestrator.scheduling import snapshots as picture
+from services.orchestrator.scheduling.scheduler import Scheduler
+from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.audit import check
 from shared.contracts.calls import Failure, FailureKind, Lane
 from shared.queue import Ticker

@@ -10,10 +10,16 @@ from tests.real.elasticsearch.node import Node
 from tests.real.llama_server import LlamaServer
 from tests.running import REPOSITORY
 
-RECORDED = "tests/unit/test_recorded_servers.py"
+RECORDED = "tests/unit/tests/test_recorded_servers.py"
 
 
-@pytest.mark.parametrize("suite", ["tests/unit/test_back_ends.py", "tests/unit/test_elasticsearch_tls.py"])
+@pytest.mark.parametrize(
+    "suite",
+    [
+        "tests/unit/services/retriever/test_back_ends.py",
+        "tests/unit/services/retriever/elasticsearch/test_elasticsearch_tls.py",
+    ],
+)
 def test_a_suite_holds_on_elasticsearch(elasticsearch: Node, suite: str) -> None:
     """The same tests as on its double."""
     assert_holds(suite, "elasticsearch", ELASTICSEARCH_URL=elasticsearch.url)

@@ -15,12 +15,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from services.guard import app as guard_app
 from services.guard import memory, reconciler
 from services.guard.guard import StaleEpoch
-from services.orchestrator import finaliser, scheduler, sweeper
-from services.orchestrator.routine import Routine
+from services.orchestrator.scheduling import finaliser, scheduler, sweeper
+from services.orchestrator.scheduling.routine import Routine
 from shared.contracts import canonical
 from shared.contracts.calls import Graded, Lane, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.guard import Completion, ModelCall, RunRequest
+from shared.contracts.requests import Request
 from shared.lease import guards
 from shared.lease.flip import Effect, Event, FlipMachine
 from shared.lease.guard_client import Broken, NotGranted
@@ -29,7 +30,6 @@ from shared.lease.policy import Held, Picture, Target
 from shared.queue import Ticker
 from shared.runtime import worker
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended, Wait
 from shared.runtime.prompting import Prompting

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import asyncpg
 
-from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.passwords import Passwords
-from services.orchestrator.stack.ports import free_port
-from services.orchestrator.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
+from mathrag.stack.migration import migrate
+from mathrag.stack.passwords import Passwords
+from mathrag.stack.ports import free_port
+from mathrag.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
 from shared.contracts import canonical
 from shared.runtime.models import ModelIdentity
 from tests import servers

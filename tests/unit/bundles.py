@@ -12,10 +12,10 @@ from services.orchestrator.api import examples
 from services.orchestrator.reports import EXAMPLE
 from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
+from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
+from shared.contracts.requests import Request
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.provenance.lines import EndLine, JobLine, SampleLine
-from shared.provenance.record import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
-from shared.runtime.binding import Request
 from shared.storage.samples import SampleRow
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)

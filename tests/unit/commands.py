@@ -8,7 +8,7 @@ import httpx2
 from click.testing import Result
 from typer.testing import CliRunner
 
-from services.orchestrator.cli.main import app
+from mathrag.cli.main import app
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 Server = Callable[[Handler], list[httpx2.Request]]

@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from services.orchestrator.cli import client
+from mathrag.client import client
 from tests.unit.back_ends import BEHIND
 from tests.unit.commands import Handler, Server
 

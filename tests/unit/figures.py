@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from services.orchestrator.figures import (
+from shared.contracts.samples import GateDecision, Strategy
+from shared.pages.figures import (
     Figure,
     accuracy,
     calibration,
@@ -21,7 +22,6 @@ from services.orchestrator.figures import (
     rho,
     roc,
 )
-from shared.contracts.samples import GateDecision, Strategy
 
 GOLDEN = Path(__file__).with_name("golden")
 DECISION = GateDecision(

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.reproduction.page import Results
-from services.orchestrator.reproduction.problems import Problems
+from mathrag.reproduction.page import Results
+from mathrag.reproduction.problems import Problems
 from shared.statistics.intervals import wilson
 
 JOB = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a{:02}"

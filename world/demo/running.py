@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.cli import following, progress
-from services.orchestrator.cli.client import Client, segment
-from services.orchestrator.cli.failures import Failed
-from services.orchestrator.cli.own_stack import CONFIGURATION, DATA, own_stack
-from services.orchestrator.cli.sources import Sources
-from services.orchestrator.stack import lock, state
+from mathrag.cli import following, progress
+from mathrag.cli.failures import Failed
+from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
+from mathrag.cli.sources import Sources
+from mathrag.client.client import Client, segment
+from mathrag.stack import lock, state
 from shared.ingest import paths
 from shared.ingest.lines import Row
 from shared.pipelines import registry

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from services.orchestrator.cli.output import counted
+from mathrag.cli.output import counted
 
 Json = Mapping[str, Any]
 

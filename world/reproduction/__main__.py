@@ -20,8 +20,8 @@ from typing import Any
 
 import typer
 
-from services.orchestrator.cli.client import Client
-from services.orchestrator.cli.failures import Failed, reported
+from mathrag.cli.failures import Failed, reported
+from mathrag.client.client import Client
 from shared.settings import REPOSITORY
 from world.reproduction import drawing, page, tables
 from world.reproduction.running import furnish, run, served, upload

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from services.orchestrator.figures import library, look
-from services.orchestrator.figures.figure import Figure
+from shared.pages.figures import library, look
+from shared.pages.figures.figure import Figure
 
 HEIGHT = 280
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from services.orchestrator.figures import accuracy, endings, heatmap, rho
-from services.orchestrator.figures.figure import Figure, write
 from shared.contracts.samples import GateDecision
+from shared.pages.figures import accuracy, endings, heatmap, rho
+from shared.pages.figures.figure import Figure, write
 from world.reproduction import curves, findings
 from world.reproduction.findings import Json, Score
 from world.reproduction.tables import LABELS

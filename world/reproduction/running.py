@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from services.orchestrator.cli.client import Client, segment
-from services.orchestrator.cli.failures import Failed
-from services.orchestrator.cli.sources import Sources
-from services.orchestrator.stack import lock, state
+from mathrag.cli.failures import Failed
+from mathrag.cli.sources import Sources
+from mathrag.client.client import Client, segment
+from mathrag.stack import lock, state
 from shared.ingest import paths
 from shared.settings import REPOSITORY
 from world.corpus import build, write
@@ -119,7 +119,7 @@ def _started(folder: Path) -> None:
 
 
 def _mathrag(folder: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "services.orchestrator.cli.main", *arguments, "--data-dir", str(folder)]
+    command = [sys.executable, "-m", "mathrag.cli.main", *arguments, "--data-dir", str(folder)]
     environment = {**os.environ, "MATHRAG_CONFIG": str(folder / "mathrag.yaml")}
     ended = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603
     if ended.returncode:

@@ -6,10 +6,10 @@ from fastapi import Depends, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.orchestrator.access.keyring import Keyring
-from services.orchestrator.api.resources import Resources
-from shared.access import keys
+from services.orchestrator.deps import Resources
 from shared.access.bearer import OPEN, bearer
 from shared.access.refusals import refuse
+from shared.contracts import api_keys as keys
 from shared.errors import MathragError, Unauthorized
 from shared.storage.operations import LOCAL
 

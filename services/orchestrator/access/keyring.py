@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.access import keys as api_keys
+from shared.contracts import api_keys as api_keys
 from shared.errors import Unavailable
 from shared.storage import keys
 from shared.storage.database import Database

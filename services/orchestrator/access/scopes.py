@@ -2,7 +2,7 @@
 
 from fastapi import Request
 
-from shared.access.keys import Scope, allows
+from shared.contracts.api_keys import Scope, allows
 from shared.errors import Forbidden
 
 READ, SUBMIT, OPERATE = Scope.READ, Scope.SUBMIT, Scope.OPERATE

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, json
+from services.orchestrator.deps import Held, json
 from shared.runtime.calibrating import EXAMPLE, TRUST, Calibrated, calibrated
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from sqlalchemy import Row, text
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, json
+from services.orchestrator.deps import Held, json
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.models import known_versions

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.api.submissions import check_read, params_of
+from services.orchestrator.deps import Held, Resources, json
 from services.orchestrator.reports.work import work
 from shared.contracts.samples import Decision, Item
 from shared.lease import residencies

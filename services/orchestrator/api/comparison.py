@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, json
+from services.orchestrator.deps import Held, json
 from services.orchestrator.reports.comparison import EXAMPLE, Comparison, compare_jobs
 
 router = APIRouter(prefix="/v1/comparison", tags=["jobs"])

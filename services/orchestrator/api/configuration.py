@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, tagged
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Limit, json
 from services.orchestrator.api.submissions import params_of
+from services.orchestrator.deps import Held, Limit, json
 from shared.storage import configurations, pages
 from shared.storage.configurations import Configuration
 

@@ -8,9 +8,9 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
+from services.orchestrator.deps import Held, Limit, Resources, json
 from services.orchestrator.reports import leaks
 from shared.errors import Unavailable
 from shared.storage import corpora, pages, previews

@@ -7,8 +7,8 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Limit, json
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
+from services.orchestrator.deps import Held, Limit, json
 from shared.contracts.grading import Grading
 from shared.storage import datasets, pages, previews
 

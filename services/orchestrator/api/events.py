@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held
+from services.orchestrator.deps import Held
 from shared.contracts import canonical
 from shared.errors import BadRequest
 from shared.storage import events as stored

@@ -15,8 +15,8 @@ from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.plans import ANSWER as PLANNED
 from services.orchestrator.api.plans import PlanView, planned
-from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.views import edited
+from services.orchestrator.deps import Held, Limit, Resources, json
 from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.report import ExperimentReport, report

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
+from services.orchestrator.deps import Held, Resources, json
 from shared import suggestions
 from shared.errors import NotFound
 from shared.lease.lease import RedisLease

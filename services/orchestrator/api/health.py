@@ -4,7 +4,7 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, json
+from services.orchestrator.deps import Held, json
 from services.orchestrator.probes.probe import checks
 from services.orchestrator.probes.registry import probes, readiness
 from shared.checks.check import Check

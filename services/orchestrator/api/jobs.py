@@ -15,9 +15,9 @@ from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, V
 from services.orchestrator.api.flaws import flawed
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Limit, Resources, json
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
 from services.orchestrator.api.views import JobView, edited, page, view
+from services.orchestrator.deps import Held, Limit, Resources, json
 from shared import audit
 from shared.runtime.amending import amend
 from shared.runtime.cancel import cancel as cancel_job
@@ -44,6 +44,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     clean: bool
     violations: list[audit.Violation]
+    source_changed: str | None = None
+    """That the job's pipeline has another source by now; replays that give the same outcomes all the same are clean."""
 
 
 @router.post("", status_code=202, summary="Submit a job", responses=ACCEPTED)
@@ -218,5 +220,7 @@ async def report(job: str, held: Held) -> Response:
 @router.get("/{job}/audit", summary="Check the invariants", responses=answers(Audit, {"clean": True, "violations": []}))
 async def check(job: str, held: Held) -> Response:
     """From the database's rows alone."""
-    violations = await audit.check_apart(held.database, await jobs.public_id(held.database, job))
-    return json(Audit(clean=not violations, violations=violations))
+    public_id = await jobs.public_id(held.database, job)
+    violations = await audit.check_apart(held.database, public_id)
+    changed = await audit.changed_source(held.database, public_id)
+    return json(Audit(clean=not violations, violations=violations, source_changed=changed))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header
 
-from services.orchestrator.api.resources import Held
+from services.orchestrator.deps import Held
 from shared.contracts import canonical
 from shared.errors import BadRequest
 from shared.storage.idempotency import Keyed

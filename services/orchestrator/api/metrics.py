@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from services.orchestrator.api.resources import Held
+from services.orchestrator.deps import Held
 from services.orchestrator.metrics.metrics import Metrics
 
 router = APIRouter(tags=["health"])

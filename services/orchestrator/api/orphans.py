@@ -7,8 +7,8 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.said import PROBLEM
+from services.orchestrator.deps import Held, Resources, json
 from shared.errors import Unavailable
 
 router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held, Resources, json
 from services.orchestrator.api.submissions import JobRequest
-from services.orchestrator.measures import Measures, Measuring
-from services.orchestrator.planning import needs, whatif
-from services.orchestrator.planning.demands import demands, rooms
-from services.orchestrator.planning.needs import Needs
-from services.orchestrator.planning.whatif import (
+from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.scheduling import needs, whatif
+from services.orchestrator.scheduling.demands import demands, rooms
+from services.orchestrator.scheduling.measures import Measures, Measuring
+from services.orchestrator.scheduling.needs import Needs
+from services.orchestrator.scheduling.whatif import (
     MOST_DEVICES,
     MOST_MODELS,
     DeviceWanted,

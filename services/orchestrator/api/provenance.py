@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.resources import Held
+from services.orchestrator.deps import Held
 from shared.provenance import export, lines, prov
 from shared.storage import jobs
 

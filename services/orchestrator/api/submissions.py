@@ -16,8 +16,8 @@ from shared.contracts.calls import Decoding
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.pipelines import registry
+from shared.pipelines.binding import MOST_REPEATS
 from shared.runtime.amending import Change
-from shared.runtime.binding import MOST_REPEATS
 from shared.runtime.submit import Submission
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration, Tree, merged

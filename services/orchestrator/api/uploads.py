@@ -14,11 +14,11 @@ from anyio import to_thread
 from fastapi import Depends, Query, Request
 from starlette.requests import ClientDisconnect
 
-from services.orchestrator.api.resources import Held
+from services.orchestrator.deps import Held
+from shared.contracts.datasets import DatasetItem
+from shared.contracts.documents import CorpusRecord
 from shared.errors import BadRequest, Invalid, TooLarge
 from shared.ingest import corpora, datasets, rows
-from shared.ingest.corpora import CorpusRecord
-from shared.ingest.datasets import DatasetItem
 from shared.ingest.lines import Fields, Row
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format

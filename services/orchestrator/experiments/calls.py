@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from services.orchestrator.planning import needs
+from services.orchestrator.scheduling import needs
 from shared.contracts.calls import Lane
-from shared.runtime.binding import Bound, DocumentRef, Request
+from shared.contracts.requests import DocumentRef, Request
+from shared.pipelines.binding import Bound
 from shared.runtime.jobs import JobSpec
 
 _REQUEST = msgspec.json.Decoder(Request)

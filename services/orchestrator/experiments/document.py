@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.submissions import Key, Metadata, Rank, Stored
 from shared.contracts.params import Params
-from shared.runtime.binding import MOST_REPEATS
+from shared.pipelines.binding import MOST_REPEATS
 
 EXAMPLE: dict[str, Any] = {
     "name": "gate-or-not", "datasets": [{"dataset": "math-500", "corpus": "math"}],

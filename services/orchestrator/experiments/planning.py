@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.experiments.calls import Sized, Slot, at_most
 from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.grid import WEIGHTS, Grid, ratio
-from services.orchestrator.planning import needs
-from services.orchestrator.planning.demands import Wanted
-from services.orchestrator.planning.live import merged
-from services.orchestrator.planning.needs import Needs
+from services.orchestrator.scheduling import needs
+from services.orchestrator.scheduling.demands import Wanted
+from services.orchestrator.scheduling.live import merged
+from services.orchestrator.scheduling.needs import Needs
 from shared.runtime.submit import Draft
 
 DOCUMENTS = text("SELECT id, documents FROM corpora WHERE id = ANY(:corpora)")

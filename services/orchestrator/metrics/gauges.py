@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import QueuePool, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.contracts.calls import Lane
 
 MIB = 1 << 20

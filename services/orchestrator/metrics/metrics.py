@@ -7,7 +7,7 @@ import time
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from sqlalchemy.exc import SQLAlchemyError
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.metrics import gauges
 from services.orchestrator.metrics.counted import Counted
 from services.orchestrator.metrics.flips import Flips

@@ -3,7 +3,7 @@
 import httpx2
 import msgspec
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.metrics.reading import Reading
 
 PATIENCE_S = 0.5

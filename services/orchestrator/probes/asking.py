@@ -5,7 +5,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import DEEP_S, RESTART, Check, NotReady
 
 

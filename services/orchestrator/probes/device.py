@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import text
 
 from services.orchestrator.api.gpus import TOLERATED
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import NotReady
 from shared.lease import residencies
 from shared.lease.expectation import expectations

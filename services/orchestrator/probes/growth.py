@@ -7,7 +7,7 @@ from pathlib import Path
 from redis.exceptions import ResponseError
 from sqlalchemy import text
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import NotReady
 
 MIB = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import text
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import NotReady
 
 GIB = 1 << 30

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import models

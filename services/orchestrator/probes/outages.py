@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import NotReady
 from shared.storage import waiting
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.probes import device, growth, machine, models, outages, retrieval, services, waiting
 from services.orchestrator.probes.probe import Probe, Run
 from shared.checks.check import RESTART

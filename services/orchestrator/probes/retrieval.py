@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import retrieval

@@ -9,7 +9,7 @@ from alembic.script import ScriptDirectory
 from redis.exceptions import ResponseError
 from sqlalchemy import text
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from services.orchestrator.probes.probe import Run
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane

@@ -4,7 +4,7 @@ import shlex
 
 from sqlalchemy import text
 
-from services.orchestrator.api.resources import Resources
+from services.orchestrator.deps import Resources
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
 

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Rated, Reply
-from shared.runtime.binding import Request
+from shared.contracts.requests import Request
 from shared.statistics.agreement import weighted_kappa
 from shared.statistics.intervals import Interval, wilson
 from shared.storage import jobs

@@ -22,7 +22,7 @@ from services.orchestrator.reports.tally import Accuracy, Tally
 from services.orchestrator.reports.work import Stage, work
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
-from shared.runtime.binding import Pin
+from shared.pipelines.binding import Pin
 from shared.settings import Model
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 import httpx2
 import msgspec
 
-from services.orchestrator.api.resources import Resources
 from services.orchestrator.api.said import PROBLEM
+from services.orchestrator.deps import Resources
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
 from shared.contracts.documents import Document
 from shared.errors import MathragError, TooLarge, Unavailable
-from shared.runtime.library import LibraryCache, mentioned
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
+from shared.storage.library import LibraryCache, mentioned
 
 _FOUND = msgspec.json.Decoder(tuple[Retrieved])
 _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)

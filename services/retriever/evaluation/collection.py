@@ -10,9 +10,9 @@ import msgspec
 from services.retriever.ports import Batch
 from services.retriever.texts import indexed_text
 from shared.contracts import canonical
+from shared.contracts.documents import CorpusRecord
 from shared.errors import Invalid, NotFound
 from shared.ingest import corpora, datasets, paths, qrels
-from shared.ingest.corpora import CorpusRecord
 from shared.ingest.reader import Reader
 
 CORPUS = "corpus.jsonl"

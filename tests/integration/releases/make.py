@@ -16,11 +16,11 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from services.orchestrator.stack.migration import migrate
-from services.orchestrator.stack.postgres import Postgres, _binary
+from mathrag.stack.migration import migrate
+from mathrag.stack.postgres import Postgres, _binary
 from shared.contracts.calls import Failure, FailureKind, Generated, Lane, Reply
+from shared.contracts.requests import Request
 from shared.runtime.answers import Answered, Receipt
-from shared.runtime.binding import Request
 from shared.runtime.cancel import cancel
 from shared.runtime.claims import RETRIES, Claims
 from shared.runtime.ending import finish

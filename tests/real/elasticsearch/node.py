@@ -10,8 +10,8 @@ from pathlib import Path
 
 import httpx2
 
-from services.orchestrator.stack import process
-from services.orchestrator.stack.ports import free_port
+from mathrag.stack import process
+from mathrag.stack.ports import free_port
 from tests.real.elasticsearch.layout import Layout
 
 HEAP = os.environ.get("ES_HEAP", "512m")

@@ -1,0 +1,128 @@
+"""How a command ends. The table is closed: scripts may rely on it.
+
+    0  done
+    1  a finding: the job failed or was cancelled, the audit found violations, nothing runs
+    2  usage: the command line itself is wrong
+    3  there is nothing with this name or id
+    4  the input is invalid; the message names the field, or file and line
+    5  a conflict: the name is taken, the id is ambiguous, the state does not allow it
+    6  not now: the server, or something it needs, cannot be reached or has too much to do
+    7  an error of ours
+    8  refused: the API key is missing, not valid, or may not do this
+  130  interrupted; what was submitted goes on
+
+Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import msgspec
+import typer
+
+from mathrag.cli.configuration import REFUSALS, findings
+from mathrag.cli.system_errors import NO_ROOM, described
+from mathrag.cli.unsent import Shown
+from shared.errors import MathragError
+
+
+class Exit(IntEnum):
+    """Exit codes."""
+
+    DONE = 0
+    FINDING = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    INVALID = 4
+    CONFLICT = 5
+    UNREACHABLE = 6
+    INTERNAL = 7
+    REFUSED = 8
+    INTERRUPTED = 130
+
+
+CODES = {
+    "usage": Exit.USAGE,
+    "not_implemented": Exit.USAGE,
+    "not_found": Exit.NOT_FOUND,
+    "bad_request": Exit.INVALID,
+    "invalid": Exit.INVALID,
+    "invalid_line": Exit.INVALID,
+    "too_large": Exit.INVALID,
+    "header_too_large": Exit.INVALID,
+    "conflict": Exit.CONFLICT,
+    "in_progress": Exit.CONFLICT,
+    "unreadable": Exit.CONFLICT,
+    "idempotency_mismatch": Exit.CONFLICT,
+    "precondition_failed": Exit.CONFLICT,
+    "precondition_required": Exit.CONFLICT,
+    "unavailable": Exit.UNREACHABLE,
+    "refused": Exit.UNREACHABLE,
+    "unreachable": Exit.UNREACHABLE,
+    "too_many": Exit.UNREACHABLE,
+    "timed_out": Exit.UNREACHABLE,
+    "internal": Exit.INTERNAL,
+    "unauthorized": Exit.REFUSED,
+    "forbidden": Exit.REFUSED,
+}
+"""Every kind of error there is; one that a newer server has made up counts as internal."""
+
+
+class Failed(Exception):
+    """A command cannot go on."""
+
+    def __init__(self, kind: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+
+    @property
+    def code(self) -> Exit:
+        """What the command exits with."""
+        return CODES.get(self.kind, Exit.INTERNAL)
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn an error into words on stderr and an exit code."""
+    try:
+        yield
+    except Shown:
+        raise typer.Exit(Exit.DONE) from None
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); flushing at exit must not complain either.
+        sys.stderr.close()
+        raise typer.Exit(Exit.DONE) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
+        _end(failure(error), as_json=as_json)
+
+
+def failure(error: Exception) -> Failed:
+    """Any error, in the words of the table."""
+    if isinstance(error, Failed):
+        return error
+    if isinstance(error, MathragError):
+        return Failed(error.kind, error.message, error.hint)
+    if isinstance(error, REFUSALS):
+        return Failed("invalid", str(findings(error)[0]), hint="mathrag config validate")
+    if isinstance(error, OSError) and (words := described(error)):
+        return Failed("unavailable" if error.errno in NO_ROOM else "invalid", *words)
+    return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
+
+
+def _end(failed: Failed, *, as_json: bool) -> None:
+    if as_json:
+        error = {"kind": failed.kind, "message": failed.message, "hint": failed.hint}
+        typer.echo(msgspec.json.encode({"error": error}).decode(), err=True)
+    else:
+        typer.echo(f"error: {failed.message}", err=True)
+        if failed.hint:
+            typer.echo(f"  fix: {failed.hint}", err=True)
+    raise typer.Exit(failed.code) from None

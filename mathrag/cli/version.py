@@ -1,0 +1,24 @@
+"""`mathrag --version`."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from shared.release import checkout
+
+
+def _print(value: bool) -> None:
+    if value:
+        commit, changed = checkout()
+        clone = f" (commit {commit[:12]}{', changed' if changed else ''})" if commit else ""
+        typer.echo(f"mathrag {version('mathrag-gate')}{clone}")
+        raise typer.Exit
+
+
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print, is_eager=True, help="Print version and commit, and end.")
+    ] = False,
+) -> None:
+    """Batches of questions answered with retrieval-augmented generation on one small GPU, measured honestly."""

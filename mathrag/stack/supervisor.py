@@ -1,0 +1,167 @@
+"""The supervisor: children one after the other, each ready before the next; crashed ones alone again; stop in reverse.
+
+It decides nothing about the work: the services find their truth in PostgreSQL, whoever restarts them.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mathrag.stack import leftovers, lock, room, state
+from mathrag.stack.birth import birth
+from mathrag.stack.keeper import Child, Keeper
+from mathrag.stack.process import REAL, Time
+from shared.errors import MathragError
+
+LOGS = "logs"
+LOOK_S = 2.0
+"""Between two looks at the disk."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Something to do once, between two children."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chore:
+    """Something to do again and again while everything runs; a failure is logged, and it is tried the next time."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+    every_s: float
+
+
+class Supervisor:
+    """Runs a table of children on one data directory."""
+
+    def __init__(
+        self,
+        table: Sequence[Child | Step | Chore],
+        *,
+        data_dir: Path,
+        url: str,
+        ready: Callable[[str, float], None],
+        running: Callable[[], None],
+        time: Time = REAL,
+    ) -> None:
+        """`ready` is told each row's name and seconds; `running` is called when all rows are done."""
+        self.table = table
+        self.data_dir = data_dir
+        self.url = url
+        self.keepers: list[Keeper] = []
+        self._ready = ready
+        self._running = running
+        self._time = time
+        self._phase: state.Phase = "starting"
+        self._state_is_written = True
+
+    async def run(self) -> None:
+        """Start everything and keep it running until cancelled; then stop everything."""
+        with lock.hold(self.data_dir):
+            await leftovers.clear(self.data_dir, time=self._time)
+            self._enter("starting")
+            kept = [asyncio.create_task(self._watch_disk())]
+            try:
+                await self._start(kept)
+                await asyncio.gather(*kept)
+            finally:
+                await self._stop(kept)
+
+    async def _start(self, kept: list[asyncio.Task[None]]) -> None:
+        for row in self.table:
+            started = self._time.now()
+            if isinstance(row, Chore):
+                kept.append(asyncio.create_task(self._repeat(row), name=row.name))
+                continue
+            if isinstance(row, Step):
+                await self._with_room(row.run)
+            else:
+                keeper = self._keeper(row)
+                await self._with_room(keeper.start)
+                kept.append(asyncio.create_task(keeper.keep(), name=row.name))
+            self._ready(row.name, self._time.now() - started)
+        self._enter("running")
+        self._running()
+
+    async def _repeat(self, chore: Chore) -> None:
+        while True:
+            try:
+                await chore.run()
+            except Exception as error:  # noqa: BLE001 - what can wait must not end what cannot
+                _log.warning("%s: %s", chore.name, error)
+            await self._time.sleep(chore.every_s)
+
+    async def _with_room(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Run `start`; where it fails while the disk is full, run it again when there is room."""
+        while True:
+            try:
+                return await start()
+            except (OSError, MathragError):
+                if room.warning(self.data_dir) is None:
+                    raise
+            while room.warning(self.data_dir):
+                await self._time.sleep(LOOK_S)
+
+    async def _watch_disk(self) -> None:
+        """Say when the disk becomes full and when it has room again, and write the state that found no room."""
+        full = False
+        while True:
+            warning = room.warning(self.data_dir)
+            if full != (warning is not None):
+                full = not full
+                _log.warning(warning or f"the disk of `{self.data_dir}` has room again")
+            if not self._state_is_written:
+                self._write_state()
+            await self._time.sleep(LOOK_S)
+
+    def _keeper(self, child: Child) -> Keeper:
+        log = self.data_dir / LOGS / f"{child.name}.log"
+        keeper = Keeper(child, log=log, changed=self._write_state, time=self._time)
+        self.keepers.append(keeper)
+        return keeper
+
+    async def _stop(self, kept: list[asyncio.Task[None]]) -> None:
+        self._enter("stopping")
+        for task in kept:
+            task.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+        for keeper in reversed(self.keepers):
+            await keeper.stop()
+        self._enter("stopped")
+
+    def _enter(self, phase: state.Phase) -> None:
+        self._phase = phase
+        self._write_state()
+
+    def _write_state(self) -> None:
+        children = tuple(_child_state(keeper) for keeper in self.keepers)
+        now = state.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children)
+        try:
+            state.write(self.data_dir, now)
+            self._state_is_written = True
+        except OSError as error:
+            # Nothing may end for want of a file that only tells: it is written at a later look at the disk.
+            if self._state_is_written:
+                _log.warning("the state cannot be written, `mathrag status` shows an older one: %s", error)
+            self._state_is_written = False
+
+
+def _child_state(keeper: Keeper) -> state.ChildState:
+    return state.ChildState(
+        name=keeper.child.name,
+        phase=keeper.phase,
+        pid=keeper.pid,
+        port=keeper.child.port,
+        restarts=keeper.restarts,
+        log=str(keeper.log),
+        born=birth(keeper.pid) if keeper.pid else "",
+    )

@@ -1,0 +1,232 @@
+"""The scheduler's eyes: one device's work, as a snapshot of the database shows it, and what only time tells."""
+
+import time
+from collections.abc import Collection, Hashable
+
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.scheduling.measures import Measures, Measuring
+from shared.contracts.calls import Lane
+from shared.lease import residencies
+from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
+from shared.runtime.sweeper import READY
+from shared.settings import Device
+
+STARVED_S = 60.0
+"""Longest pause between two looks for starving jobs: they read the whole queue."""
+COUNTED_S = 5.0
+"""Longest time that the counts of queued calls are used again, however long counting took."""
+
+LIVE = text("""
+    SELECT count(*) AS jobs, count(*) FILTER (WHERE online) AS online
+    FROM jobs WHERE ended_at IS NULL AND state IN ('preparing', 'running', 'cancelling')""")
+LULL = text("""
+    SELECT extract(epoch FROM now() - created_at) AS seconds
+    FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
+    WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
+# Whether there are calls decides a flip: one index entry a model and lane, however long the queue. Those of a leased
+# model whose server has been away for longer than the patience are none until it is time to try it again.
+WORK = text("""
+    SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib, m.needs_lease AND EXISTS (
+        SELECT 1 FROM outages o WHERE o.model_id = m.id AND o.next_try > now()
+            AND o.since < now() - make_interval(secs => :patience)) AS away
+    FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
+    WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
+      AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
+# How many they are weighs models against each other, and is shown.
+COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
+# What live jobs will ask for later: where several models fit, they are loaded at once. A job whose pins are not those
+# of this release asks for nothing, and its samples fail; the look must not.
+PINNED = text("""
+    SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
+    FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{}' END) p
+    JOIN models m ON m.needs_lease AND m.served AND m.device = :device AND m.id = CAST(
+        CASE jsonb_typeof(p.value -> 'model_id') WHEN 'number' THEN p.value ->> 'model_id' END AS integer)
+    WHERE j.state IN ('preparing', 'running')""")
+ONLINE = text("""
+    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
+    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1 JOIN queue q ON q.call_id = t.call_id
+    WHERE j.ended_at IS NULL AND j.online AND j.state IN ('preparing', 'running')""")
+# A job starves that waits for models of this device and has nothing else to do: no call of a resident model or for
+# something else than this device, and no sample that can be advanced.
+STARVED = text("""
+    WITH waits AS MATERIALIZED (
+        SELECT DISTINCT s.job_id, q.model_id FROM queue q JOIN steps t ON t.call_id = q.call_id
+        JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1),
+    elsewhere AS MATERIALIZED (
+        SELECT w.*, m.needs_lease AND m.device = :device AND NOT m.id = ANY(:resident) AS away
+        FROM waits w JOIN models m ON m.id = w.model_id)
+    SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN ('preparing', 'running')
+    WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = 0)""")
+# By the database's clock: ours may be wrong, and a retry must not wait for that.
+AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
+
+
+class Stopwatches:
+    """How long each of some things has gone on, by the monotonic clock of who looks: no wall clock is believed."""
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, float] = {}
+
+    def keep(self, going_on: Collection[Hashable]) -> None:
+        """These go on; what is not among them has ended."""
+        now = time.monotonic()
+        self._since = {each: self._since.get(each, now) for each in going_on}
+
+    def longest(self, going_on: Collection[Hashable]) -> float | None:
+        """Seconds of what has gone on for longest; None: nothing of it does."""
+        since = [self._since[each] for each in going_on if each in self._since]
+        return time.monotonic() - min(since) if since else None
+
+
+Queued = tuple[int, str]
+"""Model and lane of queued calls."""
+
+
+class QueueCounts:
+    """How many calls are queued by model and lane, counted anew as often as a tenth of the time allows."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Queued, int] = {}
+        self._next_at = float("-inf")
+
+    async def read(self, connection: AsyncConnection, queued: Collection[Queued]) -> dict[Queued, int]:
+        """Calls of each of `queued`, at least one; what was not counted yet is counted now."""
+        began = time.monotonic()
+        if began >= self._next_at or not self._calls.keys() >= set(queued):
+            rows = (await connection.execute(COUNT)).all()
+            self._calls = {(row.model_id, row.lane): row.calls for row in rows}
+            ended = time.monotonic()
+            self._next_at = ended + min(10 * (ended - began), COUNTED_S)
+        return {pair: self._calls.get(pair, 1) for pair in queued}
+
+
+class Observer:
+    """Looks at one device and its work."""
+
+    def __init__(self, device: Device, rules: Rules, measuring: Measuring) -> None:
+        self._device = device
+        self._rules = rules
+        self._measuring = measuring
+        self._counts = QueueCounts()
+        self._cpu_calls = 0
+        self._cpu_changed = time.monotonic()
+        self._epoch: int | None = None
+        """The open one."""
+        self._opened = 0.0
+        self._idle_s = 0.0
+        self._idle_since: float | None = None
+        self._asked, self._starving = Stopwatches(), Stopwatches()
+        self._online: list[tuple[int, int]] = []
+        self._starved: list[tuple[int, int]] = []
+        """(job, model)."""
+        self._starved_at = float("-inf")
+
+    async def look(self, connection: AsyncConnection) -> tuple[Picture, Held | None, bool]:
+        """The work, what the device holds, and whether any job is live; `connection` is a snapshot."""
+        live = (await connection.execute(LIVE)).one()
+        measures = await self._measuring.read(connection)
+        held = await self._held(connection, measures)
+        await self._who_waits(connection, live.jobs, live.online, held)
+        picture = await self._picture(connection, measures)
+        return picture, self._with_idle_time(picture, held), live.jobs > 0
+
+    async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
+        values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
+        rows = (await connection.execute(WORK, values)).all()
+        away = {row.model_id for row in rows if row.away}
+        counts = await self._counts.read(connection, [(row.model_id, row.lane) for row in rows])
+        calls = [
+            (row.model_id, row.footprint_mib, Lane(row.lane), 0 if row.away else counts[row.model_id, row.lane])
+            for row in rows
+            if row.needs_lease
+        ]
+        later = await self._later(connection, {model for model, *_ in calls})
+        # Where only one model can be asked for, nothing that comes can be for another one: it need not be waited for.
+        ready, cpu_calls = False, 0
+        if len({model for model, *_ in (*calls, *later)}) > 1:
+            ready = bool((await connection.execute(READY)).scalar())
+            open_ones = [row for row in rows if not row.needs_lease and row.backend != "grader"]
+            cpu_calls = sum(counts[row.model_id, row.lane] for row in open_ones)
+        if cpu_calls != self._cpu_calls:
+            self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()
+        if self._device.residency != "staged":
+            calls += later
+        lull = (await connection.execute(LULL)).scalar()
+        return Picture(
+            loads=tuple(self._load(*each, measures, away=each[0] in away) for each in calls),
+            ready=ready,
+            cpu_calls=cpu_calls,
+            cpu_idle_s=time.monotonic() - self._cpu_changed,
+            lull_s=float("inf") if lull is None else max(0.0, float(lull)),
+        )
+
+    def _load(self, model: int, footprint_mib: int, lane: Lane, calls: int, measures: Measures, *, away: bool) -> Load:
+        return Load(
+            model_id=model,
+            footprint_mib=footprint_mib,
+            lane=lane,
+            calls=calls,
+            away=away,
+            call_s=measures.call_s.get(model),
+            load_s=measures.load_s.get(model),
+            starved_s=self._starving.longest([job for job, wanted in self._starved if wanted == model]),
+            online_s=self._asked.longest([pair for pair in self._online if pair[1] == model]),
+        )
+
+    async def _later(self, connection: AsyncConnection, known: set[int]) -> list[tuple[int, int, Lane, int]]:
+        """Models that live jobs are pinned to and that have no calls yet."""
+        return [
+            (row.id, row.footprint_mib, Lane.GENERATE if row.generates else Lane.JUDGE, 0)
+            for row in await connection.execute(PINNED, {"device": self._device.id})
+            if row.id not in known
+        ]
+
+    async def _who_waits(self, connection: AsyncConnection, jobs: int, online: int, held: Held | None) -> None:
+        """Whoever asked online, and jobs that starve: one alone never does, it has the device to itself."""
+        rows = (await connection.execute(ONLINE)).all() if online else []
+        self._online = [(row.job_id, row.model_id) for row in rows]
+        self._asked.keep(self._online)
+        bounds = [bound for bound in (self._rules.max_wait_s, self._rules.max_residency_s) if bound]
+        if jobs < 2 or not bounds:
+            self._starved = []
+        elif time.monotonic() - self._starved_at >= min(STARVED_S, *(bound / 10 for bound in bounds)):
+            self._starved_at = time.monotonic()
+            resident = list(held.models) if held and held.state == "open" else []
+            rows = (await connection.execute(STARVED, {"device": self._device.id, "resident": resident})).all()
+            self._starved = [(row.job_id, row.model_id) for row in rows]
+        self._starving.keep({job for job, _ in self._starved})
+
+    async def _held(self, connection: AsyncConnection, measures: Measures) -> Held | None:
+        newest = await residencies.newest(connection, self._device.id)
+        if newest is None:
+            return None
+        failures = await residencies.failures(connection, self._device.id)
+        age = (await connection.execute(AGE, {"closed_at": newest.closed_at})).scalar_one() if newest.closed_at else 0.0
+        if newest.state != "open" or newest.epoch != self._epoch:
+            self._epoch = newest.epoch if newest.state == "open" else None
+            self._opened, self._idle_s, self._idle_since = time.monotonic(), 0.0, None
+            self._starved_at = float("-inf")  # who starves depends on what is resident
+        return Held(
+            epoch=newest.epoch,
+            models=newest.models,
+            state=newest.state,
+            reason=newest.reason,
+            failures=failures,
+            age_s=age,
+            open_s=time.monotonic() - self._opened,
+            load_s=measures.flip_s(newest.models),
+        )
+
+    def _with_idle_time(self, picture: Picture, held: Held | None) -> Held | None:
+        """Idle times of one residency add up, so that waiting for more work has an end, whatever comes in between."""
+        if held is None:
+            return None
+        now = time.monotonic()
+        if self._idle_since is not None:
+            self._idle_s += now - self._idle_since
+        self._idle_since = now if stands_idle(picture, held) else None
+        return replace(held, idle_s=self._idle_s)

@@ -1,0 +1,163 @@
+r"""The normal form of an answer's text: one spelling for what mathematicians write in several ways.
+
+Nothing is computed but what notation says by itself: `0.\overline{36}` is 4/11, `1\frac12` is 3/2, `1.5e3` is
+1.5 times 1000. Two answers with the same normal form are the same answer; two with different ones need algebra.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from fractions import Fraction
+
+from shared.mathtext.written_numbers import with_digits
+
+_FULLWIDTH: dict[int | str, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_SYMBOLS: dict[int | str, str] = {
+    "×": r"\times ", "÷": r"\div ", "·": r"\cdot ", "⋅": r"\cdot ", "−": "-", "–": "-", "—": "-", "≤": r"\le ",
+    "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "π": r"\pi ", "∞": r"\infty ", "°": r"^\circ ", "∪": r"\cup ",
+    "∈": r"\in ", "±": r"\pm ", "∓": r"\mp ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "…": r"\ldots ", "⟨": r"\langle ",
+    "⟩": r"\rangle ", "、": ",", "。": ".", "\u3000": " ", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "~": " ",
+    "α": r"\alpha ", "β": r"\beta ", "θ": r"\theta ", "φ": r"\phi ", "λ": r"\lambda ", "“": "", "”": "", '"': "",
+    "【": "[", "】": "]", "€": r"\text{ euros}", "£": r"\text{ pounds sterling}", "¥": r"\text{ yuan}",
+}  # fmt: skip
+_TABLE = str.maketrans({**_FULLWIDTH, **_SYMBOLS})
+
+_WRAPPERS = tuple(
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        r"\$\$(.*)\$\$", r"\$([^$]*[^$\\])\$", r"\\\((.*)\\\)", r"\\\[(.*)\\\]", r"\\(?:boxed|fbox)\s*\{([^{}]*)\}",
+r"\*\*(.*)\*\*", r"(.*[^\\])\\\\\s*", r"\\text\s*\{([^{}]*(?:,|\band\b|\bor\b|\()[^{}]*)\}", r"\\text\s*\{\s*(\S)\s*\}",
+    )
+)  # fmt: skip
+"""What surrounds a whole answer without being part of it."""
+
+_Replacement = str | Callable[[re.Match[str]], str]
+
+
+def _fraction(value: Fraction) -> str:
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _repeating(match: re.Match[str]) -> str:
+    """0.12 with the period 34: the digits, less those before the period, over as many nines and zeros."""
+    whole, before, period = match[1] or "0", match[2] or "", "".join(filter(None, match.groups()[2:]))
+    scale = 10 ** len(before)
+    return _fraction(Fraction(int(whole + before), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale))
+
+
+def _mixed(match: re.Match[str]) -> str:
+    whole, above, below = (int(match[group]) for group in (1, 2, 3))
+    return _fraction(whole + Fraction(above, below)) if below else match[0]
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    above, _, below = _compatible(match).partition("\N{FRACTION SLASH}")
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+def _compatible(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", match[0])
+
+
+_DIGITS_OF_MOST_NUMBERS = r"{1,100}"
+_PERIOD = rf"(\d{_DIGITS_OF_MOST_NUMBERS})"
+_RULES: tuple[tuple[str, _Replacement], ...] = (
+    # Letters that stand above or below the line, and roots.
+    (r"[⁰¹²³⁴-⁹⁻ⁿ]+", lambda match: f"^{{{_compatible(match).replace(chr(0x2212), '-')}}}"),
+    (r"[₀-₉]+", lambda match: f"_{{{_compatible(match)}}}"),
+    (r"[¼-¾⅐-⅞]", _vulgar),
+    (r"(?:√|(?<![\\a-zA-Z])sqrt)\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"(?:√|(?<![\\a-zA-Z])sqrt)\s*(\d+(?:\.\d+)?|[a-zA-Z])", r"\\sqrt{\1}"),
+    # Layout.
+    (r"(?<!\\)\\\\(?=(?:[dt]?frac|sqrt|text|pi)(?![a-zA-Z]))", r"\\"),
+    (r"\\(?:left|right)\.", ""),
+    (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|phantom|limits)(?![a-zA-Z])", ""),
+    (r",\s*\\!|\{\s*,\s*\}", "{,}"),
+    (r"\\!", ""),
+    (r"(?<=\d)\\,(?=\d{3}(?!\d))", "{,}"),
+    (r"(?<!\\)\\(?:[,;:]|quad(?![a-zA-Z])|qquad(?![a-zA-Z])|(?=\s))|\\hspace\*?\{[^{}]*\}", " "),
+    # Commands of one meaning.
+    (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+    (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+    (r"\\frac\s*(\d)\s*\{", r"\\frac{\1}{"),
+    (r"\\frac\s*\{([^{}]*)\}\s*([\da-zA-Z])", r"\\frac{\1}{\2}"),
+    (r"\\sqrt\s*(\d|[a-zA-Z])", r"\\sqrt{\1}"),
+    (r"\\(?:mathbf|boldsymbol|mathit|vec)\s*\{([a-zA-Z])\}", r"\1"),
+    (r"\\(?:mathrm|text)\s*\{([eid])\}", r"\1"),
+    (r"\\(?:mbox|hbox|math(?:rm|sf|bf|it)|operatorname|text(?:normal|rm|bf|it|sf|tt))(?![a-zA-Z])", r"\\text"),
+    (r"\\text\s*\{([^{}]*)\}", lambda match: rf"\text{{{' '.join(match[1].split())}}}" if match[1].strip() else " "),
+    (r"\\text\{(sin|cos|tan|cot|sec|csc|ln|log)\}", r"\\\1 "),
+    (r"\\(?:leqslant|leq)(?![a-zA-Z])|<=|=<", r"\\le "),
+    (r"\\(?:geqslant|geq)(?![a-zA-Z])|>=", r"\\ge "),
+    (r"\\neq(?![a-zA-Z])|!=", r"\\ne "),
+    (r"\\lt(?![a-zA-Z])", "<"),
+    (r"\\gt(?![a-zA-Z])", ">"),
+    (r"\\(?:lbrace|rbrace)(?![a-zA-Z])", lambda match: r"\{" if "l" in match[0][:2] else r"\}"),
+    (r"\\text\{(?:the )?empty set\}|(?<![\\a-zA-Z{])empty set", r"\\emptyset "),
+    (r"\\text\{all real(?:s| numbers)\}|(?<![\\a-zA-Z{])all real(?:s| numbers)", r"\\mathbb{R}"),
+    (
+        r"(?<=\w)\s*(?:\\text\{)?\s*\(base ([a-z]+|\d+)\)\}?|_\{\((\d+)\)\}",
+        lambda match: f"_{{{match[1] or match[2]}}}",
+    ),
+    (r"\\varnothing|\\\{\s*\\\}", r"\\emptyset "),
+    (r"\\mathbb\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
+    (r"\\infin(?:ity)?(?![a-zA-Z])|(?<![\\a-zA-Z])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
+    (r"\+\s*\\infty", r"\\infty"),
+    (r"\^\s*(?:\{\s*(?:\\circ|\\degree)\s*\}|\\circ|\\degree)|\\degree(?![a-zA-Z])", r"^\\circ "),
+    (r"\\?%|\\text\{ ?(?:percent|percentage|pct)\.?\}|(?<![\\a-zA-Z])percent(?![a-zA-Z])", "%"),
+    (r"(?<![\\a-zA-Z])pi(?![a-zA-Z])", r"\\pi "),
+    (r"\\c?dots(?![a-zA-Z])", r"\\ldots "),
+    (r"\*\*", "^"),
+    (r"(?<=[\w})])\s*\*\s*(?=[\w\\({])", r"\\cdot "),
+    # Numbers.
+    (r"(?<![\w.\\}])(\d{1,100}(?:\.\d{1,100})?)[eE]\+?(-?\d{1,6})(?![\w.])", r"\1\\times10^{\2}"),
+    (rf"(\d*)\.(\d*)\\(?:overline|bar)\s*\{{?\s*{_PERIOD}\s*\}}?", _repeating),
+    (r"(\d*)\.(\d*)\\dot\s*\{?(\d)\}?(?:(\d{0,100})\\dot\s*\{?(\d)\}?)?", _repeating),
+    (rf"(\d+)\.(\d*)\({_PERIOD}\)(?![\d^_(])", _repeating),
+    (r"(\d+)\.(\d*?)(\d{2,100}?)\3\s*\\ldots ?", _repeating),
+    (r"(\d+)\.(\d*?)(\d)\3\3+\s*\\ldots ?", _repeating),
+    (r"(?<!\d)\d{1,3}(?:\{,\}\d{3})+(?!\d)", lambda match: match[0].replace("{,}", "")),
+    (r"(?<![\d.])\d{1,3}(?: \d{3})+(?![\d/])", lambda match: match[0].replace(" ", "")),
+    (r"(?<![\d.^_/])(\d{1,100})\s*\\frac\{\s*(\d{1,100})\s*\}\{\s*(\d{1,100})\s*\}", _mixed),
+    (r"(?<![\d.^_/])(\d{1,100})\s+(\d{1,100})\s*/\s*(\d{1,100})(?![\d.])", _mixed),
+    (r"(?<![\d.])(?<!\d)\.(?=\d)", "0."),
+    (r"(\d{1,100}(?:\.\d{1,100})?)\s*%", r"\\frac{\1}{100}"),
+    (r"(?s)(.*[})])\s*%\Z", r"\\frac{\1}{100}"),
+    (r"\s+", " "),
+    (r" (?!\w)|(?<!\w) ", ""),
+)
+_COMPILED = tuple((re.compile(pattern), replacement) for pattern, replacement in _RULES)
+_OPTION = re.compile(r"\(([A-Z])\)|([A-Z])[.)]")
+_ELLIPSIS = re.compile(r"\.{3,}")
+_CURRENCY = re.compile(r"([€£¥])\s*(\d[\d.,]*)")
+_MONEY = re.compile(r"(?<!\\)\$")
+_ENDS = " \t\n.,;:?"
+_FRONT = " \t\n,;:="
+LONGEST = 4000
+"""Characters; a longer text is its own normal form. The longest answer of MATH has 159."""
+
+
+def normal_form(text: str) -> str:
+    """`text` in its normal form; of another script's digits and of layout nothing is left.
+
+    Raises nothing: what is not understood stays as it is.
+    """
+    if len(text) > LONGEST:
+        return text
+    found = _unwrapped(_ELLIPSIS.sub(r"\\ldots ", _CURRENCY.sub(r"\2\1", text).translate(_TABLE)))
+    found = with_digits(_MONEY.sub(r"\\$", found))
+    for pattern, replacement in _COMPILED:
+        found = pattern.sub(replacement, found)
+    found = _unwrapped(found)
+    option = _OPTION.fullmatch(found)
+    return next(filter(None, option.groups())) if option else found
+
+
+def _unwrapped(text: str) -> str:
+    """Without punctuation at the ends, and without what wraps the whole."""
+    while True:
+        text = text.rstrip(_ENDS).lstrip(_FRONT) if not text.endswith(r"\right.") else text
+        wrapped = next((match for pattern in _WRAPPERS if (match := pattern.fullmatch(text))), None)
+        if wrapped is None:
+            return text
+        text = wrapped[1]

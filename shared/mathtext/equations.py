@@ -1,0 +1,279 @@
+"""Equations of a solution, read from its text, and whether those of rational numbers hold.
+
+`a = b = c` is two equations. Statements with names in them are conditions as often as identities, so nothing is said
+here of those; nor of what cannot be read. Precision matters more than completeness: a step that is called wrong has to
+be wrong.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from shared.mathtext.exact import NotRational, Undefined, exact
+from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.formulas import LONGEST, Formula, formulas
+from shared.mathtext.notation import Kind, Token, tokens
+from shared.mathtext.reading import Unread, readings
+
+_MODULUS = re.compile(r"mod(?:ulo|ulus)?\b[^\w\n]{0,9}(\d{1,9})(?!\d)")
+MOST_EQUATIONS = 500
+"""Of one text; those behind them are not looked at."""
+CONVERTED = frozenset({"cent", "cents"})
+"""Units that stand beside another one which is only a sign: 5 cents are $0.05."""
+_JOINS = (Kind.RELATION, Kind.OPERATOR)
+ROUNDED = Fraction(1, 200)
+"""Values that differ by a smaller share, where one has a decimal point, may be the same one, rounded."""
+
+
+class Equation(NamedTuple):
+    """Two sides of an equals sign."""
+
+    text: str
+    left: tuple[Expression, ...]
+    """All that this side may mean; empty: it could not be read."""
+    right: tuple[Expression, ...]
+    modulus: int = 0
+    """As the text names it; 0: it names none."""
+    alone: bool = True
+    """It is all of its statement; else it is a link of a chain."""
+    moduli: tuple[int, ...] = ()
+    """Which the text names anywhere: it may mean them without saying so again."""
+
+    @property
+    def read(self) -> bool:
+        """Whether both sides could be read."""
+        return bool(self.left and self.right)
+
+
+class Checked(NamedTuple):
+    """An equation as it is written, and whether it holds; None: that cannot be said."""
+
+    text: str
+    holds: bool | None
+
+
+def arithmetic(text: str, modulus: int = 0) -> list[Checked]:
+    """The equations of a text, each decided as far as exact arithmetic of rational numbers goes.
+
+    With a `modulus` all equations are meant modulo it; else in ordinary arithmetic, unless they name a modulus
+    themselves. Takes time in proportion to the text's length, and raises nothing.
+    """
+    return [Checked(each.text, holds(each, modulus)) for each in equations(text)]
+
+
+def equations(text: str) -> list[Equation]:
+    """The equations of a text, read or not, in order; at most `MOST_EQUATIONS`."""
+    found: list[Equation] = []
+    moduli = _moduli(text)
+    for formula in formulas(text):
+        found += (each._replace(moduli=moduli) for each in _of_formula(formula))
+        if len(found) >= MOST_EQUATIONS:
+            break
+    return found[:MOST_EQUATIONS]
+
+
+def holds(equation: Equation, modulus: int = 0) -> bool | None:
+    """Whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
+    modulus = equation.modulus or modulus
+    verdicts = {_equal(left, right, modulus, equation) for left in equation.left for right in equation.right}
+    if True in verdicts:
+        return True
+    return False if verdicts == {False} else None
+
+
+def _equal(left: Expression, right: Expression, modulus: int, equation: Equation) -> bool | None:
+    values = _units(left, right)
+    try:
+        one, other = exact(left, values), exact(right, values)
+    except (Undefined, NotRational):
+        return None
+    if modulus:
+        return _congruent(one, other, modulus)
+    if one == other:
+        return True
+    if equation.alone and _bare(left) and _bare(right):
+        return None  # "0 = 5, which is impossible"
+    meant_modulo = any(_congruent(one, other, named) for named in equation.moduli)
+    return None if meant_modulo or _may_be_rounded(left, right, one, other) else False
+
+
+def _bare(side: Expression) -> bool:
+    """A number without anything computed."""
+    return isinstance(side, Number) or (isinstance(side, Apply) and side.operation == "neg" and _bare(side.operands[0]))
+
+
+def _moduli(text: str) -> tuple[int, ...]:
+    named = {int(match[1]) for match in _MODULUS.finditer(text)} | ({10} if "digit" in text else set())
+    return tuple(sorted(modulus for modulus in named if modulus > 1))
+
+
+def _units(left: Expression, right: Expression) -> dict[str, Fraction]:
+    """A unit that is the only one stands for 1; hours and minutes may be converted, so that nothing is known."""
+    names = {part.name for side in (left, right) for part in parts(side) if isinstance(part, Symbol) and part.unit}
+    return dict.fromkeys(names, Fraction(1)) if len(names) == 1 and not names & CONVERTED else {}
+
+
+def _congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
+    difference = one - other
+    try:
+        return difference.numerator * pow(difference.denominator, -1, modulus) % modulus == 0
+    except ValueError:  # what is divided by has no inverse
+        return None
+
+
+def _may_be_rounded(left: Expression, right: Expression, one: Fraction, other: Fraction) -> bool:
+    decimal = any(isinstance(part, Number) and part.places for side in (left, right) for part in parts(side))
+    return decimal and abs(one - other) <= ROUNDED * max(abs(one), abs(other))
+
+
+def _of_formula(formula: Formula) -> Iterator[Equation]:
+    if len(formula.text) > LONGEST:
+        yield Equation(formula.text[:80], (), ())
+        return
+    if "=" not in formula.text and "\\equiv" not in formula.text and "≡" not in formula.text:
+        return
+    for statement in _statements(formula.text, _flush(_unboxed(tokens(formula.text, tex=formula.tex)))):
+        yield from _chain(formula, *_without_modulus(statement))
+
+
+def _unboxed(written: list[Token]) -> list[Token]:
+    """Without braces around a whole statement: `\\boxed{x = 3}` states it."""
+    dropped: set[int] = set()
+    opened: list[tuple[int, bool]] = []
+    for at, token in enumerate(written):
+        if token.kind is Kind.OPEN and token.text == "{":
+            opened.append((at, False))
+        elif token.kind is Kind.RELATION and opened:
+            opened[-1] = (opened[-1][0], True)
+        elif token.kind is Kind.CLOSE and token.text == "{" and opened:
+            start, relation = opened.pop()
+            if relation:
+                dropped |= {start, at}
+    return [token for at, token in enumerate(written) if at not in dropped]
+
+
+def _flush(written: list[Token]) -> list[Token]:
+    """Without blanks at the beginnings of lines, which join nothing: they set lines in."""
+    found: list[Token] = []
+    for token in written:
+        if not (token.text in ("quad", "qquad") and (not found or found[-1].kind is Kind.LINE)):
+            found.append(token)
+    return found
+
+
+def _statements(formula: str, written: Sequence[Token]) -> Iterator[list[Token]]:
+    """Cut at what joins statements; lines that go on with an operator or a relation are one statement."""
+    depth = 0
+    statement: list[Token] = []
+    for at, token in enumerate(written):
+        depth += (token.kind is Kind.OPEN) - (token.kind is Kind.CLOSE)
+        comma = token.kind is Kind.OPERATOR and token.text == "," and depth <= 0
+        if (
+            token.kind is Kind.BREAK
+            or comma
+            or (token.kind is Kind.LINE and not _goes_on(formula, statement, written, at))
+        ):
+            yield statement
+            statement, depth = [], 0
+        elif token.kind is not Kind.LINE:
+            statement.append(token)
+    yield statement
+
+
+def _goes_on(formula: str, before: Sequence[Token], written: Sequence[Token], line: int) -> bool:
+    """Whether the line that ends at token `line` is continued by the next.
+
+    A line that begins with a sign may be an equation of its own: `-12 &= 6 - 18` is, `&- 2 = 10` is not.
+    """
+    if not before or line + 1 == len(written):
+        return False
+    behind = written[line + 1]
+    if before[-1].kind in _JOINS or behind.kind is Kind.RELATION:
+        return True
+    if behind.kind is not Kind.OPERATOR:
+        return False
+    rest = takewhile(lambda token: token.kind is not Kind.LINE, islice(written, line + 1, None))
+    own = any(token.kind is Kind.RELATION for token in rest)
+    return not own or "&" in formula[written[line].end : behind.start]
+
+
+def _without_modulus(statement: list[Token]) -> tuple[list[Token], int | None]:
+    """The statement without `\\pmod{5}`, and its modulus; None: it has one that is no number."""
+    places = [at for at, token in enumerate(statement) if token.kind is Kind.MODULO]
+    if not places:
+        return statement, 0
+    at = places[0]
+    behind = [token for token in statement[at + 1 :] if token.kind not in (Kind.OPEN, Kind.CLOSE)]
+    number = behind[0] if behind else None
+    if len(places) > 1 or number is None or number.kind is not Kind.NUMBER or number.value.denominator != 1:
+        return statement, None
+    before = statement[:at]
+    if before and before[-1].kind is Kind.OPEN:
+        before.pop()
+    rest = [token for token in behind[1:] if token.kind is Kind.RELATION] and statement[statement.index(number) + 1 :]
+    modulus = int(number.value)
+    return before + list(rest), modulus if modulus > 1 else None
+
+
+def _chain(formula: Formula, statement: Sequence[Token], modulus: int | None) -> Iterator[Equation]:
+    """The equations of one statement."""
+    sides, relations = _sides(statement)
+    equal = [relation == "=" or (relation == "≡" and bool(modulus)) for relation in relations]
+    if not any(equal):
+        return
+    unread = modulus is None
+    read = [() if unread else _read(side) for side in sides]
+    if formula.cut:
+        read[0] = ()
+    if formula.goes_on:
+        read[-1] = ()
+    for right, holds_between in enumerate(equal, start=1):
+        if holds_between:
+            left = _compared_to(right, read, equal)
+            text = _text(formula, sides[left], sides[right])
+            yield Equation(text, read[left], read[right], modulus or 0, alone=len(sides) == 2)
+
+
+def _compared_to(right: int, read: Sequence[tuple[Expression, ...]], equal: Sequence[bool]) -> int:
+    """The side before; of `2 + 3 = x = 6` the last number before, since x is equal to it."""
+    left = right - 1
+    while _numeric(read[right]) and left > 0 and read[left] and equal[left - 1]:
+        if _numeric(read[left]):
+            return left
+        left -= 1
+    return left if _numeric(read[right]) and _numeric(read[left]) else right - 1
+
+
+def _numeric(side: Sequence[Expression]) -> bool:
+    return bool(side) and not any(isinstance(part, Symbol) and not part.unit for part in parts(side[0]))
+
+
+def _sides(statement: Sequence[Token]) -> tuple[list[list[Token]], list[str]]:
+    sides: list[list[Token]] = [[]]
+    relations: list[str] = []
+    depth = 0
+    for token in statement:
+        depth += (token.kind is Kind.OPEN) - (token.kind is Kind.CLOSE)
+        if token.kind is Kind.RELATION and depth == 0:
+            relations.append(token.text)
+            sides.append([])
+        else:
+            sides[-1].append(token)
+    return sides, relations
+
+
+def _read(side: Sequence[Token]) -> tuple[Expression, ...]:
+    """What the side may mean; without a full stop that ends the sentence."""
+    while side and side[-1].kind is Kind.STRANGE and side[-1].text == ".":
+        side = side[:-1]
+    try:
+        return tuple(readings(side))
+    except Unread:
+        return ()
+
+
+def _text(formula: Formula, left: Sequence[Token], right: Sequence[Token]) -> str:
+    written = [*left, *right]
+    return formula.text[written[0].start : written[-1].end] if written else ""

@@ -1,0 +1,70 @@
+"""A figure: what is drawn, the rows that it is drawn from, and the files that it becomes."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import msgspec
+
+from shared.pages.figures import library
+
+SCALE = 2.0
+"""Pixels of the PNG per unit of the SVG: sharp in print and on dense screens."""
+ID = re.compile(r'\bid="([^"]+)"')
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure, drawn the same by whoever has the same rows."""
+
+    name: str
+    """Of its files."""
+    title: str
+    caption: str
+    """One sentence: what is to be seen, and how it is read."""
+    chart: dict[str, Any]
+    """Vega-Lite, with the data that it draws."""
+    rows: tuple[Any, ...]
+    """What it was drawn from."""
+
+
+def write(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
+    """Write NAME.svg, NAME.png and NAME.json (title, caption, rows) into `folder`, which is made if it is not there.
+
+    Raises:
+        Unavailable: the extra `report` is not installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = (folder / f"{figure.name}.svg", folder / f"{figure.name}.png", folder / f"{figure.name}.json")
+    drawn = svg(figure)
+    written[0].write_text(drawn, "utf-8")
+    written[1].write_bytes(png(drawn))
+    written[2].write_bytes(data(figure))
+    return written
+
+
+def svg(figure: Figure) -> str:
+    """Text stays text, and title and caption are what is read aloud.
+
+    Ids begin with the figure's name, so that several figures can stand in one page.
+    """
+    drawn = library.converter().vegalite_to_svg(figure.chart, vl_version=library.grammar(), allowed_base_urls=[])
+    for place, id_ in enumerate(dict.fromkeys(ID.findall(drawn))):
+        # The converter counts on from the figure before: without this the same rows would not make the same bytes.
+        drawn = re.sub(rf'(\bid="|url\(#){re.escape(id_)}(?=["\)])', rf"\g<1>{figure.name}-{place}", drawn)
+    said = quoteattr(f"{figure.title}. {figure.caption}")
+    return str(drawn).replace("<svg ", f'<svg role="img" aria-label={said} ', 1)
+
+
+def png(drawn: str) -> bytes:
+    """An SVG as pixels."""
+    return bytes(library.converter().svg_to_png(drawn, scale=SCALE))
+
+
+def data(figure: Figure) -> bytes:
+    """Title, caption and rows as JSON."""
+    named: dict[str, str | Sequence[Any]] = {
+        "name": figure.name, "title": figure.title, "caption": figure.caption, "rows": figure.rows
+    }  # fmt: skip
+    return msgspec.json.format(msgspec.json.encode(named), indent=1) + b"\n"

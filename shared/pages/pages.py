@@ -1,0 +1,82 @@
+"""Pages from templates: everything is escaped, and a strict policy runs nothing but our own script."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from mathrag.cli import output
+from shared.pages.figures import Figure, library, write
+
+TEMPLATES = resources.files(__package__) / "templates"
+
+
+class Pages:
+    """Writes pages."""
+
+    def render(self, template: str, file: Path, **values: Any) -> None:
+        """One page."""
+        text = self._environment.get_template(template).render(**values)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8", errors="replace")
+
+    def drawn(self, figure: Figure, folder: Path) -> dict[str, Any]:
+        """Write a figure's files; what a page needs to show it."""
+        picture, *_ = write(figure, folder)
+        return {"name": figure.name, "caption": figure.caption, "svg": picture.read_text("utf-8")}
+
+    @cached_property
+    def _environment(self) -> Any:
+        jinja2 = library.templates()
+        made = jinja2.Environment(
+            loader=jinja2.FunctionLoader(lambda name: (TEMPLATES / name).read_text("utf-8")),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters.update(accuracy=output.accuracy, pairs=pairs, number=number, verdict=verdict, when=when)
+        style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
+        made.globals.update(policy=policy(style, script), style=style, script=script)
+        return made
+
+
+def policy(style: str, script: str) -> str:
+    """Nothing is loaded from anywhere, and only this style and this script count, whatever a text holds."""
+    ours = f"style-src {_source(style)}; script-src {_source(script)}"
+    return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Such as "correct 120, logic 50"."""
+    return ", ".join(f"{name} {_said(value)}" for name, value in values.items())
+
+
+def _said(value: object) -> object:
+    if value is None:
+        return "not known"
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def number(value: float | None) -> str:
+    """Three digits."""
+    return "–" if value is None else f"{value:.3g}"
+
+
+def when(instant: str | datetime | None) -> str:
+    """To the second; nothing where it is not known."""
+    known = datetime.fromisoformat(instant) if isinstance(instant, str) else instant
+    return f"{known.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+
+
+def verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words
+    """In a word."""
+    return {True: "right", False: "wrong", None: "none"}[value]

@@ -1,0 +1,262 @@
+"""From a call as a pipeline yields it to the request that is hashed, stored and executed.
+
+A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import assert_never
+
+import msgspec
+
+from shared.contracts import canonical
+from shared.contracts.calls import (
+    Call,
+    Decoding,
+    Estimate,
+    Generate,
+    Grade,
+    Judge,
+    Lane,
+    Rerank,
+    Retrieve,
+    Verify,
+    Write,
+)
+from shared.contracts.grading import MATH, Rules
+from shared.contracts.params import GradingParams, Params
+from shared.contracts.requests import DocumentRef, Request, SlotValue
+from shared.rag.graders import marking
+from shared.rag.prompts import template, template_reference
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """The model row that a job's role is bound to for good."""
+
+    model_id: int
+    hash: str
+    pinned: bool = True
+    """False: the backend names no digest, so its replies are reused inside the job only."""
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's calls are bound with."""
+
+    pins: dict[str, Pin]
+    """By role: dense, sparse, fallback, rerank, judge, generate, grade, verify, estimate."""
+    params: Params
+    nonce: str = ""
+    """Set for `reuse: none`: nothing of another job is reused."""
+    job: str = ""
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """A request with its key and where it is queued."""
+
+    key: bytes
+    body: bytes
+    role: str
+    lane: Lane
+    model_id: int
+    sampled: bool = False
+    """Whether a model answers it at a temperature above 0."""
+
+
+class RepeatedDraw(ValueError):
+    """A pipeline asks for the same sampled text twice; the message has the call and what to do."""
+
+
+MOST_DRAWS = 1000
+"""Texts that are sampled from one prompt of one sample: a draw is from 0 to 999."""
+MOST_REPEATS = 1000
+"""Repeats of a job: from 0 to 999."""
+LANES: Mapping[str, Lane] = {
+    "retrieve": Lane.JUDGE,
+    "rerank": Lane.JUDGE,
+    "judge": Lane.JUDGE,
+    "write": Lane.JUDGE,
+    "grade": Lane.JUDGE,
+    "verify": Lane.JUDGE,
+    "estimate": Lane.JUDGE,
+    "generate": Lane.GENERATE,
+}
+
+
+class SampleBinder:
+    """Binds the calls of one sample, step by step, and refuses a sampled text that is asked for twice.
+
+    Equal calls have one reply. Where a pipeline means to sample again, it would count one text several times. In one
+    step that holds for every sampled call. An answer must not be generated again in a later step either, while a
+    rating or a rewritten query may be read again: it is a measurement, and one reply serves all who ask.
+    """
+
+    def __init__(self, binding: Binding, repeat: int) -> None:
+        self._binding = binding
+        self._repeat = repeat
+        self._generated: set[bytes] = set()
+
+    def bind(self, calls: Sequence[Call]) -> tuple[Bound, ...]:
+        """The calls of the next step, in their order.
+
+        Raises:
+            KeyError, ValueError: as `bind`.
+            RepeatedDraw: two sampled calls are equal.
+        """
+        bound = tuple(bind(call, self._binding, self._repeat) for call in calls)
+        seen = set(self._generated)
+        for each in bound:
+            if each.sampled and each.key in seen:
+                raise RepeatedDraw(
+                    f"the pipeline asks for the same sampled {each.role!r} call twice, and both would get one reply:"
+                    " give each call its own `draw` (0, 1, 2 ...), or ask once"
+                )
+            seen.add(each.key)
+        self._generated |= {each.key for each in bound if each.role == "generate"}
+        return bound
+
+
+def bind(call: Call, binding: Binding, repeat: int) -> Bound:
+    """Bind one call to the job's models and templates.
+
+    Raises:
+        KeyError: the job pins no model for the call's role.
+        ValueError: the call's template does not accept its slots, or its draw cannot be used.
+    """
+    pin_name, request = _request(call, binding, repeat)
+    pin = binding.pins[pin_name]
+    nonce = binding.nonce or ("" if pin.pinned else binding.job)
+    request = msgspec.structs.replace(request, model=pin.hash, nonce=nonce)
+    body = canonical.encode(request)
+    return Bound(
+        key=sha256(body).digest(),
+        body=body,
+        role=request.role,
+        lane=LANES[request.role],
+        model_id=pin.model_id,
+        sampled=request.decoding is not None and request.decoding.temperature > 0,
+    )
+
+
+def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
+    match call:
+        case Retrieve():
+            return call.index, _retrieve(call)
+        case Judge():
+            return "judge", _judge(call, binding, repeat)
+        case Write():
+            return "judge", _write(call, binding, repeat)
+        case Generate():
+            return "generate", _generate(call, binding, repeat)
+        case Grade():
+            return "grade", _grade(call, binding.params.grading)
+        case _:
+            request = _measurement(call)
+            return request.role, request
+
+
+def _measurement(call: Rerank | Verify | Estimate) -> Request:
+    """Of a call that no prompt is made for; its role names its pin."""
+    match call:
+        case Rerank():
+            values: dict[str, SlotValue | None] = {"question": call.question, "documents": _references(call.documents)}
+            return Request(role="rerank", model="", values=values)
+        case Verify():
+            document = DocumentRef(call.document)
+            return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
+        case Estimate():
+            return Request(role="estimate", model="", values={"question": call.question})
+        case _:
+            assert_never(call)
+
+
+def _retrieve(call: Retrieve) -> Request:
+    return Request(
+        role="retrieve", model="", values={"question": call.question}, k=call.k, skip=call.skip,
+        hypothetical=call.hypothetical, duplicates=call.duplicates, item=call.item, gold=call.gold,
+    )  # fmt: skip
+
+
+def _grade(call: Grade, grading: GradingParams) -> Request:
+    values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
+    name = marking(grading.grader, peers=call.peers)
+    rules = Rules(
+        grader=name,
+        golds=call.expected.golds,
+        choices=call.expected.choices if name == "choice" else (),
+        threshold=grading.threshold if name == "f1" else None,
+        separators=grading.separators if name == "set" else "",
+    )
+    return Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
+
+
+def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
+    rubric = template(call.rubric)
+    anchors = binding.params.anchors if rubric.optional else {}
+    values: dict[str, SlotValue | None] = {**rubric.defaults, **anchors, **call.slots}
+    if call.document:
+        values["document"] = DocumentRef(call.document)
+    if call.question is not None:
+        values["question"] = call.question
+    decoding = call.decoding or binding.params.judge.decoding
+    # The calibration's second rating of a document serves the second repeat of a job that shares nothing.
+    draw = _checked(call.draw) + (repeat if binding.nonce else _first_draw(decoding, binding, repeat))
+    return _prompted("judge", rubric.id, values, decoding, draw)
+
+
+def _first_draw(decoding: Decoding, binding: Binding, repeat: int) -> int:
+    """Of what the judge model is asked in this repeat; 0 where one reply serves all repeats."""
+    return MOST_DRAWS * repeat if binding.params.judge.per_repeat and decoding.temperature > 0 else 0
+
+
+def _write(call: Write, binding: Binding, repeat: int) -> Request:
+    values: dict[str, SlotValue | None] = dict(call.slots)
+    if call.documents:
+        values["documents"] = _references(call.documents)
+    draw = _checked(call.draw) + (MOST_DRAWS * repeat if binding.nonce else _first_draw(call.decoding, binding, repeat))
+    return _prompted("write", call.template, values, call.decoding, draw)
+
+
+def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
+    decoding = binding.params.generate
+    if call.temperature is not None:
+        decoding = msgspec.structs.replace(decoding, temperature=call.temperature)
+    if call.draw and not decoding.temperature:
+        raise ValueError(
+            f"draw {call.draw} of a greedy generation: every draw would be the same answer;"
+            " `generate.temperature` has to be above 0"
+        )
+    values: dict[str, SlotValue | None] = {"question": call.question}
+    if call.passage or call.context:
+        values["context"] = call.passage or _references(call.context)
+    sampled = decoding.temperature > 0 or bool(binding.nonce)
+    # Draw 0 of a repeat is the repeat's number, as it was before calls had draws: its key stays what it was.
+    draw = repeat + MOST_REPEATS * _checked(call.draw) if sampled else 0
+    request = _prompted("generate", call.template, values, decoding, draw)
+    return msgspec.structs.replace(request, logprobs=call.logprobs)
+
+
+def _checked(draw: int) -> int:
+    if not 0 <= draw < MOST_DRAWS:
+        raise ValueError(f"a draw is from 0 to {MOST_DRAWS - 1}, not {draw}")
+    return draw
+
+
+def _references(hashes: Sequence[str]) -> SlotValue:
+    return [DocumentRef(hash_) for hash_ in hashes]
+
+
+def _prompted(
+    role: str, template_id: str, values: dict[str, SlotValue | None], decoding: Decoding, draw: int
+) -> Request:
+    found = template(template_id)
+    unknown = values.keys() - set(found.slots)
+    if unknown:
+        raise ValueError(f"template `{template_id}` has no slot {sorted(unknown)}; it has {sorted(found.slots)}")
+    return Request(
+        role=role,
+        model="",
+        template=template_reference(template_id),
+        values=dict(values),
+        decoding=decoding,
+        draw=draw,
+    )

@@ -1,0 +1,176 @@
+"""The documentation says what the code does: names, settings, paths, links and commands, checked one by one."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+import typer.main
+from pydantic import BaseModel
+
+from mathrag.cli.main import app
+from services.orchestrator.app import build
+from shared.contracts.params import Params
+from shared.limits import Limits
+from shared.pipelines import registry
+from shared.rag.prompts import template
+from shared.retrieval import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
+from shared.settings import REPOSITORY, Access, Device, Model, Retention, Settings, Telemetry, Workers
+
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"(?:\.ci|bench|docs|migrations|models|requirements|services|shared|tests|world)/[\w./-]*")
+MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:work|home|root|Users)/\w")
+
+
+@cache
+def page(name: str) -> str:
+    """A page of docs/."""
+    return (REPOSITORY / "docs" / name).read_text("utf-8")
+
+
+def row(text: str, key: str) -> str:
+    """The row of a table that explains `key`; empty without one."""
+    return next((line for line in text.splitlines() if line.startswith("|") and f"`{key}`" in line.split("|")[1]), "")
+
+
+def anchors(text: str) -> set[str]:
+    """What links may name in a page: its headings, as they are shown on the web."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def settings_keys() -> Iterator[tuple[str, object]]:
+    """(key as it is documented, its default)."""
+    groups: tuple[tuple[str, type[BaseModel]], ...] = (
+        ("", Settings), ("device.", Device), ("workers.", Workers), ("access.", Access), ("limits.", Limits),
+        ("retention.", Retention),
+        ("telemetry.", Telemetry), ("", Model), ("retrieval.", Retrieval), ("retrieval.embeddings.", Embeddings),
+        ("retrieval.dense.", Dense), ("retrieval.sparse.", Sparse), ("retrieval.reranker.", Reranker),
+        ("retrieval.elasticsearch.", Elasticsearch),
+    )  # fmt: skip
+    for prefix, group in groups:
+        for name, field in group.model_fields.items():
+            yield prefix + name, field.default
+
+
+def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
+    """Names of a job's parameters, those of a group behind the group's name."""
+    for field in msgspec.structs.fields(group):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from parameters(field.type, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+@pytest.mark.parametrize(("key", "default"), tuple(settings_keys()))
+def test_every_setting_is_documented(key: str, default: object) -> None:
+    """A setting has its row in operations.md, and a number or word stands there as the code has it."""
+    found = row(page("operations.md"), key)
+    assert found, f"`{key}` is not in a table of docs/operations.md"
+    if isinstance(default, bool):
+        assert found.split("|")[2].strip(" `") == str(default).lower()
+    elif isinstance(default, int | float):
+        assert found.split("|")[2].strip() == f"{default:.12g}"
+    elif isinstance(default, str) and default:
+        assert found.split("|")[2].strip() == f"`{default}`"
+
+
+def test_every_parameter_is_documented() -> None:
+    """A job's parameters stand in pipelines.md by the name that `--set` takes."""
+    assert not [name for name in parameters(Params) if f"`{name}`" not in page("pipelines.md")]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_pipeline_is_documented(name: str) -> None:
+    """A registered pipeline has its row in pipelines.md."""
+    assert row(page("pipelines.md"), name)
+
+
+def test_the_rubric_is_quoted_as_it_is() -> None:
+    """pipelines.md shows the text that judges get."""
+    quoted = [line.strip() for line in page("pipelines.md").splitlines()]
+    assert all(line.strip() in quoted for line in template("reasoning-quality").text.splitlines())
+
+
+def test_every_route_is_documented() -> None:
+    """A route of the API stands in api.md."""
+    paths = build(Settings()).openapi()["paths"]
+    assert paths
+    assert not [path for path in sorted(paths) if not re.search(rf"`{re.escape(path)}[`?]", page("api.md"))]
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(REPOSITORY)))
+def test_every_link_resolves(file: Path) -> None:
+    """A relative link leads to a file of the repository, and to a heading where it names one."""
+    for target in LINK.findall(FENCE.sub("", file.read_text("utf-8"))):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (file.parent / path).resolve() if path else file
+        assert linked.exists(), target
+        assert linked.is_relative_to(REPOSITORY), target
+        assert not anchor or anchor in anchors(linked.read_text("utf-8")), target
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(REPOSITORY)))
+def test_every_file_that_is_named_exists(file: Path) -> None:
+    """A path in backticks that looks like one of the repository is one."""
+    named = filter(FILE.fullmatch, QUOTED.findall(FENCE.sub("", file.read_text("utf-8"))))
+    assert not [path for path in named if not (REPOSITORY / path).exists()]
+
+
+def test_the_decisions_are_listed() -> None:
+    """Every decision is reached from the list of decisions."""
+    listed = set(LINK.findall(page("decisions/README.md")))
+    assert {file.name for file in (REPOSITORY / "docs" / "decisions").glob("[0-9]*.md")} == listed
+
+
+def test_commands_of_the_readme_exist() -> None:
+    """A person who pastes the README meets no unknown command or option."""
+    lines = re.findall(r"^    mathrag (.*?)(?:\s+#.*)?$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert lines
+    for line in lines:
+        command, words = typer.main.get_command(app), line.split()
+        while hasattr(command, "commands"):
+            assert words, line
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert not [word for word in words if word.startswith("--") and word not in options], line
+
+
+def test_no_file_names_a_machine() -> None:
+    """What is committed holds no path of anybody's machine."""
+    git = shutil.which("git")
+    if git is None or not (REPOSITORY / ".git").exists():
+        pytest.skip("not a clone")
+    listed = subprocess.run([git, "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True)
+    files = [REPOSITORY / name for name in listed.stdout.decode().split("\0") if name]
+    texts = ((file, file.read_bytes()) for file in files if file.is_file())
+    named = {
+        f"{file.relative_to(REPOSITORY)}: {found.group()}"
+        for file, content in texts
+        if b"\0" not in content
+        for found in [MACHINE_PATH.search(content.decode("utf-8", "replace"))]
+        if found
+    }
+    assert not named
+
+
+def test_lock_files_hold_no_address() -> None:
+    """A lock file names packages and hashes, never where they came from."""
+    for file in (REPOSITORY / "requirements").glob("*.txt"):
+        assert "://" not in file.read_text("utf-8"), file.name
+
+
+def test_the_pipeline_that_the_guide_builds_is_the_one_that_is_shipped() -> None:
+    """pipelines.md shows the whole file: what a reader copies is what the tests run."""
+    shipped = (REPOSITORY / "shared" / "pipelines" / "self_consistency.py").read_text("utf-8")
+    assert f"```python\n{shipped}```" in page("pipelines.md")

@@ -1,0 +1,88 @@
+"""docs/planning.md says what the planner computes, and the public figures that it starts from hold together."""
+
+import msgspec
+import pytest
+
+from bench.plans import CARDS, QUANTISATIONS, planned, table
+from services.orchestrator.api.plans import PlanView
+from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, demanded, roomy
+from shared.lease.assumed import Assumptions
+from shared.lease.plan import plan
+from shared.lease.prediction import BAND_MARGIN, ESTIMATE_MARGIN, FAR, FAR_MIB
+from shared.models.presets import PRESETS
+from shared.settings import REPOSITORY
+from tests.unit.commands import Server, mathrag, says
+
+PAGE = (REPOSITORY / "docs" / "planning.md").read_text("utf-8")
+
+
+def test_the_worked_table_is_the_planners() -> None:
+    """Write it anew: python -m bench.plans."""
+    assert table() in PAGE
+
+
+def test_the_figures_of_the_text_are_the_codes() -> None:
+    """Margins and speeds."""
+    speeds = Assumptions()
+    for said in (
+        f"upper end and {BAND_MARGIN:.0%}".replace("%", " %"),
+        f"the estimate and {ESTIMATE_MARGIN:.0%}".replace("%", " %"),
+        f"a quarter (and {FAR_MIB:.0f} MiB)",
+        f"| `disk_mib_s` | {speeds.disk_mib_s:.0f} |",
+        f"| `gpu_mib_s` | {speeds.gpu_mib_s:.0f} |",
+        f"| `cpu_mib_s` | {speeds.cpu_mib_s:.0f} |",
+    ):
+        assert said in PAGE, said
+    assert FAR == 0.25
+
+
+@pytest.mark.parametrize(
+    ("card", "quantisation", "expected"),
+    [
+        ("8 GB", "Q4_K_M", "staged"),
+        ("8 GB", "Q8_0", None),
+        ("12 GB", "Q4_K_M", "together"),
+        ("12 GB", "Q8_0", "staged"),
+        ("12 GB", "FP16", None),
+        ("16 GB", "Q8_0", "together"),
+        ("24 GB", "FP16", "together"),
+    ],
+)
+def test_the_premise_depends_on_card_and_quantisation(card: str, quantisation: str, expected: str | None) -> None:
+    """On 12 GB Q4_K_M needs no flip, Q8_0 does, and FP16 fits in no way."""
+    chosen = planned(QUANTISATIONS[quantisation], CARDS[card]).chosen
+    assert (chosen.name.partition(",")[0] if chosen else None) == expected
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_sizes_of_presets_follow_from_their_parameters(name: str) -> None:
+    """Besides vectors and tokens, F16 is two bytes a parameter and Q8_0 34 bytes for 32."""
+    preset = PRESETS[name]
+    sizes = preset.weights_bytes
+    assert sizes["f16"] == pytest.approx(2 * preset.parameters, rel=0.01)
+    assert sizes["q8_0"] == pytest.approx(34 / 32 * preset.parameters, rel=0.02)
+    assert 4.5 < 8 * sizes["q4_k_m"] / preset.parameters < 6.5
+    assert preset.quantised("q8_0").weights_bytes == sizes["q8_0"]
+    with pytest.raises(KeyError):
+        preset.quantised("q9")
+
+
+def test_the_example_is_what_the_command_shows(server: Server) -> None:
+    """Run over the planner's own answer."""
+    asked = [
+        ModelWanted(role="judge", preset="qwen2.5-0.5b", quantisation="f16"),
+        ModelWanted(role="generate", preset="qwen2.5-7b", quantisation="q4_k_m"),
+    ]
+    found = plan(demanded(asked, Assumptions(), on_gpu=True), roomy([DeviceWanted(budget_mib=11_700)]))
+    view = PlanView(chosen=found.chosen, why=found.why, others=list(found.others), resident={})
+    server(says(msgspec.to_builtins(view)))
+    shown = mathrag("plan", "--models", "judge=qwen2.5-0.5b:f16").stdout
+    assert "\n".join(shown.splitlines()[:3]) in PAGE
+
+
+def test_heads_of_presets_make_up_their_hidden_state() -> None:
+    """As every model of the family has it."""
+    for preset in PRESETS.values():
+        shape = preset.architecture
+        assert shape.heads * shape.head_dim == shape.embedding
+        assert shape.heads % shape.kv_heads == 0

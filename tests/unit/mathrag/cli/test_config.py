@@ -1,0 +1,244 @@
+"""Settings: what may be set, where what is wrong stands, and what holds."""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from mathrag.cli.config import schema
+from mathrag.cli.configuration import OTHERS, misspelt, variables
+from mathrag.cli.failures import Exit
+from shared.settings import REPOSITORY, Settings
+from tests.unit.commands import Server, mathrag, refuses, says
+
+EXAMPLE = REPOSITORY / "mathrag.example.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of the environment, and no file of the working directory."""
+    for name in list(os.environ):
+        if name.startswith("MATHRAG_"):
+            monkeypatch.delenv(name)
+    (tmp_path / "mathrag.yaml").write_text("")
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "mathrag.yaml"))
+
+
+def written(folder: Path, text: str) -> str:
+    """A configuration file."""
+    (folder / "mathrag.yaml").write_text(text)
+    return str(folder / "mathrag.yaml")
+
+
+def test_the_committed_schema_is_the_codes() -> None:
+    """Write it anew with `mathrag config schema > config-schema.json`."""
+    assert (REPOSITORY / "config-schema.json").read_text("utf-8") == schema() + "\n"
+    assert mathrag("config", "schema").stdout == schema() + "\n"
+
+
+def test_the_schema_explains_what_the_code_explains() -> None:
+    """An editor shows it."""
+    found = msgspec.json.decode(schema())
+    assert "commit" in found["properties"]["commit"]["description"]
+    assert str(REPOSITORY) not in schema()
+
+
+def test_the_example_is_valid_and_says_the_defaults() -> None:
+    """So that what is copied from it changes nothing."""
+    assert mathrag("config", "validate", str(EXAMPLE)).exit_code == 0
+    defaults = Settings().model_dump(mode="json")
+    given = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+    for name, value in given.items():
+        expected = defaults[name]
+        assert value == ({key: expected[key] for key in value} if isinstance(value, dict) else expected), name
+
+
+def test_the_example_names_its_schema() -> None:
+    """Editors complete and check it."""
+    first = EXAMPLE.read_text("utf-8").splitlines()[0]
+    assert first == "# yaml-language-server: $schema=config-schema.json"
+    assert (REPOSITORY / "config-schema.json").exists()
+
+
+def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> None:
+    """Somebody will take the sign away."""
+    text = re.sub(
+        r"^# (?=(?:models|retrieval|devices|database_url|redis_url|  ))",
+        "",
+        EXAMPLE.read_text("utf-8"),
+        flags=re.MULTILINE,
+    )
+    assert "big:" in yaml.safe_load(text).__repr__() or "big" in yaml.safe_load(text)["models"]
+    found = msgspec.json.decode(mathrag("config", "validate", written(tmp_path, text), "--json").stdout)
+    assert {finding["key"] for finding in found["findings"]} == {"models.qwen.path"}
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("port: 1\ndevise: {}\n", ("line 2: `devise`", "did you mean device?")),
+    ("device:\n  id: x\n  budgt_mib: 3\n", ("line 3: `device.budgt_mib`", "device.budget_mib")),
+    ("port: many\n", ("line 1: `port`: input should be a valid integer", "config schema")),
+    ("models:\n  m:\n    driver: proces\n", ("line 3: `models.m.driver`", "'process'")),
+    ("devices:\n- id: b\n- id: c\n  budgt_mib: 3\n", ("line 4: `devices.1.budgt_mib`", "device.budget_mib")),
+    ("devices: [{id: b}, {id: b}]\n", ("two devices are called 'b'", "correct it")),
+    ("a: [1\nb: 2\n", ("line 2, column 2", "expected")),
+    ("- 1\n", ("line 1: must hold keys and values", "mathrag.example.yaml")),
+])  # fmt: skip
+def test_what_is_wrong_in_the_file_is_said_with_line_key_and_fix(
+    tmp_path: Path, text: str, said: tuple[str, ...]
+) -> None:
+    """And ends with the code of invalid input."""
+    ended = mathrag("config", "validate", written(tmp_path, text))
+    assert ended.exit_code == Exit.INVALID
+    assert all(words in ended.stdout for words in said), ended.stdout
+
+
+@pytest.mark.parametrize(("name", "near"), [
+    ("MATHRAG_PROT", "MATHRAG_PORT"), ("MATHRAG_WORKERS__CHNUK", "workers.chunk"), ("MATHRAG_ULR", "MATHRAG_URL"),
+    ("MATHRAG_WORKERS_CHUNK", "MATHRAG_WORKERS__CHUNK"),
+])  # fmt: skip
+def test_a_misspelt_variable_is_found_once_with_what_was_meant(
+    monkeypatch: pytest.MonkeyPatch, name: str, near: str
+) -> None:
+    """The services ignore most of them without a word."""
+    monkeypatch.setenv(name, "3")
+    found = msgspec.json.decode(mathrag("config", "validate", "--json").stdout)
+    assert [finding["where"] for finding in found["findings"]] == [name]
+    assert near in found["findings"][0]["fix"]
+
+
+def test_variables_of_other_programs_and_of_single_models_are_none_of_our_business() -> None:
+    """A model's name is the operator's own."""
+    assert not misspelt({"PATH": "", "MATHRAG_MODELS__QWEN__PATH": "x", "MATHRAG_ROLES__JUDGE": "y"})
+
+
+def test_every_variable_that_the_repository_names_is_known() -> None:
+    """Else doctor would call our own files misspelt."""
+    files = [REPOSITORY / name for name in ("docker-compose.yml", "Dockerfile", "Makefile", "docs/operations.md")]
+    named = {name for file in files for name in re.findall(r"\bMATHRAG_[A-Z_]*[A-Z]\b", file.read_text("utf-8"))}
+    assert named
+    assert not [name for name in sorted(named) if misspelt({name: ""})]
+    assert not OTHERS & set(variables(Settings))
+
+
+def test_a_value_that_is_wrong_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a secret in the wrong place."""
+    monkeypatch.setenv("MATHRAG_PORT", "hunter2")
+    assert "hunter2" not in mathrag("config", "validate").output
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    """A file that was named must be there; the default one need not."""
+    assert mathrag("config", "validate", str(tmp_path / "no.yaml")).exit_code == Exit.NOT_FOUND
+    assert mathrag("config", "validate").exit_code == 0
+
+
+def test_what_holds_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those that are declared nor passwords in addresses."""
+    monkeypatch.setenv("MATHRAG_SERVICE_KEY", "hunter2")
+    monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql+asyncpg://u:hunter2@h/d")
+    monkeypatch.setenv("MATHRAG_RETRIEVER_URL", "http://u:hunter2@h:1")
+    shown = mathrag("config").stdout
+    assert "hunter2" not in shown
+    assert yaml.safe_load(shown)["retriever_url"] == "http://u:***@h:1"
+    found = msgspec.json.decode(mathrag("config", "show", "--json").stdout)
+    assert (found["service_key"], found["port"]) == ("***", 8080)
+
+
+def test_a_model_that_fits_on_no_device_is_found(tmp_path: Path) -> None:
+    """Where there are several; with the line of the model."""
+    text = "devices: [{id: b}]\nmodels:\n  m: {driver: scripted, footprint_mib: 9000}\n"
+    ended = mathrag("config", "validate", written(tmp_path, text))
+    assert ended.exit_code == Exit.INVALID
+    assert "line 3: `models.m`: declares 9000 MiB" in ended.stdout, ended.stdout
+    assert "footprint_mib" in ended.stdout
+
+
+def test_an_unknown_device_is_found(tmp_path: Path) -> None:
+    """By the name of the model that names it."""
+    text = "models:\n  m: {driver: scripted, device: gone}\n"
+    ended = mathrag("config", "validate", written(tmp_path, text))
+    assert ended.exit_code == Exit.INVALID
+    assert "`models.m.device`: no device 'gone'; there are cpu:0" in ended.stdout, ended.stdout
+
+
+CHANGED = {
+    "version": 2, "params": {"crag": {"upper": 0.8}, "enhance": {"terms": {"gcd": ["largest"]}}},
+    "changed_by": "alice", "changed_at": "2026-11-21T08:00:00Z",
+}  # fmt: skip
+
+
+def test_what_is_changed_while_all_runs_is_one_patch(server: Server) -> None:
+    """Names as a job's `--set` takes them; a null goes along."""
+    requests = server(says(CHANGED))
+    ended = mathrag("config", "set", "crag.upper=0.8", 'enhance.terms={"gcd": ["largest"]}', "seed=null")
+    (request,) = requests
+    assert (request.method, request.url.path, request.headers["if-match"]) == ("PATCH", "/v1/configuration", "*")
+    assert msgspec.json.decode(request.content) == {"params": {**CHANGED["params"], "seed": None}}  # type: ignore[dict-item]
+    assert "version 2" in ended.stdout
+
+
+def test_a_change_can_be_shown_and_must_be_one(server: Server) -> None:
+    """As a request; and what is no NAME=VALUE is not sent."""
+    requests = server(says(CHANGED))
+    shown = msgspec.json.decode(mathrag("config", "set", "seed=1", "--dry-run").stdout)
+    assert (shown["method"], shown["body"]) == ("PATCH", {"params": {"seed": 1}})
+    assert mathrag("config", "set", "seed").exit_code == Exit.USAGE
+    assert mathrag("config", "set").exit_code == Exit.USAGE
+    assert not requests
+
+
+def test_a_refused_change_exits_like_a_refused_job(server: Server) -> None:
+    """With the field."""
+    server(refuses(422, "invalid", "`params.seed`: expected `int`, got `str`"))
+    ended = mathrag("config", "set", "seed=x")
+    assert (ended.exit_code, "`params.seed`" in ended.stderr) == (Exit.INVALID, True)
+
+
+def test_versions_are_listed_with_what_they_hold(server: Server) -> None:
+    """By names that `set` takes; before the first change it says how to make one."""
+    server(says({"data": [CHANGED], "next_cursor": None}))
+    line = mathrag("config", "history").stdout.splitlines()[1]
+    assert line.split() == ["2", CHANGED["changed_at"], "alice", "crag.upper=0.8", 'enhance.terms.gcd=["largest"]']
+    assert msgspec.json.decode(mathrag("config", "history", "--json").stdout) == [CHANGED]
+    server(says({"data": [], "next_cursor": None}))
+    assert "config set" in mathrag("config", "history").stdout
+
+
+def test_show_tells_settings_and_configuration(server: Server) -> None:
+    """Both, as YAML and as JSON; without a server it says why it does not know the one."""
+    server(says(CHANGED))
+    assert yaml.safe_load(mathrag("config", "show").stdout)["configuration"]["version"] == 2
+    assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] == CHANGED
+    server(refuses(401, "unauthorized", "an API key is needed"))
+    shown = mathrag("config", "show").stdout
+    assert yaml.safe_load(shown)["port"] == 8080
+    assert "# configuration: an API key is needed" in shown
+    assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] is None
+
+
+@pytest.mark.parametrize(("text", "key", "fix"), [
+    ("roles: {judge: world-jugde}\n", "roles.judge", "did you mean 'world-judge'?"),
+    ("roles: {generate: zzz}\n", "roles.generate", "the models are world-generator, world-judge"),
+    ("models: {m: {driver: process, path: /nowhere/m.gguf}}\nroles: {judge: m, generate: m}\n",
+     "models.m.path", "ls -l /nowhere"),
+    ("retrieval: {reranker: {kind: gguf, path: /nowhere/r.gguf}}\n", "retrieval.reranker.path", "ls -l /nowhere"),
+])  # fmt: skip
+def test_what_is_named_and_not_there_is_found_with_its_line(tmp_path: Path, text: str, key: str, fix: str) -> None:
+    """A role without a model, and a file of a model; both would only be missed by the first job."""
+    ended = mathrag("config", "validate", written(tmp_path, text), "--json")
+    (found,) = msgspec.json.decode(ended.stdout)["findings"]
+    assert (ended.exit_code, found["key"]) == (Exit.INVALID, key)
+    assert ", line " in found["where"]
+    assert fix in found["fix"]
+
+
+def test_a_variable_that_names_no_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults would hold in silence."""
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
+    ended = mathrag("config", "validate")
+    assert ended.exit_code == Exit.INVALID
+    assert "MATHRAG_CONFIG: there is no file" in ended.stdout
+    assert "cp mathrag.example.yaml" in ended.stdout

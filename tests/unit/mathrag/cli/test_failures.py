@@ -1,0 +1,79 @@
+"""How commands end: every kind of error has an exit code, and the documentation has the table."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mathrag.cli import failures
+from mathrag.cli.failures import CODES, Exit, Failed, failure
+from shared import errors
+from shared.settings import REPOSITORY
+from tests.unit.commands import Server, mathrag, refuses
+
+CLI = Path(failures.__file__).parent
+ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+
+
+def raised() -> Iterator[str]:
+    """The kind of every `Failed(...)` that the command line makes."""
+    for file in CLI.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id="Failed"), args=[ast.Constant(value=str(kind)), *_]):
+                    yield kind
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_of_the_service_has_an_exit_code(error: type[errors.MathragError]) -> None:
+    """A new kind needs a decision, not a default."""
+    assert error.kind in CODES
+
+
+def test_every_error_of_the_command_line_has_an_exit_code() -> None:
+    """The vocabulary is closed."""
+    kinds = set(raised())
+    assert kinds
+    assert kinds <= set(CODES)
+
+
+def test_the_table_of_exit_codes_is_documented_as_it_is() -> None:
+    """Each code with its kinds."""
+    text = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+    section = text.partition("## Exit codes")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| [^|]*\| ([^|]*)\|$", section, re.MULTILINE)
+    documented = {int(code): set(re.findall(r"`(\w+)`", kinds)) for code, kinds in rows}
+    assert documented == {code: {kind for kind, given in CODES.items() if given is code} for code in Exit}
+
+
+@pytest.mark.parametrize(("kind", "code"), list(CODES.items()))
+def test_a_problem_of_the_server_ends_with_the_code_of_its_kind(server: Server, kind: str, code: Exit) -> None:
+    """And is passed on with its hint."""
+    server(refuses(400, kind, "no", "do"))
+    ended = mathrag("job", "show", "x", "--json")
+    assert ended.exit_code == code
+    assert msgspec.json.decode(ended.stderr) == {"error": {"kind": kind, "message": "no", "hint": "do"}}
+    assert not ended.stdout
+
+
+def test_a_kind_that_nobody_knows_is_internal() -> None:
+    """A newer server may have one."""
+    assert Failed("brand_new", "?").code == Exit.INTERNAL
+
+
+def test_an_unforeseen_error_is_a_defect_with_its_name() -> None:
+    """No traceback."""
+    assert (failure(KeyError("x")).kind, failure(KeyError("x")).message) == ("internal", "KeyError: 'x'")
+
+
+def test_settings_that_are_wrong_are_the_users_to_correct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said with the variable, whichever command comes across them."""
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.setenv("MATHRAG_PORT", "many")
+    ended = mathrag("job", "list")
+    assert ended.exit_code == Exit.INVALID
+    assert "MATHRAG_PORT" in ended.stderr
+    assert "mathrag config validate" in ended.stderr

@@ -1,0 +1,211 @@
+"""The command line against a server that says what a test tells it to."""
+
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+
+from mathrag.cli import failures, following
+from mathrag.cli.parameters import parameters
+from mathrag.client import client
+from mathrag.stack import state
+from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
+
+
+def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
+    """Parameters nested, models by role, everything else as it is."""
+    requests = server(says(JOB, 202))
+    options = ("--name", "first", "--dataset", "d", "--corpus", "c", "--pipeline", "dense", "--repeats", "3")
+    more = ("--set", "gate.tau=0.3", "--set", "candidates=5", "--model", "judge=j", "--reuse", "none")
+    ended = mathrag("job", "submit", *options, *more)
+    assert ended.exit_code == 0
+    assert "mathrag job watch 6b0c1e9e" in ended.stdout
+    assert msgspec.json.decode(requests[0].content) == {
+        "name": "first", "dataset": "d", "corpus": "c", "pipeline": "dense", "repeats": 3, "reuse": "none",
+        "params": {"gate": {"tau": 0.3}, "candidates": 5}, "models": {"judge": "j"}, "rank": 100, "metadata": {},
+    }  # fmt: skip
+
+
+def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
+    """Anchors are text; a text that looks like a number can be quoted."""
+    settings = ["anchors.negative=no = steps", 'anchors.positive="1"', "gate.items=3", "gate.tau=-0.5"]
+    assert parameters(settings) == {
+        "anchors": {"negative": "no = steps", "positive": "1"},
+        "gate": {"items": 3, "tau": -0.5},
+    }
+
+
+@pytest.mark.parametrize("setting", ["tau", "=1", "gate..tau=1", ".=1"])
+def test_a_setting_that_is_no_pair_is_a_usage_error(setting: str) -> None:
+    """Nothing is sent."""
+    ended = mathrag("job", "submit", "--name", "a", "--dataset", "d", "--pipeline", "p", "--set", setting)
+    assert ended.exit_code == failures.Exit.USAGE
+    assert "key=value" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [(404, "not_found", 3), (422, "invalid", 4), (422, "invalid_line", 4), (413, "too_large", 4), (409, "conflict", 5),
+     (503, "unavailable", 6), (500, "internal", 7), (418, "teapot", 7)],
+)  # fmt: skip
+def test_a_problem_becomes_words_and_an_exit_code(server: Server, status: int, kind: str, code: int) -> None:
+    """Message and hint on stderr, nothing on stdout."""
+    server(refuses(status, kind, "so it is", "do this"))
+    ended = mathrag("job", "show", "first")
+    assert (ended.exit_code, ended.stdout) == (code, "")
+    assert ended.stderr == "error: so it is\n  fix: do this\n"
+
+
+def test_errors_are_json_where_json_was_asked_for(server: Server) -> None:
+    """With the kind, on stderr."""
+    server(refuses(404, "not_found", "no job 'x'"))
+    ended = mathrag("job", "show", "x", "--json")
+    error = {"kind": "not_found", "message": "no job 'x'", "hint": None}
+    assert msgspec.json.decode(ended.stderr) == {"error": error}
+
+
+def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) -> None:
+    """With its address and the command that starts one."""
+
+    def refused(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    server(refused)
+    ended = mathrag("job", "list")
+    assert ended.exit_code == failures.Exit.UNREACHABLE
+    assert "no answer from http" in ended.stderr
+    assert "mathrag up" in ended.stderr
+
+
+@pytest.mark.parametrize("address", ["example.org", "ftp://example.org", "http://", "http://["])
+def test_an_address_that_is_none_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Said before anything is sent."""
+    monkeypatch.setenv("MATHRAG_URL", address)
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, address in ended.stderr) == (failures.Exit.USAGE, True)
+
+
+def test_a_defect_of_ours_has_its_own_exit_code(server: Server) -> None:
+    """One line instead of a traceback."""
+    server(says({"data": [{}], "next_cursor": None}))
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, ended.stderr.startswith("error: KeyError")) == (failures.Exit.INTERNAL, True)
+
+
+def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
+    """Ctrl-C ends the watching, and nothing is cancelled."""
+
+    def interrupt(_: httpx2.Request) -> httpx2.Response:
+        raise KeyboardInterrupt
+
+    requests = server(interrupt)
+    assert mathrag("job", "watch", "first").exit_code == failures.Exit.INTERRUPTED
+    assert [request.method for request in requests] == ["GET"]
+
+
+def test_another_server_is_recognised_as_such(server: Server) -> None:
+    """Its error page is no problem of ours."""
+    server(lambda _: httpx2.Response(502, text="<html>"))
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, "answered 502" in ended.stderr) == (failures.Exit.INTERNAL, True)
+
+
+def test_references_are_one_part_of_the_path(server: Server) -> None:
+    """Whatever they hold."""
+    requests = server(says(job("completed")))
+    assert mathrag("job", "show", "a/../b?c").exit_code == 0
+    assert requests[0].url.raw_path == b"/v1/jobs/a%2F..%2Fb%3Fc"
+
+
+def test_the_address_is_the_environments_then_the_running_stacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Then the default; a stack that was stopped does not count."""
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    assert client.url() == client.DEFAULT
+    state.write(tmp_path, state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=()))
+    assert client.url() == "http://127.0.0.1:9"
+    state.write(tmp_path, state.State(pid=1, url="http://127.0.0.1:9", phase="stopped", children=()))
+    assert client.url() == client.DEFAULT
+    monkeypatch.setenv("MATHRAG_URL", "http://example.org/")
+    assert client.url() == "http://example.org"
+
+
+def test_watching_prints_one_line_per_change_and_ends_with_the_job(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same look twice is one line; a completed job exits with 0."""
+    monkeypatch.setattr(following, "POLL_S", 0)
+    looks = iter([job("running"), job("running"), job("running", 1), job("completed", 2)])
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        no_stream = request.url.path.endswith("/events")
+        return httpx2.Response(404, json={}) if no_stream else httpx2.Response(200, json=next(looks))
+
+    server(answer)
+    ended = mathrag("job", "watch", "first")
+    assert ended.exit_code == 0
+    assert [line for line in ended.stdout.splitlines() if "samples " in line and "first" in line] == [
+        "first  running  samples 0/2", "first  running  samples 1/2", "first  completed  samples 2/2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_a_job_that_did_not_complete_exits_with_1(server: Server, state: str) -> None:
+    """So that a script stops."""
+    server(says(job(state)))
+    assert mathrag("job", "watch", "first").exit_code == failures.Exit.FINDING
+
+
+def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> None:
+    """No progress in between."""
+    server(says(job("completed", 2)))
+    assert msgspec.json.decode(mathrag("job", "watch", "first", "--json").stdout) == job("completed", 2)
+
+
+def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Server) -> None:
+    """A clean one exits with 0."""
+    rows = [f"attempts {number}" for number in range(17, 24)]
+    broken = {"invariant": "I5", "message": "answered without a claim", "rows": rows}
+    violation = {**broken, "items": [3, 7], "item_count": 4}
+    server(says({"clean": False, "violations": [violation]}))
+    ended = mathrag("audit", "first")
+    assert ended.exit_code == failures.Exit.FINDING
+    assert "I5: answered without a claim\n  items 3, 7 and 2 more: mathrag sample show first 3\n" in ended.stdout
+    assert "attempts 21 and 2 more\n" in ended.stdout
+    server(says({"clean": True, "violations": []}))
+    assert mathrag("audit", "first").exit_code == 0
+
+
+def test_an_audit_counts_what_a_changed_source_does_not_replay_apart_from_violations(server: Server) -> None:
+    """It ends with 1 all the same: what could not be checked is not clean."""
+    note = "source changed: the job ran `dense` from source 0a, this version has 1b"
+    finding = {"invariant": "I18", "message": "m", "rows": ["samples 1"], "items": [], "source_changed": True}
+    server(says({"clean": False, "violations": [finding], "source_changed": note}))
+    ended = mathrag("audit", "first")
+    assert ended.exit_code == failures.Exit.FINDING
+    assert ended.stdout.splitlines()[-2:] == [note, "job first: source changed: 1 findings"]
+    server(says({"clean": True, "violations": [], "source_changed": note}))
+    ended = mathrag("audit", "first")
+    assert (ended.exit_code, ended.stdout) == (0, f"{note}\njob first: clean\n")
+
+
+def test_results_are_passed_through_as_they_are(server: Server) -> None:
+    """Line by line, not parsed."""
+    server(lambda _: httpx2.Response(200, content=b'{"index":0}\n{"index":1}\n'))
+    assert mathrag("job", "results", "first").stdout == '{"index":0}\n{"index":1}\n'
+
+
+def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
+    """A page at a time."""
+    row = {"items": 1, "grader": None, "created_at": "2026-11-21T08:00:00Z"}
+    pages = {None: ("a", "x"), "x": ("b", None)}
+
+    def page(request: httpx2.Request) -> httpx2.Response:
+        name, cursor = pages[request.url.params.get("cursor")]
+        return httpx2.Response(200, json={"data": [{**row, "name": name}], "next_cursor": cursor})
+
+    server(page)
+    assert [line.split()[0] for line in mathrag("dataset", "list").stdout.splitlines()] == ["NAME", "a", "b"]

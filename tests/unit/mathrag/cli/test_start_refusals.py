@@ -1,0 +1,133 @@
+"""What keeps a stack from starting is said in plain words: what is wrong, where, and what to do."""
+
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mathrag.cli import stack
+from mathrag.cli.failures import Exit, failure
+from mathrag.cli.main import app
+from mathrag.stack import ports
+from tests.faults.limits import small_disk
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Exit code and words of `mathrag up` where it must not start."""
+    result = CliRunner().invoke(app, ["up", *arguments])
+    assert "defect" not in result.output
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "eighty"])
+def test_a_port_that_cannot_be_is_a_wrong_command_line(tmp_path: Path, port: str) -> None:
+    """Ports are numbers from 0 to 65535."""
+    code, said = refused("--data-dir", str(tmp_path), "--port", port)
+    assert (code, "Invalid value for '--port'" in said) == (Exit.USAGE, True)
+
+
+def test_the_highest_port_in_use_proposes_one_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is none above it."""
+    monkeypatch.setattr(ports, "refused", lambda *_: errno.EADDRINUSE)
+    code, said = refused("--data-dir", str(tmp_path), "--port", "65535")
+    assert (code, "mathrag up --port 65534" in said) == (Exit.CONFLICT, True)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-host.invalid"])
+def test_a_host_that_is_not_this_machine_is_not_called_a_port_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    """No other port would help."""
+    monkeypatch.setenv("MATHRAG_HOST", host)
+    code, said = refused("--data-dir", str(tmp_path), "--port", "18999")
+    assert (code, f"'{host}' is no address of this machine" in said) == (Exit.INVALID, True)
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path, below: str) -> None:
+    """Also where it stands in the middle of the path."""
+    (tmp_path / "file").touch()
+    code, said = refused("--data-dir", str(tmp_path / "file" / below), "--port", "0")
+    assert (code, f"{tmp_path}/file" in said, "name a folder" in said) == (Exit.INVALID, True, True)
+
+
+@pytest.mark.parametrize("command", ["status", "down", "doctor"])
+def test_the_other_commands_name_it_too(tmp_path: Path, command: str) -> None:
+    """They look into the same folder."""
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, [command, "--data-dir", str(tmp_path / "file")])
+    assert (result.exit_code, "not a directory" in result.output) == (Exit.INVALID, True)
+
+
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A folder of the kernel, in which nobody may make one, stands for all of them."""
+    code, said = refused("--data-dir", "/proc/mathrag", "--port", "0")
+    assert (code, "`/proc/mathrag`" in said) == (Exit.INVALID, True)
+
+
+def test_a_full_disk_at_the_first_start_is_named(tmp_path: Path) -> None:
+    """Nothing waits for room where nothing has ever run."""
+    try:
+        with small_disk(tmp_path / "disk", 1) as disk:
+            disk.fill()
+            code, said = refused("--data-dir", str(disk.folder), "--port", "0")
+    except PermissionError as error:
+        pytest.skip(f"mounting a small file system needs root: {error}")
+    assert code == Exit.UNREACHABLE
+    assert f"`{tmp_path}/disk/ports.json`: no space left on device fix: free some room" in said
+
+
+@pytest.mark.parametrize("content", ["", "{", '["a"]'])
+def test_a_broken_file_of_passwords_is_named(tmp_path: Path, content: str) -> None:
+    """New ones would open no database, so the old ones have to come back."""
+    (tmp_path / "passwords.json").write_text(content)
+    code, said = refused("--data-dir", str(tmp_path), "--port", "0")
+    assert (code, f"{tmp_path}/passwords.json" in said, "from a backup" in said) == (Exit.UNREACHABLE, True, True)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"redis": "x"}', '{"redis": 99999}'])
+def test_a_broken_file_of_ports_is_made_anew(tmp_path: Path, content: str) -> None:
+    """Nothing is lost with it."""
+    (tmp_path / "ports.json").write_text(content)
+    found = ports.remembered(tmp_path, ["redis"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", found["redis"]))
+    assert ports.remembered(tmp_path, ["redis"]) == found
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(b"- 1\n", "must hold keys and values"), (b"\x80", "no text in UTF-8"), (b"a: [", "line 1")]
+)
+def test_a_configuration_that_is_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: str
+) -> None:
+    """With its file."""
+    file = tmp_path / "other.yaml"
+    file.write_bytes(content)
+    monkeypatch.setenv("MATHRAG_CONFIG", str(file))
+    code, said = refused("--port", "0")
+    assert (code, words in said, str(file) in said) == (Exit.INVALID, True, True)
+
+
+def test_a_configuration_that_is_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was passed by in silence."""
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path))
+    code, said = refused("--port", "0")
+    assert (code, f"`{tmp_path}` is a folder" in said) == (Exit.INVALID, True)
+
+
+def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defaults held in silence."""
+    monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
+    monkeypatch.setattr(stack, "build", lambda *_, **__: pytest.fail("a stack was built"))
+    code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
+    assert code == Exit.INVALID
+    assert f"MATHRAG_CONFIG: there is no file `{tmp_path}/none.yaml`" in said
+    assert "unset MATHRAG_CONFIG" in said
+
+
+def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:
+    """It is reported as one."""
+    assert failure(OSError(errno.EBADF, "Bad file descriptor")).kind == "internal"

@@ -1,0 +1,148 @@
+"""The presets: what is committed is what the paper says, and what a person changes is what changes."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from mathrag.reproduction import preset as presets
+from mathrag.reproduction.paper import WEIGHTS
+from mathrag.reproduction.preset import Changes
+from services.orchestrator.experiments.document import Experiment
+from shared.contracts.params import Params
+from shared.errors import Invalid, NotFound
+from shared.pipelines import registry
+
+DATA = Path("data")
+
+
+def changed(name: str = "paper", **changes: Any) -> presets.Preset:
+    """A committed preset with these options."""
+    return presets.changed(presets.load(name), Changes(**changes), DATA)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_committed_preset_is_a_configuration_and_an_experiment(name: str) -> None:
+    """The service takes both, and knows every pipeline."""
+    preset = changed(name)
+    settings = presets.settings(preset)
+    assert set(settings.roles.values()) <= set(settings.models)
+    asked = Experiment.model_validate(presets.document(preset, "x", "d", "c"))
+    assert [variant.name for variant in asked.variants] == ["dense", "sparse", "hybrid", "gate"]
+    assert all(registry.get(variant.pipeline) for variant in asked.variants)
+
+
+@pytest.mark.parametrize("name", ["paper", "paper-tgi"])
+def test_the_papers_presets_say_what_the_paper_says(name: str) -> None:
+    """Section 3 and 4: five documents of ten, weights, threshold, the judge's decoding, five repeats."""
+    experiment = presets.load(name).experiment
+    params = msgspec.convert(experiment["params"], Params)
+    assert (params.context_size, params.candidates) == (5, 10)
+    assert (params.rrf_weight, params.quality_weight) == WEIGHTS
+    assert params.gate.tau == 0.45
+    assert (params.judge.temperature, params.judge.max_tokens) == (0.1, 10)
+    assert experiment["repeats"] == 5
+
+
+def test_answers_and_ratings_are_drawn_anew_where_a_person_says_so() -> None:
+    """Each by itself; everything else stays the paper's."""
+    both = msgspec.convert(changed(sampled=True, redraw_judge=True).experiment["params"], Params)
+    assert (both.generate.temperature, both.judge.per_repeat) == (0.7, True)
+    greedy = msgspec.convert(changed(redraw_judge=True).experiment["params"], Params)
+    assert (greedy.generate.temperature, greedy.judge.temperature, greedy.judge.per_repeat) == (0.0, 0.1, True)
+
+
+def test_the_papers_models_are_one_at_a_time_on_a_12_gb_card() -> None:
+    """Staged, below what a driver leaves of it."""
+    settings = presets.settings(changed())
+    tags = {role: settings.models[name].tag for role, name in settings.roles.items()}
+    assert tags == {"judge": "qwen2.5:0.5b-instruct", "generate": "qwen2.5:7b-instruct-q4_K_M"}
+    assert settings.device.residency == "staged"
+    assert settings.device.budget_mib <= 12 * 1024 - settings.device.reserve_mib
+
+
+def test_the_embedders_file_is_looked_for_beside_the_problems() -> None:
+    """Unless another one is named."""
+    beside = presets.settings(changed()).retrieval.embeddings
+    assert beside.path == DATA.absolute() / "bge-small-en-v1.5-f16.gguf"
+    assert beside.query_prefix.startswith("Represent this sentence")
+    other = presets.settings(changed(embedder="other.gguf")).retrieval.embeddings
+    assert (other.kind, other.path) == ("gguf", Path("other.gguf").absolute())
+
+
+def test_an_embedder_may_be_a_server_or_the_shipped_one() -> None:
+    """A server keeps the instruction of bge; the shipped table knows none."""
+    served = presets.settings(changed(embedder="http://127.0.0.1:8081")).retrieval.embeddings
+    assert (served.kind, served.url, served.too_long) == ("openai", "http://127.0.0.1:8081", "cut")
+    assert served.query_prefix
+    assert presets.settings(changed(embedder="shipped")).retrieval.embeddings.kind == "static"
+
+
+def test_server_device_budget_and_slots_are_the_persons() -> None:
+    """Of every model on Ollama; nothing else changes."""
+    settings = presets.settings(changed(server="http://gpu:11434", device="GPU-1", budget_mib=8000, slots=2))
+    assert {model.url for model in settings.models.values()} == {"http://gpu:11434"}
+    assert {model.parallel for model in settings.models.values()} == {2}
+    assert (settings.device.id, settings.device.budget_mib) == ("GPU-1", 8000)
+    assert settings.device.load_timeout_s == 300
+
+
+def test_the_environment_goes_before_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it goes before mathrag.yaml, which services read."""
+    monkeypatch.setenv("MATHRAG_DEVICE__BUDGET_MIB", "9000")
+    settings = presets.settings(changed())
+    assert (settings.device.budget_mib, settings.device.id) == (9000, "gpu:0")
+
+
+def test_sampling_changes_the_generators_temperature_alone() -> None:
+    """What the preset says of its length stays."""
+    greedy, sampled = (changed(sampled=each).experiment["params"]["generate"] for each in (False, True))
+    assert greedy == {"temperature": 0.0, "max_tokens": 1024}
+    assert sampled == {"temperature": presets.SAMPLED_TEMPERATURE, "max_tokens": 1024}
+
+
+def test_repeats_are_the_persons_or_the_presets() -> None:
+    """Five, as the paper has them."""
+    assert [changed(repeats=each).experiment["repeats"] for each in (None, 1)] == [5, 1]
+
+
+def test_the_grid_of_weights_is_the_gates_alone_and_runs_once() -> None:
+    """11 x 11 cells; the service knows which of them are one job."""
+    body = presets.heatmap(changed(), "w", "d", "c")
+    asked = Experiment.model_validate(body)
+    assert [variant.pipeline for variant in asked.variants] == ["mathrag-gate"]
+    assert asked.repeats == 1
+    assert {path: len(values) for path, values in asked.grid.items()} == {"rrf_weight": 11, "quality_weight": 11}
+    assert asked.grid["rrf_weight"][3] == 0.3
+
+
+def test_a_preset_of_ones_own_is_a_file(tmp_path: Path) -> None:
+    """Begun with the text of a committed one."""
+    file = tmp_path / "own.yaml"
+    file.write_text(presets.text("small").replace("items: 100", "items: 7"))
+    assert presets.load(str(file)).items == 7
+
+
+def test_a_preset_that_is_not_there_is_said_with_those_that_are() -> None:
+    """Never guessed."""
+    with pytest.raises(NotFound) as refused:
+        presets.load("papper")
+    assert "paper, paper-tgi, small" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("tau: 0.45", "tau: high"),
+        ("context_size: 1", "context: 1"),
+        ("pipeline: hybrid", "pipelines: hybrid"),
+        ("items: 100", "items: many"),
+    ],
+)
+def test_a_preset_that_is_wrong_is_refused_before_anything_runs(tmp_path: Path, wrong: str, said: str) -> None:
+    """Parameters, fields and values are those of the service."""
+    file = tmp_path / "own.yaml"
+    file.write_text(presets.text("small").replace(wrong, said))
+    with pytest.raises(Invalid, match=r"own.yaml"):
+        presets.load(str(file))

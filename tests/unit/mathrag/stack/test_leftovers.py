@@ -1,0 +1,75 @@
+"""What an earlier supervisor left behind is waited for and killed; what is somebody else's is let alone."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mathrag.stack import leftovers, state
+from mathrag.stack.birth import birth
+from mathrag.stack.process import Time
+from tests.faults.recording import Seen
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def living() -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that lives as long as the block."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def record(data_dir: Path, pid: int, born: str) -> None:
+    """Leave the file of a supervisor that was killed while its only child was this process."""
+    child = state.ChildState(name="old", phase="ready", pid=pid, port=None, restarts=0, log="", born=born)
+    state.write(data_dir, state.State(pid=1, url="", phase="running", children=(child,)))
+
+
+def impatient() -> Time:
+    """A clock that moves five seconds at every look."""
+    seconds: Iterator[int] = iter(range(0, 10_000, 5))
+    return Time(now=lambda: float(next(seconds)), sleep=lambda _: asyncio.sleep(0.01))
+
+
+async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) -> None:
+    """The kernel has told it to end; where it does not, it is ended before anything starts."""
+    async with living() as left:
+        record(tmp_path, left.pid, birth(left.pid))
+        await leftovers.clear(tmp_path, time=impatient())
+        assert await left.wait() == -signal.SIGKILL
+
+
+@pytest.mark.fault("P14")
+@pytest.mark.parametrize("born", ["of another process", ""], ids=["of another process", "of an older release"])
+async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
+    tmp_path: Path, seen: Seen, born: str
+) -> None:
+    """Its start tells it from the child that had the id before, also where the clock was set back since then."""
+    async with living() as foreign:
+        seen.produced("the file of a killed supervisor names the id of a process that is older than the file")
+        record(tmp_path, foreign.pid, birth(os.getpid()) if born else "")
+        tomorrow = time.time() + 86_400
+        os.utime(tmp_path / state.FILE, (tomorrow, tomorrow))
+        await leftovers.clear(tmp_path, time=impatient())
+        assert foreign.returncode is None
+        assert birth(foreign.pid)
+    seen.note("the process lives, and nothing waits for it")
+
+
+async def test_a_process_that_is_gone_has_no_birth() -> None:
+    """So nothing is taken for it."""
+    async with living() as process:
+        assert birth(process.pid) == birth(process.pid) != birth(os.getpid())
+    assert birth(process.pid) == ""

@@ -1,0 +1,135 @@
+"""Every route asks for a scope; a key without it is told which one; a route that declares none answers nobody."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.routing import iter_route_contexts
+
+from services.orchestrator.access.identity import Actor, Identity
+from services.orchestrator.access.scopes import OPERATE, READ, SCOPES, SUBMIT, authorised
+from services.orchestrator.api import problems
+from services.orchestrator.app import build
+from shared.contracts.api_keys import Scope
+from shared.settings import Settings
+from shared.storage.keys import Valid
+from tests.unit.asgi import ask
+
+
+class Keys:
+    """A keyring with one key, "known"."""
+
+    def __init__(self, *scopes: Scope) -> None:
+        self._scopes = scopes
+
+    async def find(self, _database: object, key: str) -> Valid | None:
+        """That key."""
+        return Valid(1, "alice", "mrg_0", b"", self._scopes) if key == "known" else None
+
+
+def application(keyring: Any) -> FastAPI:
+    """Three routes of the API's paths, and one that nobody declared."""
+    app = FastAPI(dependencies=[Depends(authorised)])
+    app.state.resources = SimpleNamespace(database=None)
+    for method, path in (("GET", "/healthz"), ("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("GET", "/undeclared")):
+        app.add_api_route(path, who, methods=[method])
+    app.add_middleware(Identity, keyring=keyring)
+    problems.install(app)
+    return app
+
+
+async def who(actor: Actor) -> str:
+    """Who asks."""
+    return actor
+
+
+async def asked(scopes: Sequence[Scope] | None, method: str, path: str, key: str | None = "known") -> httpx2.Response:
+    """What somebody gets who sends `key`; `scopes` are those of "known", none: no keys are asked for."""
+    app = application(None if scopes is None else Keys(*scopes))
+    return await ask(lambda _: app, method, path, headers={"authorization": f"Bearer {key}"} if key else {})
+
+
+def test_every_route_declares_its_scope_and_none_that_is_gone_does() -> None:
+    """The table is what there is."""
+    routes = iter_route_contexts(build(Settings()).routes)
+    assert {(method, route.path) for route in routes for method in route.methods or ()} == set(SCOPES)
+
+
+def test_only_healthz_is_open() -> None:
+    """It says no more than that a process is up."""
+    assert [route for route, scope in SCOPES.items() if scope is None] == [("GET", "/healthz")]
+
+
+def test_whatever_changes_something_asks_for_more_than_read() -> None:
+    """A search and a plan change nothing; devices and the configuration are the operator's."""
+    changing = {route: scope for route, scope in SCOPES.items() if route[0] != "GET"}
+    assert [route for route, scope in changing.items() if scope is READ] == [
+        ("POST", "/v1/search"),
+        ("POST", "/v1/plan"),
+        ("POST", "/v1/experiments/plan"),
+    ]
+    assert {path for (_, path), scope in changing.items() if scope is OPERATE} == {
+        "/v1/configuration",
+        "/v1/gpus/{device}/drain",
+        "/v1/gpus/{device}/release",
+        "/v1/indexes/orphans",
+    }
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("scopes", "method", "path", "status"),
+    [
+        ([READ], "GET", "/v1/jobs", 200),
+        ([SUBMIT], "POST", "/v1/jobs", 200),
+        ([OPERATE], "POST", "/v1/jobs", 200),
+        ([READ], "POST", "/v1/jobs", 403),
+        ([SUBMIT], "GET", "/v1/jobs", 403),
+        ([OPERATE], "GET", "/undeclared", 403),
+        (None, "GET", "/undeclared", 403),
+        (None, "POST", "/v1/jobs", 200),
+        ([READ], "GET", "/nowhere", 404),
+        ([READ], "DELETE", "/v1/jobs", 405),
+    ],
+)
+async def test_a_route_is_answered_to_its_scope(
+    scopes: Sequence[Scope] | None, method: str, path: str, status: int
+) -> None:
+    """And what nobody declared, to nobody."""
+    assert (await asked(scopes, method, path)).status_code == status
+
+
+@pytest.mark.anyio
+async def test_a_key_that_may_not_is_told_which_scope_it_lacks() -> None:
+    """By name, with the command that makes one."""
+    problem = (await asked([READ], "POST", "/v1/jobs")).json()
+    assert problem["type"] == "urn:mathrag:forbidden"
+    assert "'submit'" in problem["detail"]
+    assert problem["hint"] == "mathrag key create NAME --scope submit"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("key", [None, "unknown"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/nowhere"])
+async def test_without_a_valid_key_nothing_is_told(key: str | None, path: str) -> None:
+    """Not even which paths there are; 401 with what to send."""
+    reply = await asked([READ], "GET", path, key)
+    assert reply.status_code == 401
+    assert reply.headers["www-authenticate"].startswith("Bearer")
+    assert reply.json()["type"] == "urn:mathrag:unauthorized"
+
+
+@pytest.mark.anyio
+async def test_healthz_needs_no_key() -> None:
+    """Nor does anybody look at one."""
+    assert (await asked([], "GET", "/healthz", None)).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_handlers_know_who_asks() -> None:
+    """By the key's name; without keys it is the operator."""
+    assert (await asked([READ], "GET", "/v1/jobs")).json() == "alice"
+    assert (await asked(None, "GET", "/v1/jobs", None)).json() == "local"

@@ -1,0 +1,160 @@
+"""The pace of what the orchestrator does over and over: no outage makes a later pause longer."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.deps import Resources
+from services.orchestrator.probes.services import SILENT_S, schedulers
+from services.orchestrator.scheduling import routine, scheduler
+from services.orchestrator.scheduling import snapshots as picture
+from services.orchestrator.scheduling.routine import OUTAGE_S, Routine
+from services.orchestrator.scheduling.scheduler import LONGEST_PAUSE_S, LOOK_S, Scheduler
+from services.orchestrator.scheduling.snapshots import COUNTED_S, QueueCounts
+from shared.checks.check import NotReady
+from shared.settings import Settings
+from shared.storage.database import Database
+
+pytestmark = pytest.mark.anyio
+
+
+class Hands:
+    """A monotonic clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    """The clock of everything that looks."""
+    moved = Hands()
+    for module in (picture, routine, scheduler):
+        monkeypatch.setattr(module, "time", moved)
+    return moved
+
+
+@pytest.fixture
+def looking(hands: Hands) -> Scheduler:
+    """A scheduler whose servers are never reached."""
+    settings = Settings(database_url="unused", redis_url="redis://nowhere")
+    database = Database("postgresql+asyncpg://nowhere", pinned=True)
+    return Scheduler(settings, database, Redis.from_url(settings.redis_url))
+
+
+@pytest.mark.parametrize(
+    ("took_s", "live", "pause_s"),
+    [(0.001, True, LOOK_S), (0.3, True, 0.3), (8.0, True, LONGEST_PAUSE_S), (0.001, False, LONGEST_PAUSE_S)],
+)
+async def test_the_pause_after_a_look_has_an_upper_bound(
+    looking: Scheduler, hands: Hands, monkeypatch: pytest.MonkeyPatch, took_s: float, live: bool, pause_s: float
+) -> None:
+    """A look that stood still for 8 s with the database is followed by the next one a second later, not 80."""
+
+    async def look() -> bool:
+        hands.now += took_s
+        return live
+
+    monkeypatch.setattr(looking, "_look", look)
+    assert await looking.once() == pytest.approx(pause_s)
+
+
+class Failing(Routine):
+    """Fails as often as it is told, then ends its own loop."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.failures = failures
+        self.pauses: list[float] = []
+
+    async def once(self) -> float:
+        """A failure, or a pause of seven seconds."""
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the database is away")
+        return 7.0
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if seconds != OUTAGE_S:
+            raise asyncio.CancelledError
+
+
+async def test_the_pause_after_a_failure_does_not_grow(hands: Hands) -> None:
+    """The hundredth try comes as soon as the second: the outage may have ended meanwhile."""
+    tried = Failing(100)
+    with pytest.raises(asyncio.CancelledError):
+        await tried.run()
+    assert tried.pauses == [*[OUTAGE_S] * 100, 7.0]
+
+
+async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
+    """A routine that fails over and over has been silent since its last success."""
+    tried = Failing(3)
+    hands.now += 20.0
+    assert tried.silent_s == 20.0
+    with pytest.raises(asyncio.CancelledError):
+        await tried.run()
+    assert tried.silent_s == 0.0
+
+
+async def test_readiness_says_how_long_ago_a_scheduler_has_looked(looking: Scheduler, hands: Hands) -> None:
+    """It names the device; up to the bound it is well."""
+    held = Resources(
+        settings=cast("Any", None), database=cast("Any", None), redis=cast("Any", None), http=cast("Any", None),
+        wake=lambda: None, schedulers=[looking],
+    )  # fmt: skip
+    hands.now += SILENT_S
+    assert await schedulers(held) == ""
+    hands.now += 31.0
+    with pytest.raises(NotReady, match=r"last complete look at the work: that of cpu:0 41 s ago"):
+        await schedulers(held)
+
+
+class Counted:
+    """A connection on which counting the queue takes a while."""
+
+    def __init__(self, hands: Hands, takes_s: float) -> None:
+        self._hands = hands
+        self._takes_s = takes_s
+        self.asked = 0
+
+    async def execute(self, _statement: object) -> "Counted":
+        """Counting."""
+        self._hands.now += self._takes_s
+        self.asked += 1
+        return self
+
+    def all(self) -> list[Any]:
+        """No row."""
+        return []
+
+
+@pytest.mark.parametrize(("takes_s", "used_s"), [(0.1, 1.0), (8.0, COUNTED_S)])
+async def test_a_long_queue_is_counted_for_a_tenth_of_the_time(hands: Hands, takes_s: float, used_s: float) -> None:
+    """What was counted is used again meanwhile; an outage that was met while counting does not make that longer."""
+    counts, counted = QueueCounts(), Counted(hands, takes_s)
+    connection = cast("AsyncConnection", counted)
+    await counts.read(connection, [])
+    hands.now += 0.9 * used_s
+    await counts.read(connection, [])
+    assert counted.asked == 1
+    hands.now += 0.2 * used_s
+    await counts.read(connection, [])
+    assert counted.asked == 2
+
+
+async def test_a_model_whose_calls_have_just_come_is_counted_at_once(hands: Hands) -> None:
+    """A decision never rests on a count that lacks it."""
+    counts, counted = QueueCounts(), Counted(hands, 0.1)
+    connection = cast("AsyncConnection", counted)
+    await counts.read(connection, [])
+    assert await counts.read(connection, [(7, "judge")]) == {(7, "judge"): 1}
+    assert counted.asked == 2

@@ -1,0 +1,36 @@
+"""Plans of models that are not there: what a request's own figures come to."""
+
+from services.orchestrator.scheduling.whatif import ModelWanted, demanded
+from shared.contracts.calls import Lane
+from shared.lease.assumed import Assumptions
+from shared.lease.demand import Room
+from shared.lease.plan import Plan, plan
+
+ROOM = Room(device="gpu:0", budget_mib=11_700)
+LARGE, SMALL = "qwen2.5-7b", "qwen2.5-0.5b"
+
+
+def planned(*models: ModelWanted) -> Plan:
+    """On one card."""
+    return plan(demanded(list(models), Assumptions(), on_gpu=True), [ROOM])
+
+
+def test_one_model_in_both_roles_is_loaded_once() -> None:
+    """Its calls add up; the answers of the longer role count, and the judge's lane comes first."""
+    generate = ModelWanted(role="generate", preset=LARGE, calls=500)
+    judge = ModelWanted(role="judge", preset=LARGE, calls=5000)
+    (both,) = demanded([generate, judge], Assumptions(), on_gpu=True)
+    (alone,) = demanded([generate], Assumptions(), on_gpu=True)
+    assert (both.calls, both.lane, both.call_s, both.load_s) == (5500, Lane.JUDGE, alone.call_s, alone.load_s)
+    chosen = planned(judge, generate).chosen
+    assert chosen is not None
+    assert (chosen.loads, chosen.flips, [len(each.models) for each in chosen.residencies]) == (1, 0, [1])
+
+
+def test_two_models_and_two_settings_of_one_model_are_two_loads() -> None:
+    """Other weights, or another cache, are another server process."""
+    judge = ModelWanted(role="judge", preset=LARGE)
+    for generate in (ModelWanted(role="generate", preset=SMALL), ModelWanted(role="generate", preset=LARGE, kv="q8_0")):
+        chosen = planned(judge, generate).chosen
+        assert chosen is not None
+        assert chosen.loads == 2

@@ -1,0 +1,330 @@
+"""One connection, whatever it sends or leaves out, holds up nobody else: the API itself, and clients of raw bytes."""
+
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, cast
+
+import anyio
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from services.orchestrator.app import build
+from services.orchestrator.deps import Resources
+from shared.limits import Limits
+from shared.settings import Settings
+from tests.doubles.listening import Listening, everything, listening, status, wait_until
+from tests.faults.recording import Seen
+
+LIMITS = Limits(uploads=1, header_s=1, idle_s=1)
+PATIENT = Limits(header_s=5, idle_s=5)
+HOST = b"Host: 127.0.0.1\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\n" + HOST
+UPLOAD = b"POST /v1/datasets?name=new HTTP/1.1\r\n" + HOST + b"Content-Type: application/x-ndjson\r\n"
+REFUSED_UPLOAD = UPLOAD.replace(b"name=new", b"format=none")
+"""Answered 422 as soon as there is room for it."""
+MOST_ACCEPTED = 64 << 20
+"""Bytes, with those that both kernels keep on the way."""
+
+
+def api(limits: Limits) -> Any:
+    """The orchestrator's application without what stands behind it."""
+    settings = Settings(limits=limits)
+    app = build(settings)
+    app.state.resources = Resources(
+        settings=settings, **dict.fromkeys(("database", "redis", "http", "wake"), cast("Any", None))
+    )
+    return app
+
+
+@pytest.fixture
+def here() -> Iterator[Listening]:
+    """The API with short limits."""
+    with listening(api(LIMITS), LIMITS) as running:
+        yield running
+
+
+def asked(here: Listening, request: bytes) -> int | None:
+    """The status of a request of its own connection."""
+    with here.connect() as client:
+        client.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) + b"\r\n")
+        return status(everything(client))
+
+
+def flood(client: socket.socket, piece: bytes) -> int:
+    """Send `piece` over and over until the server has had enough; how many bytes it took."""
+    sent = 0
+    try:
+        while sent < MOST_ACCEPTED:
+            sent += client.send(piece)
+    except OSError:
+        pass
+    return sent
+
+
+ENDLESS = {
+    "a field's value": (HEALTH + b"X-Long: ", b"a" * 65536),
+    "a field's name": (HEALTH + b"X", b"a" * 65536),
+    "fields": (HEALTH, b"a: b\r\n" * 10000),
+    "the request line": (b"GET /", b"a" * 65536),
+    "empty lines before the request": (b"", b"\r\n" * 32768),
+    "a chunk's size": (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n", b"0" * 65536),
+    "a chunk's extension": (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n1;a=", b"a" * 65536),
+    "a trailer": (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Long: ", b"a" * 65536),
+    "trailers": (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n", b"a: b\r\n" * 10000),
+}
+
+
+@pytest.mark.fault("X1")
+@pytest.mark.parametrize("what", ENDLESS)
+def test_what_has_no_end_is_cut_off_with_the_reason(here: Listening, seen: Seen, what: str) -> None:
+    """After the bytes or fields that a header may have: 431, the connection is closed, and others are answered."""
+    seen.produced("header, request line, chunk size and trailer that never end, as fast as they are taken")
+    begun, piece = ENDLESS[what]
+    with here.connect() as client:
+        client.sendall(begun)
+        accepted = flood(client, piece)
+        assert accepted < MOST_ACCEPTED
+        assert asked(here, HEALTH) == 200
+        assert status(everything(client)) == 431
+    seen.figure("MB on the way when it was cut off", accepted / 1e6)
+    seen.note("431, closed; others are answered meanwhile")
+
+
+@pytest.mark.parametrize(("fields", "answer"), [(100, 200), (101, 431)])
+def test_a_header_has_a_hundred_fields_at_most(here: Listening, fields: int, answer: int) -> None:
+    """Whatever their size; the two that every request here has are counted."""
+    assert asked(here, HEALTH + b"a: b\r\n" * (fields - 2)) == answer
+
+
+@pytest.mark.parametrize(("size", "answer"), [(65_000, 200), (65_536, 431)])
+def test_a_header_has_64_kib_at_most(here: Listening, size: int, answer: int) -> None:
+    """In however many fields and packets it comes."""
+    header = HEALTH + b"".join(b"X: " + b"a" * (size // 64 - 5) + b"\r\n" for _ in range(64))
+    with here.connect() as client:
+        for at in range(0, len(header), 1000):
+            client.sendall(header[at : at + 1000])
+        client.sendall(b"Connection: close\r\n\r\n")
+        assert status(everything(client)) == answer
+
+
+def trickle(client: socket.socket, piece: bytes) -> None:
+    """Send `piece` byte by byte, five a second, until the server has had enough."""
+
+    def send() -> None:
+        try:
+            for at in range(len(piece)):
+                client.sendall(piece[at : at + 1])
+                time.sleep(0.2)
+        except OSError:
+            return
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.fault("X2")
+@pytest.mark.parametrize(
+    ("begun", "then", "answer"),
+    [
+        (b"", b"", None),
+        (b"GET /hea", b"", 408),
+        (HEALTH, b"X-Slow: " + b"a" * 10000, 408),
+        (UPLOAD + b"Content-Length: 1000\r\n\r\n", b"", 408),
+        (UPLOAD + b"Content-Length: 100000\r\n\r\n", b"a" * 10000, 408),
+        (UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"a" * 10000, 408),
+    ],
+    ids=["nothing", "half a line", "a slow header", "no body", "a slow body", "a slow chunk"],
+)
+def test_who_does_not_send_on_is_disconnected(
+    here: Listening, seen: Seen, begun: bytes, then: bytes, answer: int | None
+) -> None:
+    """In the time that the header, or the next byte of a body, may take; who sent nothing is told nothing."""
+    seen.produced("connections that send nothing, a half or a byte now and then, of the header and of an upload")
+    with here.connect() as client:
+        client.sendall(begun)
+        trickle(client, then)
+        assert status(everything(client)) == answer
+    wait_until(lambda: here.connections == 0)
+    seen.note("408, closed")
+
+
+@pytest.mark.fault("X2")
+def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen: Seen) -> None:
+    """The next one is taken as soon as it is cut off."""
+    seen.produced("idle uploads, as many as may run at once")
+    with here.connect() as idle:
+        idle.sendall(UPLOAD + b"Content-Length: 1000\r\n\r\n")
+        wait_until(lambda: asked(here, REFUSED_UPLOAD + b"Content-Length: 0\r\n") == 429)
+        assert status(everything(idle)) == 408
+        wait_until(lambda: asked(here, REFUSED_UPLOAD + b"Content-Length: 0\r\n") == 422)
+    seen.note("an idle upload's place is free again")
+
+
+@pytest.mark.fault("X3")
+def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(seen: Seen) -> None:
+    """503 at once, whatever the others do with theirs; when one of them is closed, there is room."""
+    seen.produced("as many connections as are allowed, and one more")
+    limits = Limits(connections=8, header_s=600)
+    with listening(api(limits), limits) as here, ExitStack() as others:
+        clients = [others.enter_context(here.connect()) for _ in range(limits.connections)]
+        wait_until(lambda: here.connections == limits.connections)
+        with here.connect() as further:
+            assert status(everything(further)) == 503
+        clients[0].close()
+        wait_until(lambda: asked(here, HEALTH) == 200)
+    seen.note("503, closed; there is room as soon as one of the others is closed")
+
+
+def test_the_rest_of_a_refused_upload_is_not_waited_for(here: Listening) -> None:
+    """Answered before its body is there, it may not go on sending for ever."""
+    with here.connect() as client:
+        client.sendall(REFUSED_UPLOAD + b"Content-Length: 100000000000\r\n\r\n")
+        trickle(client, b"a" * 10000)
+        assert status(everything(client)) == 422
+    wait_until(lambda: here.connections == 0)
+
+
+def test_a_connection_is_of_use_after_a_refusal_whose_body_came_late(here: Listening) -> None:
+    """The next request on it is answered; left idle, it is closed."""
+    with here.connect() as client:
+        client.sendall(REFUSED_UPLOAD + b"Content-Length: 5\r\n\r\n")
+        assert status(client.recv(1 << 16)) == 422
+        client.sendall(b"12345")
+        client.sendall(HEALTH + b"\r\n")
+        assert status(everything(client)) == 200
+    wait_until(lambda: here.connections == 0)
+
+
+def test_nonsense_is_answered_with_400(here: Listening) -> None:
+    """As a problem, like every other error."""
+    with here.connect() as client:
+        client.sendall(b"nonsense\r\n\r\n")
+        answer = everything(client)
+    assert status(answer) == 400
+    assert b"application/problem+json" in answer
+
+
+class Answers:
+    """An application whose answers take long, and what became of them."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.app = Starlette(
+            routes=[
+                Route("/slow", self.slow),
+                Route("/endless", self.endless),
+                Route("/body", self.body, methods=["POST"]),
+            ]
+        )
+
+    async def slow(self, _: Request) -> Response:
+        """Takes longer than header or body may."""
+        return StreamingResponse(self._pieces(b".", 12))
+
+    async def endless(self, _: Request) -> Response:
+        """Never ends by itself."""
+        return StreamingResponse(self._pieces(b"." * 65536, 1 << 30, pause_s=0))
+
+    async def body(self, request: Request) -> Response:
+        """Says how much came."""
+        return PlainTextResponse(str(len(await request.body())))
+
+    async def _pieces(self, piece: bytes, count: int, *, pause_s: float = 0.25) -> AsyncIterator[bytes]:
+        try:
+            for _ in range(count):
+                await anyio.sleep(pause_s)
+                yield piece
+        finally:
+            self.ended.set()
+
+
+def answering(limits: Limits, use: Callable[[Listening, Answers], None]) -> None:
+    """Run `use` with such an application."""
+    answers = Answers()
+    with listening(answers.app, limits) as running:
+        use(running, answers)
+
+
+def test_an_answer_may_take_as_long_as_it_likes() -> None:
+    """The limits are for what a client has to send: nobody waits for one that has sent all."""
+
+    def use(running: Listening, _: Answers) -> None:
+        with running.connect() as client:
+            client.sendall(b"GET /slow HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n\r\n")
+            assert everything(client).count(b"1\r\n.\r\n") == 12
+
+    answering(LIMITS, use)
+
+
+def test_a_body_may_be_slow_but_not_too_slow() -> None:
+    """Longer than any pause in it may be, at ten kilobytes a second."""
+
+    def use(running: Listening, _: Answers) -> None:
+        with running.connect() as client:
+            client.sendall(b"POST /body HTTP/1.1\r\n" + HOST + b"Connection: close\r\nContent-Length: 70000\r\n\r\n")
+            for _ in range(70):
+                client.sendall(b"a" * 1000)
+                time.sleep(0.1)
+            assert everything(client).endswith(b"70000")
+
+    answering(PATIENT, use)
+
+
+def test_requests_may_be_sent_ahead_of_their_answers() -> None:
+    """They are answered in order; too many at once end the connection."""
+
+    def use(running: Listening, _: Answers) -> None:
+        body = b"POST /body HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc"
+        with running.connect() as client:
+            client.sendall(body * 10)
+            read = b""
+            while read.count(b"200 OK") < 10:
+                read += client.recv(1 << 16)
+            client.sendall(body * 100)
+            assert everything(client).count(b"200 OK") < 100
+
+    answering(PATIENT, use)
+
+
+def test_who_waits_for_100_continue_gets_it() -> None:
+    """And then sends the body."""
+
+    def use(running: Listening, _: Answers) -> None:
+        with running.connect() as client:
+            client.sendall(b"POST /body HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 100 ")
+            client.sendall(b"abc")
+            assert status(client.recv(1 << 16)) == 200
+
+    answering(PATIENT, use)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no limit for unread answers")
+def test_an_answer_that_nobody_reads_ends() -> None:
+    """The connection is closed, and what writes the answer is told."""
+
+    def use(running: Listening, answers: Answers) -> None:
+        with running.connect(receive_bytes=4096) as client:
+            client.sendall(b"GET /endless HTTP/1.1\r\n" + HOST + b"\r\n")
+            wait_until(lambda: running.connections == 1)
+            wait_until(lambda: running.connections == 0)
+            wait_until(answers.ended.is_set)
+
+    answering(LIMITS, use)
+
+
+def test_an_answer_whose_reader_has_sent_a_further_request_ends_with_the_connection() -> None:
+    """Not the newest request alone learns that the client is gone."""
+
+    def use(running: Listening, answers: Answers) -> None:
+        with running.connect() as client:
+            client.sendall(b"GET /endless HTTP/1.1\r\n" + HOST + b"\r\n" + b"GET /slow HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert status(client.recv(1 << 16)) == 200
+        wait_until(answers.ended.is_set)
+
+    answering(PATIENT, use)

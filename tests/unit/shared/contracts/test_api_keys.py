@@ -1,0 +1,49 @@
+"""API keys: how they look, what is kept, what they allow."""
+
+import pytest
+
+from shared.contracts import api_keys as keys
+from shared.contracts.api_keys import Scope
+
+
+def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
+    """Two are never alike, neither in their public parts."""
+    first, second = keys.issue(), keys.issue()
+    assert first.key != second.key
+    assert first.prefix != second.prefix
+    assert len(bytes.fromhex(first.key.rsplit("_", 1)[1])) == 32
+    assert keys.prefix_of(first.key) == first.prefix
+
+
+def test_what_is_kept_recognises_the_key_and_does_not_hold_it() -> None:
+    """A digest, which is the same one the next time."""
+    issued = keys.issue()
+    assert keys.same(issued.key, issued.digest)
+    assert not keys.same(keys.issue().key, issued.digest)
+    assert issued.key.rsplit("_", 1)[1].encode() not in issued.digest
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "mrg_", "x" * 10_000, "mrg_0123abcd", f"mrg_0123abcd_{'0' * 63}", f"mrg_0123abcd_{'0' * 64}\n", "mrg_é_0"],
+)
+def test_what_is_no_key_of_ours_is_told_without_asking_anybody(text: str) -> None:
+    """So strangers' words reach neither hash nor database."""
+    assert keys.prefix_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "allowed"),
+    [
+        ((Scope.READ,), Scope.READ, True),
+        ((Scope.READ,), Scope.SUBMIT, False),
+        ((Scope.SUBMIT,), Scope.READ, False),
+        ((Scope.READ, Scope.SUBMIT), Scope.OPERATE, False),
+        ((Scope.OPERATE,), Scope.READ, True),
+        ((Scope.OPERATE,), Scope.SUBMIT, True),
+        ((), Scope.READ, False),
+    ],
+)
+def test_a_scope_allows_itself_and_operate_allows_all(held: tuple[Scope, ...], wanted: Scope, allowed: bool) -> None:
+    """Submit alone does not read: a program that only delivers questions need not see answers."""
+    assert keys.allows(held, wanted) is allowed

@@ -1,0 +1,302 @@
+"""Corpus lines: every known shape becomes a document, every defect a sentence that names line, field and fix."""
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.contracts import canonical
+from shared.contracts.documents import CorpusRecord
+from shared.errors import Invalid, InvalidLine, NotFound
+from shared.ingest.corpora import read_corpus, read_corpus_line
+from shared.ingest.datasets import read_dataset_line
+from shared.ingest.lines import MAX_LINE_BYTES, Content, EmptyText
+from shared.ingest.paths import corpus_lines
+
+
+def read(**fields: Any) -> CorpusRecord:
+    """The record of one object."""
+    return read_corpus_line(json.dumps(fields), "corpus.jsonl", 1)
+
+
+def refusal(raw: Content) -> str:
+    """What is said about a line that cannot be used."""
+    with pytest.raises(InvalidLine) as caught:
+        read_corpus_line(raw, "corpus.jsonl", 7)
+    assert caught.value.line == 7
+    assert caught.value.message.startswith("corpus.jsonl, line 7: ")
+    return caught.value.message.removeprefix("corpus.jsonl, line 7: ")
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+    """A folder with these files."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+# What is understood
+
+
+def test_reads_math_500() -> None:
+    """The solution is the text; subject and level are kept as text."""
+    record = read(problem="1+1?", solution="It is 2.", answer="2", subject="Algebra", level=2, unique_id="test/1.json")
+    assert record.external_id == "test/1.json"
+    assert (record.document.problem, record.document.text) == ("1+1?", "It is 2.")
+    assert record.meta == {"subject": "Algebra", "level": "2"}
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [(5, "5"), ("Level 5", "5"), ("5", "5"), ("hard", "hard"), ("Level ?", None), (None, None)]
+)
+def test_levels_of_both_spellings_are_the_same(level: Any, expected: str | None) -> None:
+    """MATH writes "Level 5", MATH-500 writes 5; "Level ?" says nothing."""
+    assert read(text="x", level=level).meta.get("level") == expected
+
+
+@pytest.mark.parametrize("name", ["subject", "type", "topic"])
+def test_subject_has_three_names(name: str) -> None:
+    """MATH says type, MATH-500 subject, others topic."""
+    assert read(text="x", **{name: "Geometry"}).meta == {"subject": "Geometry"}
+
+
+def test_reads_beir_with_the_title_as_first_line() -> None:
+    """A title is part of what is searched; metadata is kept."""
+    record = read(_id="d1", title="A title", text="The body.", metadata={"year": 1962})
+    assert record.external_id == "d1"
+    assert record.document.text == "A title\nThe body."
+    assert record.document.problem == ""
+    assert record.meta == {"year": 1962}
+
+
+def test_title_alone_is_text_enough() -> None:
+    """BEIR has documents whose text is empty but whose title is not."""
+    assert read(_id="d1", title="A title", text="").document.text == "A title"
+
+
+@pytest.mark.parametrize("name", ["text", "contents"])
+def test_reads_plain_objects(name: str) -> None:
+    """id, problem and meta are optional; a number is an id too."""
+    record = read(id=12, problem="Why?", meta={"a": 1}, **{name: " Because. "})
+    assert record.external_id == "12"
+    assert (record.document.problem, record.document.text) == ("Why?", "Because.")
+    assert record.meta == {"a": 1}
+
+
+def test_reads_gsm8k_without_its_calculator_notes() -> None:
+    """<<48/2=24>> is for a calculator, not for readers."""
+    record = read(question="How many?", answer="She sold 48/2 = <<48/2=24>>24 clips.\n#### 24")
+    assert record.document.problem == "How many?"
+    assert record.document.text == "She sold 48/2 = 24 clips.\n#### 24"
+    assert record.external_id is None
+
+
+@pytest.mark.parametrize(
+    "raw", [b'\xef\xbb\xbf{"text": "x"}', b'{"text": "x"}\r\n', b'  {"text": "x"}\t\n', '\ufeff{"text": "x"}']
+)
+def test_tolerates_byte_order_mark_carriage_return_and_blanks(raw: bytes | str) -> None:
+    """Windows editors write them."""
+    assert read_corpus_line(raw, "corpus.jsonl", 1).document.text == "x"
+
+
+def test_chinese_and_whole_surrogate_pairs_are_text() -> None:
+    r"""Escaped pairs are one character; `\underline` is no escape."""
+    record = read_corpus_line(r'{"text": "\ud83d\ude00 三角形 \\underline{x} \\u0000"}', "corpus.jsonl", 1)
+    assert record.document.text == r"😀 三角形 \underline{x} \u0000"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(str.strip))
+def test_any_text_survives(text: str) -> None:
+    """Only outer blanks are dropped."""
+    assert read(text=text).document.text == text.strip()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b"{", "is not JSON"),
+        (b'{"text": NaN}', "NaN is no JSON number"),
+        (b'{"text": "x", "meta": {"a": 1e999}}', "out of range"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'["text"]', "holds an array; write one object"),
+        (b"12", "holds a number"),
+        (b"null", "holds null"),
+        (b"", "is empty; remove the line"),
+        (b'{"text": "caf\xe9"}', "is not UTF-8 (byte 13); save the file as UTF-8"),
+        ('{"text": "x"}'.encode("utf-16"), "NUL byte"),
+        (b'{"text": "a\x00"}', "NUL byte"),
+        (rb'{"text": "a\u0000b"}', r"holds the character \u0000; remove it"),
+        (rb'{"text": "x", "meta": {"\u0000": 1}}', r"holds the character \u0000"),
+        (rb'{"text": "a\ud800b"}', "lone surrogate"),
+        (rb'{"text": "x", "meta": [["\udfff"]]}', "lone surrogate"),
+        ('{"text": "\ud800"}', "lone surrogate"),
+        (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer, not the data; run `git lfs pull`"),
+        (b'{"text": "x"}\r{"text": "y"}', "holds a lone carriage return; end lines with"),
+        (b'{"text": "x", "contents": "y"}', "has both `text` and `contents`, and they differ; keep the one"),
+        (b'{"text": "x", "problem": "y", "question": "z"}', "has both `problem` and `question`"),
+        (b'{"id": "1"}', "has no text; put it into `text`"),
+        (b'{"text": null}', "has no text"),
+        (b'{"text": ["x"]}', "`text` is an array; write it as a string"),
+        (b'{"text": "x", "problem": 3}', "`problem` is a number"),
+        (b'{"text": "x", "title": {}}', "`title` is an object"),
+        (b'{"text": "x", "id": ""}', "`id` is empty"),
+        (b'{"text": "x", "id": true}', "`id` is a boolean; write it as a string or a number"),
+        (b'{"text": "x", "_id": ["a"]}', "`_id` is an array"),
+        (b'{"text": "x", "meta": "a"}', "`meta` is not a JSON object"),
+        (b'{"text": "x", "level": [5]}', "`level` is an array"),
+    ],
+)
+def test_defect_names_field_and_fix(raw: bytes | str, expected: str) -> None:
+    """Someone with the message and the file can repair the line."""
+    assert expected in refusal(raw)
+
+
+@pytest.mark.parametrize("fields", [{"text": ""}, {"text": " \n "}, {"_id": "471", "title": "", "text": ""}])
+def test_empty_text_is_told_apart(fields: dict[str, str]) -> None:
+    """A caller may choose to skip it: Cranfield has two such documents."""
+    with pytest.raises(EmptyText, match="has an empty text"):
+        read(**fields)
+
+
+def test_a_repeated_id_names_both_lines() -> None:
+    """The first one came before; lines without id never collide."""
+    lines = [("a", 1, b'{"id": "x", "text": "1"}'), ("a", 2, b'{"text": "2"}'), ("a", 3, b'{"text": "2"}')]
+    assert len(list(read_corpus(lines))) == 3
+    with pytest.raises(InvalidLine, match=r"^a, line 4: repeats the id 'x' of a, line 1; rename one$"):
+        list(read_corpus([*lines, ("a", 4, b'{"id": "x", "text": "4"}')]))
+
+
+# Files and folders
+
+
+def test_jsonl_file_skips_blank_lines_and_counts_them(tmp_path: Path) -> None:
+    """Line numbers are those of an editor."""
+    write(tmp_path, {"c.jsonl": b'\xef\xbb\xbf{"text": "1"}\r\n\r\n{"text": "2"}'})
+    lines = list(corpus_lines(tmp_path / "c.jsonl"))
+    assert [(source, number) for source, number, _ in lines] == [("c.jsonl", 1), ("c.jsonl", 3)]
+    assert [record.document.text for record in read_corpus(lines)] == ["1", "2"]
+
+
+def test_a_line_over_the_limit_is_never_held_whole(tmp_path: Path) -> None:
+    """It is refused under its own number, and the next line keeps its number."""
+    write(tmp_path, {"c.jsonl": b"x" * (3 * MAX_LINE_BYTES) + b'\n{"text": "2"}\n'})
+    (_, first, long), (_, second, short) = corpus_lines(tmp_path / "c.jsonl")
+    assert (first, second) == (1, 2)
+    assert f"longer than {MAX_LINE_BYTES} bytes" in refusal(long)
+    assert read_corpus_line(short, "c.jsonl", 2).document.text == "2"
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b""])
+def test_a_line_at_the_limit_is_read(tmp_path: Path, ending: bytes) -> None:
+    """Neither byte order mark nor line end count."""
+    line = b'{"text": "' + b"x" * (MAX_LINE_BYTES - 12) + b'"}'
+    write(tmp_path, {"c.jsonl": b"\xef\xbb\xbf" + line + ending})
+    [record] = read_corpus(corpus_lines(tmp_path / "c.jsonl"))
+    assert len(record.document.text) == MAX_LINE_BYTES - 12
+
+
+def problem(n: int) -> str:
+    """A file of the original MATH, over several lines."""
+    return json.dumps({"problem": f"p{n}", "level": "Level 1", "type": "Algebra", "solution": f"s{n}"}, indent=2)
+
+
+def test_math_folder_in_natural_order(tmp_path: Path) -> None:
+    """algebra/2 comes before algebra/10, and both before geometry; the path is the id."""
+    write(tmp_path, {f"{name}.json": problem(1) for name in ("geometry/1", "algebra/10", "algebra/2")})
+    records = list(read_corpus(corpus_lines(tmp_path)))
+    assert [record.external_id for record in records] == ["algebra/2.json", "algebra/10.json", "geometry/1.json"]
+    assert records[0].meta == {"subject": "Algebra", "level": "1"}
+
+
+def test_math_folder_with_splits_takes_the_training_part(tmp_path: Path) -> None:
+    """The test part in the corpus would leak the answers."""
+    write(tmp_path, {"train/algebra/1.json": problem(1), "test/algebra/2.json": problem(2)})
+    assert [record.external_id for record in read_corpus(corpus_lines(tmp_path))] == ["train/algebra/1.json"]
+    assert len(list(corpus_lines(tmp_path, split="test"))) == 1
+
+
+def test_math_folder_names_the_broken_file(tmp_path: Path) -> None:
+    """The source is the file's path below the folder."""
+    write(tmp_path, {"algebra/1.json": "{"})
+    with pytest.raises(InvalidLine, match=r"^algebra/1.json, line 1: is not JSON"):
+        list(read_corpus(corpus_lines(tmp_path)))
+
+
+def test_beir_folder(tmp_path: Path) -> None:
+    """Of a BEIR folder the corpus is read."""
+    write(tmp_path, {"corpus.jsonl": '{"_id": "a", "title": "", "text": "x"}\n', "queries.jsonl": "{}"})
+    assert [record.external_id for record in read_corpus(corpus_lines(tmp_path))] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["c.dat", "c.json", "other/x.pdf"])
+def test_unknown_layout_lists_the_known_ones(tmp_path: Path, name: str) -> None:
+    """What could have been meant is said at once."""
+    write(tmp_path, {name: "x"})
+    with pytest.raises(Invalid, match="has no known layout") as caught:
+        list(corpus_lines(tmp_path / name.split("/", maxsplit=1)[0]))
+    words = ("JSONL", "CSV", "Parquet", "MATH folder", "BEIR folder", "AutoRAG", "FlashRAG", "Markdown")
+    assert all(word in str(caught.value.hint) for word in words)
+
+
+def test_missing_path(tmp_path: Path) -> None:
+    """The name is repeated."""
+    with pytest.raises(NotFound, match=r"nowhere\.jsonl"):
+        corpus_lines(tmp_path / "nowhere.jsonl")
+
+
+# Whatever comes in
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(
+    ["text", "contents", "solution", "title", "problem", "question", "answer", "meta", "metadata", "id", "_id", "level"]
+)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_record_or_a_refusal(raw: bytes) -> None:
+    """Nothing else escapes."""
+    with contextlib.suppress(InvalidLine):
+        read_corpus_line(raw, "corpus.jsonl", 1)
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=6))
+def test_any_object_is_a_storable_record_or_a_refusal(fields: dict[str, Any]) -> None:
+    """What is accepted can be hashed, encoded as JSON and stored as text."""
+    with contextlib.suppress(InvalidLine):
+        record = read_corpus_line(json.dumps(fields), "corpus.jsonl", 1)
+        assert len(record.document.hash) == 64
+        assert "\0" not in record.document.problem + record.document.text + (record.external_id or "")
+        assert json.loads(canonical.encode(record.meta)) == record.meta
+
+
+@given(st.dictionaries(NAMES, JSON, max_size=6))
+def test_any_object_is_an_item_or_a_refusal(fields: dict[str, Any]) -> None:
+    """Datasets are read with the same care."""
+    with contextlib.suppress(InvalidLine):
+        item = read_dataset_line(json.dumps(fields), "items.jsonl", 1)
+        assert item.question.strip()
+        assert item.gold is None or item.gold.strip() == item.gold
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), max_size=8))
+def test_numbers_of_lines_are_those_of_an_editor(texts: list[str]) -> None:
+    """Blank lines are counted and left out, whichever way lines end."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "c.jsonl"
+        file.write_bytes("\r\n".join(texts).encode())
+        found = [(number, raw.strip().decode()) for _, number, raw in corpus_lines(file)]
+    expected = [(number, text.encode().strip().decode()) for number, text in enumerate(texts, start=1)]
+    assert found == [(number, text) for number, text in expected if text]

@@ -1,0 +1,270 @@
+"""Dataset lines: questions, gold answers and gold documents of every known shape."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.contracts import canonical
+from shared.contracts.calls import MAX_QUESTION
+from shared.contracts.datasets import DatasetItem
+from shared.errors import Invalid, InvalidLine
+from shared.ingest.datasets import read_dataset, read_dataset_line
+from shared.ingest.lines import EmptyText
+from shared.ingest.paths import dataset_lines
+from shared.settings import REPOSITORY
+
+DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
+
+
+def read(**fields: Any) -> DatasetItem:
+    """The item of one object."""
+    return read_dataset_line(json.dumps(fields), "items.jsonl", 1)
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """A folder with these files."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_reads_math_500() -> None:
+    """All fields of MATH-500; the answer wins over the solution's box."""
+    item = read(
+        problem="p", solution=r"\boxed{3}", answer="4", subject="Algebra", level=2, unique_id="test/algebra/1.json"
+    )
+    assert item == DatasetItem(
+        question="p", gold="4", gold_documents=None, subject="Algebra", level="2", custom_id="test/algebra/1.json"
+    )
+
+
+@pytest.mark.parametrize("name", ["question", "problem", "query", "user_input", "text"])
+def test_question_has_five_names(name: str) -> None:
+    """AutoRAG says query, ragas user_input, BEIR text."""
+    assert read(**{name: " why? "}).question == "why?"
+
+
+@pytest.mark.parametrize("name", ["answer", "gold", "expected_answer", "gt", "golden"])
+def test_gold_has_five_names(name: str) -> None:
+    """As found in the wild."""
+    assert read(question="q", **{name: "18"}).gold == "18"
+
+
+@pytest.mark.parametrize("name", ["custom_id", "id", "unique_id", "_id", "qid"])
+def test_id_has_five_names(name: str) -> None:
+    """Numbers are ids as well."""
+    assert read(question="q", **{name: 7}).custom_id == "7"
+
+
+@pytest.mark.parametrize(
+    ("fields", "gold"),
+    [
+        ({"answer": 18}, "18"),
+        ({"answer": 0}, "0"),
+        ({"answer": 1.5}, "1.5"),
+        ({"answer": " 5 "}, "5"),
+        ({"answer": "48/2 = <<48/2=24>>24\n#### 1,024"}, "1024"),
+        ({"solution": r"First \boxed{1}, then \boxed{\frac{1}{2}}."}, r"\frac{1}{2}"),
+        ({"answer": "unfinished ####"}, None),
+        ({"solution": "no box"}, None),
+        ({"answer": None, "solution": r"\boxed 5"}, "5"),
+        ({}, None),
+    ],
+)
+def test_gold_answer(fields: dict[str, Any], gold: str | None) -> None:
+    """Given, or the last box of the solution; without either the item has no gold answer."""
+    assert read(question="q", **fields).gold == gold
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["a", "b"], {"a": 1, "b": 1}),
+        ({"a": 2, "b": 1}, {"a": 2, "b": 1}),
+        ([["a"], ["b", "c"]], {"a": 1, "b": 1, "c": 1}),
+        ("a", {"a": 1}),
+        ([7], {"7": 1}),
+        ([], {}),
+        ([[]], {}),
+        (None, None),
+    ],
+)
+def test_gold_documents_as_list_or_with_grades(value: Any, expected: dict[str, int] | None) -> None:
+    """An empty list says that nothing is relevant; absence says that nobody knows."""
+    assert read(question="q", gold_documents=value).gold_documents == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"answer": "4"}, "has no question; put it into `question`"),
+        ({"question": 4}, "`question` is a number"),
+        ({"question": "q", "answer": {"a": "4"}}, "`answer` is an object; write it as a string or a number"),
+        ({"question": "q", "answer": ["4", None]}, "`answer` is null; write it as a string or a number"),
+        ({"question": "q", "problem": "p"}, "has both `question` and `problem`, and they differ"),
+        ({"question": "q", "answer": "4", "gold": "5"}, "has both `answer` and `gold`, and they differ"),
+        ({"messages": [{"role": "user", "content": "a"}] * 2}, "`messages` holds more or less than one question"),
+        ({"messages": [{"role": "user"}]}, "`messages` holds more or less than one question"),
+        ({"messages": "hi"}, "has no question"),
+        ({"user_input": [{"content": "hi"}]}, "`user_input` is an array; write it as a string"),
+        ({"question": "q", "answer": "4", "contexts": ["c"]}, "may be a system's answer or the expected one"),
+        ({"question": "q", "answer": " "}, "`answer` is empty"),
+        ({"question": "q", "answer": True}, "`answer` is a boolean"),
+        ({"question": "q", "solution": 4}, "`solution` is a number"),
+        ({"question": "q", "gold_documents": [None]}, "`gold_documents` is null"),
+        ({"question": "q", "gold_documents": [["a", {}]]}, "`gold_documents` is an object"),
+        ({"question": "q", "gold_documents": True}, "`gold_documents` is a boolean"),
+        ({"question": "q", "gold_documents": {"a": "1"}}, "`gold_documents` must be a list of ids or an object"),
+        ({"question": "q", "gold_documents": {"a": True}}, "`gold_documents` must be"),
+    ],
+)
+def test_defect_names_field_and_fix(fields: dict[str, Any], expected: str) -> None:
+    """The sentence says what to write instead."""
+    with pytest.raises(InvalidLine, match=r"^items.jsonl, line 1: ") as caught:
+        read(**fields)
+    assert expected in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "gold", "others"),
+    [
+        ({"golden_answers": ["Paris", "the city of Paris"]}, "Paris", ("the city of Paris",)),
+        ({"golden_answers": ["1/2", "\\frac{1}{2}", " 1/2 "]}, "1/2", ()),
+        ({"golden_answers": []}, None, ()),
+        ({"golden_answers": [7]}, "7", ()),
+        ({"generation_gt": ["4", "5", "6", "5"]}, "4", ("5", "6")),
+        ({"generation_gt": "4"}, "4", ()),
+        ({"reference": "4", "response": "5"}, "4", ()),
+        ({"ground_truth": "4", "answer": "5", "contexts": ["c"]}, "4", ()),
+        ({"ground_truths": ["4"], "answer": "5"}, "4", ()),
+        ({"gold": "4", "contexts": ["c"]}, "4", ()),
+    ],
+)
+def test_several_expected_answers_are_kept_in_order(
+    fields: dict[str, Any], gold: str | None, others: tuple[str, ...]
+) -> None:
+    """Those that the grader would take for the same are none; a system's answer is never an expected one."""
+    item = read(question="q", **fields)
+    assert (item.gold, item.expected.golds if item.expected else ()) == (gold, others)
+
+
+def test_an_item_without_alternatives_is_hashed_as_before() -> None:
+    """So that an upload of old finds its dataset."""
+    encoded = canonical.encode(read(question="q", answer="4", choices=["4", "5"], rubric="r"))
+    assert b"alternatives" not in encoded
+    assert b"expected" not in encoded
+
+
+def test_a_chat_of_one_question_is_a_question() -> None:
+    """MGSM in Chinese is written so."""
+    chat = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "why?"},
+        {"role": "assistant"},
+    ]
+    assert read(messages=chat, answer="18").question == "why?"
+    with pytest.raises(EmptyText, match="`messages` is empty"):
+        read(messages=[{"role": "user", "content": " "}])
+
+
+def test_empty_question_is_told_apart() -> None:
+    """As an empty document is."""
+    with pytest.raises(EmptyText, match="`question` is empty"):
+        read(question=" ")
+
+
+def test_a_question_that_no_search_would_take_is_refused_with_its_line() -> None:
+    """Found while it runs, it would fail the whole chunk of searches that it is in."""
+    longest = json.dumps({"question": "x" * MAX_QUESTION})
+    assert len(read_dataset_line(longest, "q.jsonl", 1).question) == MAX_QUESTION
+    with pytest.raises(InvalidLine, match=r"q.jsonl, line 7: `question` has 32769 characters"):
+        read_dataset_line(json.dumps({"question": "x" * (MAX_QUESTION + 1)}), "q.jsonl", 7)
+
+
+def test_repeated_id_names_both_lines() -> None:
+    """Results are joined by it."""
+    lines = [("a", number, b'{"id": 1, "question": "q"}') for number in (1, 2)]
+    with pytest.raises(InvalidLine, match="line 2: repeats the id '1' of a, line 1"):
+        list(read_dataset(lines))
+
+
+def test_math_folder_takes_the_test_part(tmp_path: Path) -> None:
+    """What is asked is not what is searched."""
+    content = json.dumps({"problem": "p", "level": "Level 3", "type": "Algebra", "solution": r"\boxed{7}"})
+    write(tmp_path, {"train/algebra/1.json": content, "test/algebra/2.json": content})
+    [item] = read_dataset(dataset_lines(tmp_path))
+    assert (item.custom_id, item.gold, item.level) == ("test/algebra/2.json", "7", "3")
+
+
+QUERIES = '{"_id": "q1", "text": "one"}\n{"_id": "q2", "text": "two"}\n{"_id": "q3", "text": "three"}\n'
+QRELS = "query-id\tcorpus-id\tscore\r\nq1\td1\t2\r\nq1\td2\t0\r\nq3\td1\t1\r\n\r\n"
+
+
+def test_beir_folder_joins_queries_with_graded_judgements(tmp_path: Path) -> None:
+    """Queries without a judgement belong to other splits; grade 0 means not relevant."""
+    write(tmp_path, {"queries.jsonl": QUERIES, "qrels/test.tsv": QRELS, "qrels/dev.tsv": "q2\td9\t1\n"})
+    items = list(read_dataset(dataset_lines(tmp_path)))
+    assert [(item.custom_id, item.gold_documents) for item in items] == [("q1", {"d1": 2}), ("q3", {"d1": 1})]
+    assert [item.custom_id for item in read_dataset(dataset_lines(tmp_path, split="dev"))] == ["q2"]
+
+
+def test_beir_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    """A misspelt split is repaired from the hint."""
+    write(tmp_path, {"queries.jsonl": QUERIES, "qrels/dev.tsv": "", "qrels/train.tsv": ""})
+    with pytest.raises(Invalid, match="split 'test'") as caught:
+        dataset_lines(tmp_path)
+    assert caught.value.hint == "Splits it has: dev, train"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [("q1\td1", "has 2 columns"), ("q1 d1 1", "has 1 columns"), ("q1\td1\thigh", "score 'high' is not a whole number")],
+)
+def test_judgement_that_cannot_be_read(tmp_path: Path, row: str, expected: str) -> None:
+    """File and line are named."""
+    write(tmp_path, {"queries.jsonl": QUERIES, "qrels/test.tsv": f"query-id\tcorpus-id\tscore\n{row}\n"})
+    with pytest.raises(InvalidLine, match=r"^qrels/test.tsv, line 2: ") as caught:
+        dataset_lines(tmp_path)
+    assert expected in caught.value.message
+
+
+def test_beir_query_needs_an_id(tmp_path: Path) -> None:
+    """Without it no judgement can be joined."""
+    write(tmp_path, {"queries.jsonl": '{"text": "one"}\n', "qrels/test.tsv": QRELS})
+    with pytest.raises(InvalidLine, match=r"queries.jsonl, line 1: has no `_id`"):
+        list(read_dataset(dataset_lines(tmp_path)))
+
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("path", "items"),
+    [
+        ("math/test-dev.jsonl", 1000),
+        ("gsm8k/test-dev.jsonl", 659),
+        ("zh/cmath-test.jsonl", 1098),
+        ("zh/mgsm-zh.jsonl", 250),
+        ("cranfield", 112),
+    ],
+)
+def test_reads_real_datasets(path: str, items: int) -> None:
+    """Every line is understood; all but BEIR queries have a gold answer."""
+    read = list(read_dataset(dataset_lines(DATA / path)))
+    assert len(read) == items
+    assert all(item.gold is not None or item.gold_documents for item in read)
+
+
+@needs_data
+def test_boxes_of_solutions_agree_with_answers() -> None:
+    """MATH's answers were extracted from its solutions, as ours are."""
+    with (DATA / "math" / "train.jsonl").open() as file:
+        fields = [json.loads(line) for line in file]
+    golds = [read(problem="p", solution=each["solution"]).gold for each in fields]
+    differing = [gold for gold, each in zip(golds, fields, strict=True) if gold != each["answer"]]
+    assert len(differing) < len(golds) / 100

@@ -1,0 +1,102 @@
+"""The process that unpacks a Parquet file ends with its reader, its death is said, and lists of rows stay small."""
+
+import io
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import aclosing, closing
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from services.orchestrator.api import uploads
+from shared.errors import InvalidLine, TooLarge
+from shared.ingest import corpora, lines
+from shared.ingest.lines import MAX_LINE_BYTES, Row
+from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES, rows
+from shared.ingest.reader import Reader
+from tests.unit.shared.ingest.test_upload_formats import as_jsonl, as_parquet, reading
+
+pytestmark = pytest.mark.anyio
+
+MANY = as_parquet([{"text": "x" * 10_000} for _ in range(500)])
+"""More than a pipe holds."""
+
+
+@pytest.fixture
+def unpacking() -> Iterator[Any]:
+    """The rows of `MANY`, of which nobody has read any."""
+    with tempfile.TemporaryFile() as file:
+        file.write(MANY)
+        file.seek(0)
+        with closing(rows(file, "upload", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES)) as found:
+            yield found
+
+
+def children() -> list[psutil.Process]:
+    """Of this process, the dead that nobody has waited for among them."""
+    return psutil.Process().children()
+
+
+def test_whoever_stops_reading_ends_the_process(unpacking: Any) -> None:
+    """It is killed and waited for."""
+    before = children()
+    next(unpacking)
+    assert len(children()) == len(before) + 1
+    unpacking.close()
+    assert children() == before
+
+
+def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
+    """With the row that was not read, and what to do."""
+    before = children()
+    next(unpacking)
+    (process,) = set(children()) - set(before)
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(InvalidLine, match=r"exit status -9\); write it again, or as JSON lines"):
+        list(unpacking)
+    assert children() == before
+
+
+def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch, unpacking: Any) -> None:
+    """What reads a stranger's file has no password in its environment."""
+    monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql://a:secret@b/c")
+    before = children()
+    next(unpacking)
+    (process,) = set(children()) - set(before)
+    assert "MATHRAG_DATABASE_URL" not in process.environ()
+
+
+def test_what_unpacks_to_more_than_is_allowed_is_refused_while_it_is_read() -> None:
+    """One text for all rows: the footer tells of a few bytes."""
+    file = io.BytesIO()
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), ["x" * 10_000])
+    parquet.write_table(pa.table({"text": column}), file, store_schema=False)
+    content = file.getvalue()
+    assert len(list(reading(content, decompressed=11_000_000))) == 1000
+    with pytest.raises(TooLarge, match="unpacks to more than 9000000 bytes") as caught:
+        list(reading(content, decompressed=9_000_000))
+    assert "limits.decompressed_bytes" in str(caught.value.hint)
+
+
+def test_categories_are_texts_and_counted_once() -> None:
+    """As pandas writes them: the dictionary is not counted with every batch."""
+    file = io.BytesIO()
+    texts = pa.array([f"{number} {'x' * 1000}" for number in range(1000)]).dictionary_encode()
+    parquet.write_table(pa.table({"text": texts}), file)
+    found = list(reading(file.getvalue(), decompressed=1_500_000))
+    assert [str(lines.fields(content)["text"]).split()[0] for _, _, content in found] == list(map(str, range(1000)))
+
+
+async def test_rows_are_stored_in_lists_that_are_bounded_in_bytes() -> None:
+    """However long the rows are."""
+    found: Iterator[Row] = reading(as_jsonl([{"id": str(n), "text": "x" * 900_000} for n in range(20)]))
+    reader = Reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+    async with aclosing(uploads.batches(reader)) as batches:
+        sizes = [len(batch) async for batch in batches]
+    assert sum(sizes) == 20
+    assert max(sizes) * 900_000 < uploads.BATCH_BYTES + MAX_LINE_BYTES

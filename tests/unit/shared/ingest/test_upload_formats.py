@@ -1,0 +1,268 @@
+"""Formats of uploads: JSON lines, CSV and Parquet say the same, and the layouts of others are read as they are."""
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from shared.contracts.datasets import DatasetItem
+from shared.contracts.documents import CorpusRecord
+from shared.contracts.grading import Expected
+from shared.errors import Invalid, InvalidLine
+from shared.ingest import lines
+from shared.ingest.corpora import read_corpus
+from shared.ingest.datasets import read_dataset
+from shared.ingest.lines import Row
+from shared.ingest.paths import corpus_lines, dataset_lines
+from shared.ingest.rows import Format, read
+from tests.unit.shared.ingest.test_dataset_lines import DATA, needs_data
+
+Rows = list[dict[str, Any]]
+
+
+def as_jsonl(rows: Rows) -> bytes:
+    """One object per line."""
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+def as_csv(rows: Rows, delimiter: str = ",") -> bytes:
+    """Every cell in quotes; lists and objects as JSON."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = "\n".join(
+        delimiter.join(cell(row.get(name, "")) for name in names) for row in [{name: name for name in names}, *rows]
+    )
+    return text.encode() + b"\n"
+
+
+def cell(value: Any) -> str:
+    """A value in quotes."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return '"' + text.replace('"', '""') + '"'
+
+
+def as_parquet(rows: Rows, **options: Any) -> bytes:
+    """Two rows to a row group."""
+    file = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows), file, row_group_size=2, **options)
+    return file.getvalue()
+
+
+FORMATS = pytest.mark.parametrize("written", [as_jsonl, as_csv, as_parquet])
+
+
+def rows_of(content: bytes, given: Format = Format.AUTO, **options: Any) -> list[Row]:
+    """What is read from `content`."""
+    return list(reading(content, given, **options))
+
+
+def reading(content: bytes, given: Format = Format.AUTO, **options: Any) -> Iterator[Row]:
+    """The rows of an upload with this content: a file on disk."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield from read(file, "upload", given, **options)
+
+
+def items(content: bytes) -> list[DatasetItem]:
+    """As a dataset."""
+    return list(read_dataset(rows_of(content)))
+
+
+def documents(content: bytes) -> list[CorpusRecord]:
+    """As a corpus."""
+    return list(read_corpus(rows_of(content)))
+
+
+@FORMATS
+def test_all_formats_say_the_same(written: Callable[[Rows], bytes]) -> None:
+    """Recognised by their first bytes; quotes, delimiters and line ends in a text survive."""
+    rows = [
+        {"id": "a", "problem": "What is 1 + 1?", "solution": 'He said "2",\nand \\boxed{2}; 求和', "level": "Level 1"},
+        {"id": "b", "problem": "p", "solution": "s", "level": "5"},
+        {"id": "c", "problem": "q", "solution": "t\tu", "level": "?"},
+    ]
+    assert documents(written(rows)) == documents(as_jsonl(rows))
+    assert items(written(rows)) == items(as_jsonl(rows))
+    assert [record.external_id for record in documents(written(rows))] == ["a", "b", "c"]
+    assert items(written(rows))[0].gold == "2"
+
+
+LOVELACE = Expected(golds=("Ada Lovelace",))
+GRACE = Expected(golds=("Grace",))
+
+
+@FORMATS
+def test_reads_flashrag(written: Callable[[Rows], bytes]) -> None:
+    """Every golden answer counts; a corpus has its title in the first line of `contents`."""
+    [item] = items(written([{"id": "test_0", "question": "Who?", "golden_answers": ["Ada", "Ada Lovelace"]}]))
+    assert (item.custom_id, item.question, item.gold, item.expected) == ("test_0", "Who?", "Ada", LOVELACE)
+    [record] = documents(written([{"id": "0", "contents": '"Ada"\nShe wrote.'}]))
+    assert (record.external_id, record.document.text) == ("0", '"Ada"\nShe wrote.')
+
+
+@FORMATS
+def test_reads_autorag(written: Callable[[Rows], bytes]) -> None:
+    """Every document of the nested lists is relevant."""
+    qa = {"qid": "q1", "query": "Who?", "retrieval_gt": [["d1"], ["d2", "d3"]], "generation_gt": ["Ada", "Grace"]}
+    [item] = items(written([qa]))
+    assert (item.custom_id, item.question, item.gold, item.expected) == (
+        "q1",
+        "Who?",
+        "Ada",
+        Expected(golds=("Grace",)),
+    )
+    assert item.gold_documents == {"d1": 1, "d2": 1, "d3": 1}
+    [record] = documents(written([{"doc_id": "d1", "contents": "She wrote.", "metadata": {"page": 3}}]))
+    assert (record.external_id, record.document.text, record.meta) == ("d1", "She wrote.", {"page": 3})
+
+
+@FORMATS
+def test_reads_ragas(written: Callable[[Rows], bytes]) -> None:
+    """`reference` is what was expected, `response` what some system said; contexts are neither asked nor searched."""
+    row = {
+        "user_input": "Who?", "reference": "Ada", "response": "Bob", "reference_contexts": ["c"],
+        "retrieved_contexts": ["d"], "reference_context_ids": ["d1"],
+    }  # fmt: skip
+    [item] = items(written([row]))
+    assert (item.question, item.gold, item.gold_documents) == ("Who?", "Ada", {"d1": 1})
+
+
+@FORMATS
+def test_reads_older_ragas(written: Callable[[Rows], bytes]) -> None:
+    """Its `answer` is a system's; the expected one is the `ground_truth`."""
+    [item] = items(written([{"question": "Who?", "answer": "Bob", "contexts": ["c"], "ground_truth": "Ada"}]))
+    assert (item.question, item.gold) == ("Who?", "Ada")
+
+
+# CSV
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_the_delimiter_is_the_one_that_splits_the_header_into_known_names(delimiter: str) -> None:
+    """A header with other names beside them, and another delimiter inside a cell."""
+    [item] = items(as_csv([{"custom": "1", "question": "a, b; c", "answer": "4"}], delimiter))
+    assert (item.question, item.gold) == ("a, b; c", "4")
+
+
+def test_a_delimiter_may_be_given() -> None:
+    """Where the header leaves it open, it must be."""
+    content = b"question,answer;text\n1,2;3\n"
+    with pytest.raises(InvalidLine, match="line 1: the header may be split at any of"):
+        rows_of(content)
+    assert rows_of(content, delimiter="comma") == [("upload", 2, {"question": "1"})]
+    with pytest.raises(Invalid, match="none of comma, semicolon, tab"):
+        rows_of(content, delimiter="|")
+
+
+def test_rows_have_the_number_of_the_line_that_they_begin_in() -> None:
+    """Cells span lines; blank lines are no rows."""
+    content = b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n'
+    assert rows_of(content) == [
+        ("upload", 2, {"id": "1", "text": "a\r\nb"}), ("upload", 5, {"id": "2", "text": "c"})
+    ]  # fmt: skip
+
+
+def test_an_empty_cell_is_no_value_but_an_empty_text_is_an_empty_text() -> None:
+    """Columns without a name, as pandas writes its index, are left alone."""
+    assert rows_of(b",id,question,answer\n0,,,\n") == [("upload", 2, {"question": ""})]
+
+
+# Parquet
+
+
+def test_parquet_is_read_row_group_by_row_group_and_only_where_it_means_something() -> None:
+    """Dates in metadata become text, absent numbers are absent, embeddings are never read."""
+    row = {"doc_id": "a", "contents": "x", "metadata": {"at": datetime(2026, 1, 2, tzinfo=UTC), "score": float("nan")}}
+    content = as_parquet([{**row, "doc_id": str(number), "vector": [0.5] * 3} for number in range(5)])
+    found = [(line, lines.fields(content)) for _, line, content in rows_of(content)]
+    assert [(line, fields["doc_id"]) for line, fields in found] == [(n + 1, str(n)) for n in range(5)]
+    assert found[0][1] == {
+        "doc_id": "0",
+        "contents": "x",
+        "metadata": {"at": "2026-01-02T00:00:00+00:00", "score": None},
+    }
+
+
+def test_text_that_an_old_writer_stored_as_bytes_is_text() -> None:
+    """If it is UTF-8."""
+    ((source, line, content),) = rows_of(as_parquet([{"text": "é".encode()}]))
+    assert (source, line, lines.fields(content)) == ("upload", 1, {"text": "é"})
+
+
+# A format that is asked for
+
+
+@pytest.mark.parametrize(
+    ("content", "given", "said"),
+    [
+        (as_parquet([{"text": "x"}]), Format.JSONL, "is parquet, not jsonl"),
+        (as_parquet([{"text": "x"}]), Format.CSV, "is parquet, not csv"),
+        (b'{"text": "x"}\n', Format.PARQUET, "is not Parquet"),
+        (b'{"text": "x"}\n', Format.CSV, "is jsonl, not csv"),
+        (b"id,text\n1,x\n", Format.JSONL, "is csv, not jsonl"),
+    ],
+)
+def test_a_format_that_contradicts_the_content_is_refused(content: bytes, given: Format, said: str) -> None:
+    """Instead of a complaint about every line."""
+    with pytest.raises(InvalidLine, match=rf"^upload, line 1: {said}"):
+        rows_of(content, given)
+
+
+# Files and folders
+
+
+def put(folder: Path, files: dict[str, bytes]) -> Path:
+    """A folder with these files."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_an_autorag_folder_is_corpus_and_dataset(tmp_path: Path) -> None:
+    """`corpus.parquet` and `qa.parquet`."""
+    put(tmp_path, {
+        "corpus.parquet": as_parquet([{"doc_id": "d", "contents": "x"}]),
+        "qa.parquet": as_parquet([{"qid": "q", "query": "?", "retrieval_gt": [["d"]], "generation_gt": ["x"]}]),
+    })  # fmt: skip
+    assert [record.external_id for record in read_corpus(corpus_lines(tmp_path))] == ["d"]
+    assert [item.custom_id for item in read_dataset(dataset_lines(tmp_path))] == ["q"]
+
+
+def test_a_flashrag_folder_has_a_file_per_split(tmp_path: Path) -> None:
+    """`test` is asked unless another split is wanted."""
+    put(tmp_path, {f"{split}.jsonl": as_jsonl([{"id": split, "question": "?"}]) for split in ("test", "dev")})
+    assert [item.custom_id for item in read_dataset(dataset_lines(tmp_path))] == ["test"]
+    assert [item.custom_id for item in read_dataset(dataset_lines(tmp_path, split="dev"))] == ["dev"]
+
+
+def test_a_folder_that_may_mean_two_layouts_is_refused(tmp_path: Path) -> None:
+    """Both are named, with the way out."""
+    put(tmp_path, {"corpus.jsonl": b"{}", "corpus.parquet": b""})
+    with pytest.raises(Invalid, match=r"may mean any of corpus\.jsonl, corpus\.parquet") as caught:
+        corpus_lines(tmp_path)
+    assert "--from" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.dat"])
+def test_a_file_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
+    """Whatever it is called."""
+    put(tmp_path, {name: b"id\ttext\n1\tx\n"})
+    assert [record.document.text for record in read_corpus(corpus_lines(tmp_path / name))] == ["x"]
+
+
+@needs_data
+def test_real_data_say_the_same_in_every_format(tmp_path: Path) -> None:
+    """MATH, GSM8K, Chinese problems: written as CSV and Parquet, they are the same items."""
+    for name in ("math/test-dev.jsonl", "gsm8k/test-dev.jsonl", "zh/cmath-test.jsonl"):
+        expected = list(read_dataset(dataset_lines(DATA / name)))
+        fields = [msgspec.json.decode(line) for line in (DATA / name).read_bytes().splitlines() if line.strip()]
+        for written in (as_csv, as_parquet):
+            assert items(written(fields)) == expected, (name, written)

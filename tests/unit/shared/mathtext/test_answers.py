@@ -1,0 +1,116 @@
+r"""Finding the last `\boxed{}`."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts.samples import Extraction
+from shared.mathtext.answers import extract
+
+BALANCED = st.recursive(
+    st.sampled_from(["1", "x", "+", r"\{", r"\}", r"\frac", " ", r"\\"]),
+    lambda inner: st.lists(inner, max_size=3).map(lambda parts: "{" + "".join(parts) + "}"),
+    max_leaves=8,
+)
+CONTENT = st.lists(BALANCED, min_size=1, max_size=4).map("".join).filter(str.strip)
+NO_BOX = st.text(alphabet="abc $\n.1{", max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"The answer is \boxed{5}.", "5"),
+        (r"\boxed{6} wait, \boxed{5}", "5"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\text{a {b} c}}", r"\text{a {b} c}"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed{1} and \fbox{2}", "2"),
+        (r"\fbox{1} and \boxed{2}", "2"),
+        (r"\boxed {8}", "8"),
+        (r"\boxed{ 9 }", "9"),
+        ("\\boxed{\n10\n}", "10"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\{}", r"\{"),
+        (r"\boxed{x = \boxed{3}}", "3"),
+        (r"line\\\boxed{4}", "4"),
+        (r"stray } brace \boxed{4} and { another", "4"),
+    ],
+)
+def test_the_last_balanced_box_is_the_answer(text: str, answer: str) -> None:
+    """Nested braces, escaped braces, both macros."""
+    assert extract(text) == (answer, Extraction.OK)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"$\boxed 2$.", "2"),
+        (r"\boxed 5.", "5"),
+        (r"\boxed 5 apples", "5"),
+        (r"\boxed\pi", r"\pi"),
+        (r"$\fbox 3$", "3"),
+    ],
+)
+def test_a_box_without_braces_holds_the_next_word(text: str, answer: str) -> None:
+    r"""Two of MATH's training solutions write `\boxed 2`."""
+    assert extract(text) == (answer, Extraction.OK)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "The answer is 5.", "boxed{5}", r"\boxedanswer{5}", r"\\boxed{5}", r"\boxed", r"\boxed $"]
+)
+def test_a_text_without_a_box_has_no_answer(text: str) -> None:
+    r"""`\\` is a line break, and a longer macro is another macro."""
+    assert extract(text) == (None, Extraction.MISSING)
+
+
+@pytest.mark.parametrize("text", [r"\boxed{}", r"\boxed{  }", "\\fbox{\n}"])
+def test_an_empty_box_counts_as_missing(text: str) -> None:
+    """There is nothing in it to grade."""
+    assert extract(text) == (None, Extraction.MISSING)
+
+
+def test_an_empty_box_does_not_hide_an_earlier_answer() -> None:
+    """It counts as no box at all."""
+    assert extract(r"\boxed{5}, so fill in \boxed{}") == ("5", Extraction.OK)
+
+
+@pytest.mark.parametrize(
+    "text", [r"\boxed{5", r"\boxed{\frac{1}{2}", r"\boxed{\text{a}", r"\boxed{5\}", r"\boxed{", r"\boxed{1 \boxed{2"]
+)
+def test_a_box_that_never_closes_is_unbalanced(text: str) -> None:
+    """A truncated reply is told apart from one that never boxed."""
+    assert extract(text) == (None, Extraction.UNBALANCED)
+
+
+def test_an_unclosed_last_box_gives_way_to_an_earlier_closed_one() -> None:
+    """The reply was cut off, but it had answered before."""
+    assert extract(r"So \boxed{5}. To check, \boxed{5") == ("5", Extraction.OK)
+    assert extract(r"\boxed{1 + \boxed{5}") == ("5", Extraction.OK)
+
+
+def test_an_empty_box_after_an_unclosed_one_is_unbalanced() -> None:
+    """Some box never closed."""
+    assert extract(r"\boxed{5 and \boxed{}") == (None, Extraction.UNBALANCED)
+
+
+@settings(deadline=None)
+@given(NO_BOX, CONTENT, NO_BOX)
+def test_a_balanced_box_is_found_in_any_surroundings(before: str, content: str, after: str) -> None:
+    """Whatever braces stand around it."""
+    assert extract(f"{before}\\boxed{{{content}}}{after}") == (content.strip(), Extraction.OK)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([r"\boxed", r"\fbox{", "{", "}", "\\", "a", " ", "$"]), max_size=30).map("".join))
+def test_any_text_has_one_of_three_ends(text: str) -> None:
+    """An answer if and only if OK; never an empty one."""
+    answer, extraction = extract(text)
+    assert (answer is not None) == (extraction is Extraction.OK)
+    assert answer is None or answer == answer.strip() != ""
+
+
+def test_a_thousand_open_boxes_do_not_take_forever() -> None:
+    """Linear time: a looping model's reply is read at once."""
+    assert extract(r"\boxed{" * 100_000) == (None, Extraction.UNBALANCED)
+    assert extract(r"\boxed{" * 50_000 + "5" + "}" * 50_000) == ("5", Extraction.OK)

@@ -1,0 +1,159 @@
+"""Equations of a text: where they stand, how chains and lines are cut, and whether they hold."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.mathtext.equations import MOST_EQUATIONS, arithmetic, equations
+from shared.mathtext.formulas import LONGEST, formulas
+
+
+def verdicts(text: str, modulus: int = 0) -> list[bool | None]:
+    """Of a text's equations, in order."""
+    return [checked.holds for checked in arithmetic(text, modulus)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("So $3+4=7$.", [True]),
+        ("So $3+4=8$.", [False]),
+        ("So 3+4=7, so 2*5=11.", [True, False]),
+        (r"\[2\cdot 3 = 6 = 7\]", [True, False]),
+        (r"\[2\cdot 3 = 6 = 7 - 2\]", [True, False]),
+        (r"\(x = 3+4 = 7\)", [None, True]),
+        ("$$1+1=2$$ and $1+1=3$", [True, False]),
+        (r"\begin{align*} x &= 3+4 \\ &= 8 \end{align*}", [None, False]),
+        (r"\begin{align*} 1+1 &= 2 \\ 3 &= 2+1 \end{align*}", [True, True]),
+        (r"\begin{align*} 6 &= 1+2 \\ &\quad + 3 \\ &= 6 \end{align*}", [True, True]),
+        (r"\[\begin{aligned} 10 &= 4 \\ &\qquad+6 \end{aligned}\]", [True]),
+        (r"\begin{align*} 72 &= 6\cdot 12 \\ -12 &= 6 - 18 \end{align*}", [True, True]),
+        (r"\begin{align*} 10 &= 12 \\ &- 2 = 10 \end{align*}", [True, True]),
+        (r"\begin{align*} 5 &= 1 + \\ &\phantom{=} 2+2 \end{align*}", [True]),
+        (r"$\boxed{x = 2+3 = 6}$", [None, False]),
+        (r"$2+3=\boxed{5}$", [True]),
+        (r"$1+1=2 \implies 2+2=5$", [True, False]),
+        (r"$1+1=2 \text{ and } 2+2=5$", [True, False]),
+        (r"$1+1=2,\quad 2+2=5$", [True, False]),
+        ("步骤1：3+4=7，所以 5*5=26。", [True, False]),
+        ("<<5*3=16>>16", [False]),
+        ("$a < 2+2 = 5$", [False]),
+        ("$2+3 = x = 6$", [None, False]),
+        ("$2+3 = x = y = 5$", [None, None, True]),
+        ("$2+3 < x = 6$", [None]),
+        (r"$2+3 = \cdots = 6$", [None, None]),
+        (r"$2+2 \ne 5$", []),
+        ("$\\frac{1}{3} \\approx 0.33$", []),
+        ("no equation at all", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_equations_are_found_where_they_stand(text: str, expected: list[bool | None]) -> None:
+    """In formulas and in plain sentences, one for every equals sign."""
+    assert verdicts(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$x^2 = 9$", "$f(2) = 5$", "$A = 3$", r"$\text{Area} = 12$", "half of 12 = 6", "the sum of 3 and 4 = 7",
+        "6 = 2 times 3", "the number 12 = 6", r"$5\text{ hours} = 300\text{ minutes}$", r"$5050 = 1+2+\cdots+100$",
+        "$0 = 5$, which is impossible", "$-6 = 2$", r"$\frac{2}{3} = 0.67$", r"$3.14 \cdot 7 = 22$", r"$x = \pm 3$",
+        r"$1/0 = 1$",
+        r"$(1,2) = (1,3)$", r"$9^{9^{9^{9}}} = 1$", "$5:00 = 300$", "$ = 5$", "$5 =$", r"$\sqrt{2} = 3$", "2 x 3 = 6",
+        r"$3(5\text{ cents}) = \$0.15$", "$1/5 = 20$ percent",
+        "sqrt(16) = 5", "3 + log(100) = 6", "3 = 2 sqrt 4", "floor[2] = 3",
+        r"the units digit of $7\cdot 3 = 1$", r"modulo 5, $2 \cdot 4 = 3$", r"$2 \equiv 7$ \pmod{n}",
+        r"$2\equiv 8 \pmod n$",
+    ],
+)  # fmt: skip
+def test_what_may_be_right_is_not_called_wrong(text: str) -> None:
+    """Conditions, conversions, roundings, halves of sentences, and what cannot be read."""
+    assert False not in verdicts(text)
+    assert True not in verdicts(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"$7^{2} \equiv 4 \pmod 5$", True), (r"$7^2 \equiv 3 \pmod{5}$", False), (r"$17 \bmod 5 = 2$", True),
+        (r"$17 \bmod 5 = 3$", False), (r"$2^{-1} \equiv 3 \pmod{5}$", True), (r"$2^{-1} \equiv 3 \pmod{4}$", None),
+        (r"$12 \equiv 5 \text{ (mod 7)}$", None), (r"$12 \equiv 5\ (\text{mod}\ 7)$", True),
+    ],
+)  # fmt: skip
+def test_congruences_are_decided_by_the_modulus_that_they_name(text: str, expected: bool | None) -> None:
+    """A number without an inverse divides nothing."""
+    assert verdicts(text) == ([] if "(mod 7)}" in text else [expected])
+
+
+def test_all_equations_may_be_meant_modulo_a_number() -> None:
+    """As in the shipped world, whose digits have no tens."""
+    text = r"a zorlo b = (8+a)*b. 8+7=5. 5*2=0. 3+3=7. The answer is \boxed{0}."
+    assert verdicts(text, 10) == [None, True, True, False]
+    assert verdicts(text) == [None, False, False, False]
+
+
+def test_an_equation_says_how_it_is_written() -> None:
+    """So that a report can show the step that is wrong."""
+    checked = arithmetic(r"We get $x = 2 + 3 = \boxed{6}$, so 1+1=3.")
+    assert [each.text for each in checked] == ["x = 2 + 3", r"2 + 3 = \boxed{6}", "1+1=3"]
+
+
+def test_unread_equations_are_counted_too() -> None:
+    """They are neither right nor wrong, but there."""
+    assert [each.read for each in equations(r"$\sum_i i = 5$, $1=1$")] == [False, True]
+
+
+def test_drawings_are_no_mathematics() -> None:
+    """Asymptote code is full of assignments."""
+    assert equations("[asy] size(5); 2+2 = 5; [/asy] $1+1=2$ [asy] 1+1=3;")[0].text == "1+1=2"
+    assert len(equations("[asy] a=1; [/asy] $1+1=2$ [asy] 1+1=3;")) == 1
+
+
+@pytest.mark.parametrize("text", ["$1+1=2", r"\[1+1=2", "1+1=2$", r"\$1+1=2", r"\begin{align*}1+1=2"])
+def test_a_delimiter_that_is_never_closed_hides_nothing(text: str) -> None:
+    """What stands behind it is plain text."""
+    assert verdicts(text) == [True]
+
+
+def test_a_formula_says_where_it_stands() -> None:
+    """Its first character is that of the text."""
+    text = "So 1+1=2 and $3=4$ or \\[5=6\\]."
+    assert all(text[each.start :].startswith(each.text) for each in formulas(text))
+    assert [each.text.strip() for each in formulas(text)] == ["1+1=2", "3=4", "5=6"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$" + "{" * 50_000 + "=", "$" + "1=" * 50_000 + "$", "1=" * 50_000, "$1=1$" * 20_000, "[asy]" * 20_000,
+        "$9^9^9^9=1$" * 500, "$" + "9" * 100_000 + "=1$", "\\begin{align*}" * 5000, "$" * 50_000, "=" * 50_000,
+        "$" + "\\frac" * 500 + "=1$", "$" + "x" * 3000 + "=1$", "$1" + "\\\\=1" * 900 + "$", "(" * 50_000 + "=1",
+        "a " * 30_000 + "= 1", "$" + "1/2x" * 900 + "=1$", "1,234," * 10_000 + "=1", "\\text{" * 20_000 + "=",
+    ],
+)  # fmt: skip
+def test_hostile_texts_end(text: str) -> None:
+    """Within the suite's patience: no bracket, number or repetition costs more than its length."""
+    assert len(arithmetic(text)) <= MOST_EQUATIONS
+
+
+def test_a_formula_that_is_too_long_is_not_read() -> None:
+    """It is one equation of which nothing is known."""
+    assert verdicts("$1=" + "1+" * LONGEST + "1$") == [None]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("0123456789+-*/^_(){}[]|!%,.=\\$ abmodpfrctex\n&", max_size=200), st.sampled_from([0, 2, 10]))
+def test_no_text_raises(text: str, modulus: int) -> None:
+    """And every equation has one verdict."""
+    assert all(checked.holds in (True, False, None) for checked in arithmetic(text, modulus))
+
+
+@given(st.integers(-999, 999), st.integers(-999, 999), st.integers(1, 9))
+def test_right_sums_are_right_and_changed_ones_wrong(left: int, right: int, change: int) -> None:
+    """Whatever the numbers; a change by a multiple of the modulus is none."""
+    wrong = f"$({left}) + ({right}) = {left + right + change}$"
+    assert verdicts(f"$({left}) + ({right}) = {left + right}$") == [True]
+    assert verdicts(wrong) == [False]
+    assert verdicts(wrong, change + 1) == [False]
+    assert verdicts(wrong, change) == [True] if change > 1 else True

@@ -1,0 +1,138 @@
+"""Grading mathematics: the table of hard pairs, and real answers."""
+
+import csv
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared.mathtext.answer_text import LONGEST, normal_form
+from shared.mathtext.answers import extract
+from shared.mathtext.equal_values import library_verdict
+from shared.mathtext.equivalence import compare
+from shared.mathtext.mathematics import SOURCES, grade
+from shared.settings import REPOSITORY
+from tests.unit.grading.pairs import Case, cases, differences, on_page, pairs
+
+DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
+"""Beside the repository, where there are datasets to try."""
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: f"{case.kind}: {case.answer} for {case.gold}")
+def test_the_hard_pairs_are_graded_as_a_mathematician_would(case: Case) -> None:
+    """Every pair of the table, in every direction of which it says something."""
+    assert compare(case.answer, case.gold) is case.right, case.why
+
+
+def test_the_table_is_large_and_repeats_nothing() -> None:
+    """Each pair is given once, in one direction or the other."""
+    given = [frozenset((pair.answer, pair.gold)) for pair in pairs() if pair.expected in ("equal", "different")]
+    assert len(given) == len(set(given))
+    assert len(pairs()) > 231
+
+
+def test_the_page_explains_each_difference_from_the_library() -> None:
+    """The table on docs/grading.md is the one that Math-Verify's own verdicts make."""
+    assert on_page() == differences()
+
+
+def test_whatever_is_identical_is_right() -> None:
+    """Also where nothing could be computed, and where nobody can read it."""
+    for text in (r"\dfrac{5^{5^{5^{5^5}}}}{16}", r"\frac{", "((((", r"\ud800", "x" * 10_000):
+        assert compare(text, text) is True
+
+
+def test_an_answer_of_any_length_is_graded() -> None:
+    """What is longer than any answer is compared as it stands."""
+    assert normal_form("5," * LONGEST) == "5," * LONGEST
+    assert compare("(" * 2000, "5") is False
+
+
+PIECES = [
+    r"\frac", r"\sqrt", "{", "}", "(", ")", "[", "]", r"\{", r"\}", "1", "2", "x", ",", "=", "<", r"\le", r"\pm", "^",
+    "_", r"\circ", "%", r"\$", " ", ".", r"\text{", "cm", "and", r"\cup", r"\infty", r"\begin{pmatrix}", "&", r"\\",
+    r"\end{pmatrix}", "-", "/", ":", "三", "√", "½", r"\overline{", "e", "|",
+]  # fmt: skip
+
+
+def test_nothing_that_looks_like_an_answer_raises() -> None:
+    """A model may answer anything; what cannot be read is wrong, and equals itself."""
+    draw = random.Random(0)  # noqa: S311 - the same texts every time
+    for _ in range(2000):
+        one, other = ("".join(draw.choices(PIECES, k=draw.randint(1, 9))) for _ in range(2))
+        normal_form(one)
+        assert grade(one, one).math_verify is True
+        compare(one, other)
+
+
+def test_every_module_that_decides_a_verdict_is_part_of_the_graders_version() -> None:
+    """A change of any of them grades anew: the modules are those that the grader's own imports lead to."""
+    found, left = set(), ["mathematics"]
+    while left:
+        module = left.pop()
+        source = (REPOSITORY / "shared" / "rag" / f"{module}.py").read_text("utf-8")
+        found.add(module)
+        imported = [line.split()[1] for line in source.splitlines() if line.strip().startswith("from shared.rag.")]
+        left += [name.rpartition(".")[2] for name in imported if name.rpartition(".")[2] not in found]
+    assert found == set(SOURCES)
+
+
+def gold_answers() -> Iterator[tuple[str, str]]:
+    """(dataset, answer) of every dataset there is."""
+    fields = {"math": "answer", "gsm8k": "answer", "zh": "answer"}
+    for name, field in fields.items():
+        for file in sorted((DATA / name).glob("*.jsonl")):
+            for line in file.read_text("utf-8").splitlines():
+                row = json.loads(line)
+                yield f"{name}/{file.name}", str(row.get(field, row.get("golden"))).rpartition("####")[2].strip()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no datasets beside the repository")
+def test_every_gold_answer_equals_itself_in_another_spelling() -> None:
+    """All of MATH, GSM8K, and the Chinese sets: with layout, punctuation and other commands around it."""
+    respelled = (
+        lambda text: f"${text}$.",
+        lambda text: text.replace(r"\frac", r"\dfrac").replace(r"\left", "").replace(r"\right", ""),
+        lambda text: text.replace("(", r"\left( ").replace(")", r" \right)") if r"\left" not in text else text,
+        lambda text: text.replace(r"\!", "").replace(r"\text{", r"\mbox{"),
+    )
+    wrong = {
+        (name, gold, spell(gold))
+        for name, gold in set(gold_answers())
+        for spell in respelled
+        if compare(gold, gold) is not True or (gold and compare(spell(gold), gold) is not True)
+    }
+    assert wrong == set()
+
+
+PAPER = DATA / "paper-runs"
+
+
+@pytest.mark.skipif(not PAPER.is_dir(), reason="no published answers beside the repository")
+def test_published_answers_are_graded_as_docs_grading_says() -> None:
+    """20,000 graded answers of the paper's own runs: each difference from their grader is one of five, all theirs."""
+    train = {row["unique_id"]: row["answer"] for row in _lines(DATA / "math" / "train.jsonl")}
+    golds = {row["item"]: train[row["unique_id"]] for row in _lines(PAPER / "items.jsonl")}
+    answers = {row["response"]: extract(row["text"])[0] for row in _lines(PAPER / "responses.jsonl")}
+    counted: dict[tuple[bool, bool, str, str], int] = {}
+    with (PAPER / "runs.csv").open(encoding="utf-8", newline="") as file:
+        for run in csv.DictReader(file):
+            answer, gold = answers[int(run["response"])], golds[int(run["item"])]
+            case = run["published_correct"] == "1", answer is not None and compare(answer, gold) is True, answer, gold
+            counted[case] = counted.get(case, 0) + 1
+    assert {case: count for case, count in counted.items() if case[0] != case[1]} == {
+        (False, True, "22500", "22,500"): 200,
+        (False, True, "-12x - 3", "-12x -3"): 200,
+        (False, True, "5040", r"5,\!040"): 200,
+        (False, True, "A,B,E", r"\text{A,B,E}"): 200,
+        (True, False, r"\frac{7}{2}", r"\frac{7}{6}"): 43,
+    }
+    assert sum(counted.values()) == 20_000
+    assert library_verdict("A,B,E", r"\text{A,B,E}") is False
+
+
+def _lines(file: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]

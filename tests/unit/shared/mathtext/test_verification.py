@@ -1,0 +1,163 @@
+"""What SymPy decides: irrational numbers, identities, and what it must not be asked."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts.calls import Verified
+from shared.mathtext import verification
+from shared.mathtext.approximation import approximate
+from shared.mathtext.notation import tokens
+from shared.mathtext.reading import readings
+from shared.mathtext.symbolic import Unsuitable, symbolic
+from shared.mathtext.verification import verify
+
+
+def verdict(text: str, modulus: int = 0) -> bool | None:
+    """Of the one equation of a text."""
+    found = verify(text, modulus)
+    assert found.verified + found.refuted + found.unknown == 1
+    return True if found.verified else False if found.refuted else None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"$\sqrt{8} = 2\sqrt{2}$", True),
+        (r"$\sqrt{8} = 3\sqrt{2}$", False),
+        (r"$\sqrt{3+2\sqrt{2}} = 1+\sqrt{2}$", True),
+        (r"$\sqrt[3]{-16} = -2\sqrt[3]{2}$", True),
+        (r"$\frac{1}{\sqrt{3}} = \frac{\sqrt{3}}{3}$", True),
+        (r"$\cos 60^\circ = \frac12$", True),
+        (r"$\cos 60^\circ = \frac13$", False),
+        (r"$\sin^2 15^\circ + \cos^2 15^\circ = 1$", True),
+        (r"$\sin\frac{\pi}{6} = 0.5$", True),
+        (r"$2\pi \cdot 3 = 6\pi$", True),
+        (r"$2\pi \cdot 3 = 5\pi$", False),
+        (r"$\log_2 8 = 3$", True),
+        (r"$\log_2 8 = 4$", False),
+        (r"$\lfloor 10\pi \rfloor = 31$", True),
+        (r"$\sqrt{2} = 1.414$", None),
+        (r"$\pi = 3.14$", None),
+        (r"$\sqrt{2} = 1.5$", False),
+        (r"$\sin 30 = 0.5$", None),
+        (r"$\log 100 = 2$", None),
+        (r"$180^\circ = \pi$", None),
+        (r"$\arctan 1 = 45^\circ$", None),
+        ("$0 = 8$", None),
+        ("$-6 = 2$", None),
+        (r"$\cos 20^\circ (1 + 1) = 2 \cos 20^\circ$", True),
+        (r"$\cos 2\pi = 1$", True),
+        (r"$\frac{\pi}{3} = \frac{180^\circ}{\pi} \cdot \frac{\pi}{3}$", None),
+    ],
+)
+def test_numbers_that_are_not_rational_are_compared(text: str, expected: bool | None) -> None:
+    """Where it is clear what they are, and neither side is rounded."""
+    assert verdict(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(a+b)^2 = a^2+2ab+b^2$", True),
+        ("$(a+b)^2 = a^2+ab+b^2$", None),
+        (r"$\frac{x^2-1}{x-1} = x+1$", True),
+        (r"$\sin 2x = 2\sin x\cos x$", True),
+        ("$2x = 6$", None),
+        ("$x = 5$", None),
+        (r"$\sqrt{x^2} = x$", None),
+        ("$x_1 + x_2 = x_2 + x_1$", True),
+        (r"$\alpha + \alpha = 2\alpha$", True),
+        ("$x^{99} = x^{99}$", None),
+        ("$(x+1)^{9^{9^9}} = 1$", None),
+        (r"$5\text{ hours} = 300\text{ minutes}$", None),
+        (r"$2\text{ m} + 3\text{ m} = 5\text{ m}$", True),
+        (r"$f(x) = x^2$", None),
+    ],
+)
+def test_what_holds_for_all_values_is_verified_and_a_condition_is_not_refuted(text: str, expected: bool | None) -> None:
+    """Not every x satisfies 2x = 6: that is what an equation is for."""
+    assert verdict(text) is expected
+
+
+def test_the_imaginary_unit_is_one_where_it_is_said_to_be() -> None:
+    """Else i may count something; then it is verified at most."""
+    assert verify("$(2+i)(2-i) = 5$") == Verified(verified=1, refuted=0, unknown=0)
+    assert verify("$(2+i)(2-i) = 6$") == Verified(verified=0, refuted=0, unknown=1)
+    assert verify("Complex numbers: $(2+i)(2-i) = 6$") == Verified(verified=0, refuted=1, unknown=0)
+
+
+def test_identities_hold_modulo_anything_and_irrational_numbers_have_no_modulus() -> None:
+    """Nothing is refuted by a comparison that was not meant."""
+    assert verdict("$(a+b)^2 = a^2+2ab+b^2$", 10) is True
+    assert verdict(r"$\sqrt{2} = 7$", 10) is None
+    assert verdict("8+7=5", 10) is True
+    assert verdict("8+7=6", 10) is False
+
+
+def test_a_document_is_counted_equation_by_equation() -> None:
+    """What is unread is unknown."""
+    text = r"We have $x = 2+3 = 5$, so $\sqrt{50} = 5\sqrt{2}$ and $\sum_i i = 3$. But $1+1=3$."
+    assert verify(text) == Verified(verified=2, refuted=1, unknown=2)
+    assert verify("") == Verified(verified=0, refuted=0, unknown=0)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["9^{9^{9^{9}}}", "2^{99999}", r"x^{25}", r"2^{x^{y}}", r"\log 3", r"\sin 30", r"\binom{x}{2}", "x!", r"\gcd(x,2)"],
+)
+def test_sympy_is_not_given_what_it_would_compute_for_ever(formula: str) -> None:
+    """Nor what it knows no operation for."""
+    with pytest.raises(Unsuitable):
+        symbolic(readings(tokens(formula))[0])
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        (r"\frac{x+1}{2}", 1.5), ("x^2 - x", 2), (r"|-x|", 2), (r"\sqrt{x+2}", 2), ("3!", 6), (r"\pi - \pi", 0),
+        (r"\log_2 x", 1), (r"\ln 1", 0), (r"\cos(x-x)", 1), (r"\sec 0 + \csc 1 \cdot \sin 1 + \cot 1 \cdot \tan 1", 3),
+    ],
+)  # fmt: skip
+def test_approximations_are_what_the_expression_is_at_a_point(formula: str, expected: float) -> None:
+    """Here where every name is 2."""
+    found = approximate(readings(tokens(formula))[0], {"x": 2 + 0j})
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("formula", ["1/0", "9^{9^{9}}", "171!", "(1/2)!", r"\log 3", r"30^\circ", r"\ln 0"])
+def test_what_has_no_approximation_says_so(formula: str) -> None:
+    """By an error that verification expects."""
+    with pytest.raises((ArithmeticError, ValueError)):
+        approximate(readings(tokens(formula))[0], {})
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("0123456789+-*/^_(){}[]|!%,.=\\$ abisncoxrtpfqlg\n&", max_size=80), st.sampled_from([0, 10]))
+def test_no_text_raises(text: str, modulus: int) -> None:
+    """Whatever is in it, every equation is counted once."""
+    found = verify(text, modulus)
+    assert min(found.verified, found.refuted, found.unknown) >= 0
+
+
+def test_names_are_never_evaluated() -> None:
+    """A name is a symbol, also if SymPy or Python knows it."""
+    text = "__import__('os').system('false') = 1, exec(1) = 1, $\\text{lambda}: x = 1$, S.Half = 1, $E = I$"
+    assert verify(text).verified == verify(text).refuted == 0
+
+
+def test_another_version_of_the_sources_is_another_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that replies of an old one are not taken for its own; all modules that are imported are among them."""
+    before = verification.digest()
+    assert before == verification.digest()
+    monkeypatch.setattr(verification, "SOURCES", verification.SOURCES[:-1])
+    assert verification.digest() != before
+
+
+def test_sympy_is_imported_only_by_whom_needs_it() -> None:
+    """It takes a second; the API and the generator's worker verify nothing."""
+    code = "import sys; import shared.runtime.models, shared.mathtext.verification; sys.exit('sympy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

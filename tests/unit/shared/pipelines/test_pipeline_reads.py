@@ -1,0 +1,116 @@
+"""A pipeline says which parameters it reads, and that is what it reads."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.orchestrator.api.submissions import JobRequest, check_read
+from shared.contracts.params import Params
+from shared.contracts.samples import Item
+from shared.errors import Invalid
+from shared.pipelines import registry
+from shared.pipelines.binding import Binding, Pin
+from shared.runtime.jobs import JobSpec
+from shared.runtime.price import dry_run
+
+SHIPPED = (
+    "closed-book", "crag", "critic-loop", "dense", "enhanced", "enhanced-crag", "hybrid", "hyde", "mathrag-gate",
+    "self-consistency", "self-rag", "sparse",
+)  # fmt: skip
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {}, {"enhance": {"hyde": True}}, {"rerank": {"floor": 0.2}}, {"rerank": {"refuse": True}}, {"quality": "judge"},
+    {"quality": "verifier"}, {"route": {"enabled": True}}, {"crag": {"fallback": "x", "rounds": 2}},
+    {"crag": {"evaluator": "similarity"}}, {"gate": {"truth": "verifier"}}, {"anchors": {"negative": "b"}},
+)  # fmt: skip
+"""Settings that switch on a part which reads other parameters."""
+PINS = {
+    role: Pin(model_id=1, hash="aa")
+    for role in ("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade", "verify", "estimate")
+}
+SEEN: set[str] = set()
+BY_RUNTIME = {"mathrag-gate": {"seed"}}
+"""Read before a dry run begins: the choice of the calibration's items."""
+ALWAYS = {"closed-book": {"grading", "duplicates"}}
+"""Read by the runtime whatever the pipeline does; of searches there are none here."""
+
+
+class Watched(Params, frozen=True, kw_only=True):
+    """Parameters that note what is read of them."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in Params.__struct_fields__:
+            SEEN.add(name)
+        return super().__getattribute__(name)
+
+
+def read_by(pipeline: str) -> set[str]:
+    """Parameters and groups that dry runs of the pipeline read."""
+    found: set[str] = set()
+    for variant in VARIANTS:
+        params = msgspec.convert(variant, Watched)
+        binding = Binding(pins=PINS, params=params)
+        job = JobSpec(
+            id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None, binding=binding
+        )  # fmt: skip
+        SEEN.clear()
+        for _ in dry_run(job, Item(ordinal=0, question="What is the sum of 2 and 3?", gold="5")):
+            pass
+        found |= SEEN
+    return found
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_pipeline_declares_exactly_what_it_reads(name: str) -> None:
+    """Declared too little, a parameter that counts would be refused; too much, one that does not would be accepted."""
+    declared = registry.get(name).reads
+    assert declared is not None
+    assert {path.partition(".")[0] for path in declared} == (read_by(name) | BY_RUNTIME.get(name, set())) - ALWAYS.get(
+        name, {"grading"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "params", "path"),
+    [
+        ("hybrid", {"gate": {"tau": 0.3}}, "params.gate.tau"),
+        ("hybrid", {"fusion": {"by_intent": True}}, "params.fusion.by_intent"),
+        ("closed-book", {"candidates": 3}, "params.candidates"),
+        ("mathrag-gate", {"rerank": {"enabled": False}}, "params.rerank.enabled"),
+    ],
+)
+def test_a_job_with_a_parameter_that_its_pipeline_does_not_read_is_refused(
+    pipeline: str, params: dict[str, Any], path: str
+) -> None:
+    """The message names it, and the hint what the pipeline reads."""
+    request = JobRequest(name="n", dataset="d", corpus="c", pipeline=pipeline, params=params)
+    with pytest.raises(Invalid, match=f"`{path}`: {pipeline} would not read it") as refused:
+        request.submission()
+    assert "generate" in str(refused.value.hint)
+
+
+def test_what_the_pipeline_reads_is_accepted() -> None:
+    """A parameter, a group, and an entry of a group that holds entries."""
+    params = {"rerank": {"floor": 0.2}, "gate": {"tau": 0.3}, "anchors": {"negative": "x"}, "seed": 3}
+    assert JobRequest(name="n", dataset="d", pipeline="mathrag-gate", params=params).submission().params.seed == 3
+
+
+def test_what_comes_after_every_pipeline_is_accepted_for_each() -> None:
+    """The grade, and the modulus by which a wrong answer's equations are looked at."""
+    params = {"grading": {"grader": "text"}, "verify": {"modulus": 10}}
+    submission = JobRequest(name="n", dataset="d", pipeline="closed-book", params=params).submission()
+    assert (submission.params.grading.grader, submission.params.verify.modulus) == ("text", 10)
+
+
+def test_the_same_parameters_can_be_cut_to_what_each_pipeline_reads() -> None:
+    """Groups that hold nothing of it are left out."""
+    params = {"context_size": 3, "generate": {"max_tokens": 9}, "verify": {"modulus": 10}, "gate": {"tau": 0.3}}
+    assert registry.get("closed-book").only_read(params) == {"generate": {"max_tokens": 9}, "verify": {"modulus": 10}}
+    assert registry.get("mathrag-gate").only_read(params) == params
+
+
+def test_one_of_several_pipelines_has_to_read_a_parameter() -> None:
+    """So that an experiment varies it over pipelines of which some do not read it."""
+    check_read({"gate": {"tau": 0.3}}, ["hybrid", "mathrag-gate"], "grid")
+    with pytest.raises(Invalid, match=r"grid\.gate\.tau"):
+        check_read({"gate": {"tau": 0.3}}, ["hybrid", "dense"], "grid")

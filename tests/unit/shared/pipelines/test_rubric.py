@@ -1,0 +1,130 @@
+"""The judge model as a grader: what it is asked, how its rating is read, and what becomes of the sample."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Grade, Judge, Marked, Rated
+from shared.contracts.grading import Expected
+from shared.contracts.params import GradingParams, Params
+from shared.contracts.requests import Request
+from shared.contracts.samples import Item, Outcome, Yielded
+from shared.pipelines.binding import Binding, Pin, bind
+from shared.pipelines.grading import graded
+from shared.rag.parsing import parse_grade
+from shared.rag.provenance import answered
+from shared.runtime.replay import Replay
+
+RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
+ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))
+
+
+def pipeline() -> Generator[Yielded, Any, Outcome]:
+    """Asks the generator once."""
+    generated = yield Generate(template="cot", question=ITEM.question)
+    return answered(generated)
+
+
+def asked(item: Item = ITEM, grading: GradingParams = RUBRIC, text: str = "The capital is Paris.") -> Replay[Outcome]:
+    """A sample whose text was generated."""
+    replay = Replay(graded(pipeline(), item, grading))
+    replay.answer([Generated(text=text)])
+    return replay
+
+
+def test_the_judge_model_sees_question_references_answer_and_rubric() -> None:
+    """The whole reply, and every gold answer."""
+    [call] = asked().calls
+    assert isinstance(call, Judge)
+    assert call.question == ITEM.question
+    assert call.slots == {
+        "answer": "The capital is Paris.",
+        "reference": "Reference answer: Paris or Lutetia\n",
+        "rubric": "Names the capital.",
+    }
+    binding = Binding(pins={"judge": Pin(model_id=1, hash="0" * 64)}, params=Params(grading=RUBRIC))
+    assert bind(call, binding, 0).role == "judge"
+
+
+def test_an_items_own_rubric_goes_before_the_jobs_and_no_gold_answer_is_needed() -> None:
+    """A rubric may be all that an item has."""
+    [call] = asked(Item(ordinal=0, question="Why?", expected=Expected(rubric="Gives a reason."))).calls
+    assert isinstance(call, Judge)
+    assert (call.slots["rubric"], call.slots["reference"]) == ("Gives a reason.", "")
+
+
+@pytest.mark.parametrize(("rating", "correct"), [(3, False), (4, True), (5, True)])
+def test_a_reply_is_right_from_the_rating_on_that_the_job_says(rating: int, correct: bool) -> None:
+    """The rating itself is the score."""
+    replay = asked()
+    replay.answer([Rated(rating=rating, text="")])
+    assert replay.result is not None
+    assert replay.result.verdict == Marked(correct=correct, score=float(rating))
+    assert type(replay.result) is Outcome
+
+
+def test_a_reply_of_the_judge_without_a_rating_is_a_failure_and_no_score() -> None:
+    """The sample is ungraded, and says why."""
+    replay = asked()
+    replay.answer([Failure(kind=FailureKind.UNPARSED, detail="no rating")])
+    assert replay.result is not None
+    assert (replay.result.verdict, replay.result.grading_failure) == (None, "unparsed")
+
+
+def test_words_are_graded_by_the_answer_that_their_grader_finds() -> None:
+    """The pipeline knows nothing of graders."""
+    replay = asked(grading=GradingParams(grader="text"), text="I think so.\nAnswer: **Paris**")
+    assert replay.calls == (Grade(answer="Paris", gold="Paris", expected=ITEM.expected),)
+
+
+def test_a_call_that_grades_mathematics_is_what_it_always_was() -> None:
+    """Its key finds the grades of before; another grader's rules are part of the key."""
+
+    def key(name: Any, **fields: Any) -> Any:
+        params = Params(grading=GradingParams(grader=name, threshold=0.7))
+        binding = Binding(pins={"grade": Pin(model_id=1, hash="0" * 64)}, params=params)
+        return bind(Grade(answer="5", gold="5", **fields), binding, 0).key
+
+    plain = Request(role="grade", model="0" * 64, values={"answer": "5", "gold": "5"}).key
+    assert key("") == key("math") == plain
+    assert len({plain, key("text"), key("f1"), key("", expected=Expected(golds=("6",)))}) == 4
+    assert key("rubric") == key("text")
+
+
+@pytest.mark.parametrize(
+    ("text", "rating"),
+    [
+        ("[[4]]", 4),
+        ('{"reason": "it names 2 of 3", "rating": 4}', 4),
+        ('```json\n{"rating": "5", "reason": "fine"}\n```', 5),
+        ("Rating: 3. It is short.", 3),
+        ("The score is 2", 2),
+        ("评分：5", 5),
+        ("4", 4),
+        ("4/5", 4),
+        ("4.0", 4),
+        (" 4 out of 5.", 4),
+    ],
+)
+def test_a_rating_is_read_in_every_form_that_models_give_it(text: str, rating: int) -> None:
+    """JSON, words, or a number alone."""
+    assert parse_grade(text, truncated=False) == Rated(rating=rating, text=text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "good", "rating: 7", "0", "4.5", '{"rating": 3} {"rating": 4}', "[[4]] or [[5]]", "2 reasons", "-4"]
+)
+def test_what_is_no_single_rating_is_a_failure(text: str) -> None:
+    """Nothing is clamped, rounded or guessed."""
+    reply = parse_grade(text, truncated=False)
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.UNPARSED
+
+
+def test_a_reply_that_ended_before_its_rating_is_truncated() -> None:
+    """A larger `grading.decoding.max_tokens` helps; a rating before the end counts."""
+    cut = parse_grade('{"reason": "it names', truncated=True)
+    assert isinstance(cut, Failure)
+    assert cut.kind is FailureKind.TRUNCATED
+    assert isinstance(parse_grade('{"rating": 4, "reason": "it na', truncated=True), Rated)

@@ -1,0 +1,201 @@
+"""Self-consistency: sampled answers vote, those that mean the same together; votes can be recounted from the trace."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.contracts.calls import (
+    Call,
+    CallFailed,
+    Failure,
+    FailureKind,
+    Generate,
+    Generated,
+    Grade,
+    Graded,
+    Reply,
+    Retrieve,
+)
+from shared.contracts.params import GradingParams, Params, SelfConsistencyParams
+from shared.contracts.requests import Request
+from shared.contracts.samples import Decision, Extraction, Item, Outcome
+from shared.pipelines.binding import Binding, SampleBinder
+from shared.rag.voting import candidates, pairs
+from shared.runtime.price import drawn_roles, dry_run, made_up_job
+from tests.unit.shared.pipelines.test_binding import PINS
+from tests.unit.shared.pipelines.test_pipelines import C, run, world
+
+NO_BOX = "I do not know."
+TIMEOUT = Failure(kind=FailureKind.GRADER_TIMEOUT)
+EQUAL = ({"1/2", "0.5", r"\frac12"}, {"7", "7.0"})
+
+
+def grade(call: Grade) -> Reply:
+    """A grader that knows which of these answers are equal."""
+    same = any({call.answer, call.gold} <= group for group in EQUAL)
+    return Graded(math_verify=same, strict=False)
+
+
+def drawing(texts: Sequence[str | Failure], grader: Callable[[Grade], Reply] = grade) -> Callable[[Call], Reply]:
+    """A world whose generator writes these boxed answers, by draw."""
+
+    def answer(call: Call) -> Reply:
+        match call:
+            case Generate():
+                text = texts[call.draw]
+                if isinstance(text, Failure):
+                    return text
+                return Generated(text=text if text == NO_BOX else f"so \\boxed{{{text}}}")
+            case Grade():
+                return grader(call)
+            case _:
+                return world(call)
+
+    return answer
+
+
+def vote(texts: Sequence[str | Failure], grader: Callable[[Grade], Reply] = grade) -> tuple[Outcome, list[list[Call]]]:
+    """One sample, whose draws are these."""
+    params = Params(self_consistency=SelfConsistencyParams(draws=len(texts)))
+    return run("self-consistency", drawing(texts, grader), params)
+
+
+def stages(outcome: Outcome, stage: str) -> list[Decision]:
+    """Decisions of one stage."""
+    return [decision for decision in outcome.trace.decisions if decision.stage == stage]
+
+
+def counted(outcome: Outcome) -> Mapping[Any, Any]:
+    """Votes by answer, as the trace has them."""
+    return {decision.detail["answer"]: decision.detail["votes"] for decision in stages(outcome, "votes")}
+
+
+def test_draws_are_of_one_prompt_with_hybrid_context_and_each_is_a_call_of_its_own() -> None:
+    """By default five at temperature 0.7, whatever `generate.temperature` says."""
+    outcome, asked = run("self-consistency", drawing(["7"] * 5))
+    assert [type(call) for call in asked[0]] == [Retrieve, Retrieve]
+    assert asked[1] == [
+        Generate(template="cot", question="What is x?", context=(C,), temperature=0.7, draw=draw) for draw in range(5)
+    ]
+    bound = SampleBinder(Binding(pins=PINS, params=Params()), 0).bind(asked[1])
+    assert len({each.key for each in bound}) == 5
+    assert (outcome.answer, outcome.extraction, outcome.context) == ("7", Extraction.OK, (C,))
+
+
+def test_an_answer_is_found_in_a_draw_by_the_grader_of_the_job() -> None:
+    """`choice` reads the letter of what stands in the box, so that "(B) Paris" and "B" are one answer."""
+    params = Params(self_consistency=SelfConsistencyParams(draws=3), grading=GradingParams(grader="choice"))
+    outcome, asked = run("self-consistency", drawing(["A", "(B) Paris", "B"]), params)
+    assert counted(outcome) == {"B": 2, "A": 1}
+    assert asked[-1] == [Grade(answer="B", gold="A", peers=True)]
+
+
+@pytest.mark.parametrize("grader", ["regex", "rubric"])
+def test_answers_of_a_vote_are_compared_as_texts_where_the_grader_compares_no_answers(grader: str) -> None:
+    """An answer is no pattern, and no judge rates one by another."""
+    params = Params(grading=GradingParams(grader=grader))
+    bound = SampleBinder(Binding(pins=PINS, params=params), 0).bind([Grade(answer="b", gold="a", peers=True)])
+    request = msgspec.json.decode(bound[0].body, type=Request)
+    assert request.rules is not None
+    assert request.rules.grader == "text"
+
+
+def test_the_worst_document_is_left_out_where_no_draw_holds_the_context() -> None:
+    """All draws are asked again with what is left, and the trace names the document."""
+
+    def answer(call: Call) -> Reply:
+        match call:
+            case Generate(context=()):
+                return Generated(text=r"so \boxed{7}")
+            case Generate():
+                return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="4,097 tokens")
+            case _:
+                return drawing(["7"] * 3)(call)
+
+    outcome, asked = run("self-consistency", answer, Params(self_consistency=SelfConsistencyParams(draws=3)))
+    generations = [step for step in asked if step and isinstance(step[0], Generate)]
+    assert [len(step) for step in generations] == [3] * len(generations)
+    assert [decision.detail["document"] for decision in stages(outcome, "context")] == [C]
+    assert outcome.answer == "7"
+    assert outcome.context == ()
+
+
+def test_answers_that_mean_the_same_vote_together() -> None:
+    """Two draws say 3 alike; three say a half in three ways, and win; grading knows they are one."""
+    outcome, asked = vote(["3", "1/2", "3", "0.5", r"\frac12"])
+    assert outcome.answer == "1/2"
+    assert counted(outcome) == {"1/2": 3, "3": 2}
+    assert {(call.gold, call.answer) for call in asked[2] if isinstance(call, Grade)} == set(
+        pairs(["3", "1/2", "0.5", r"\frac12"])
+    )
+    (result,) = stages(outcome, "vote")
+    assert result.action == "majority"
+    assert result.detail == {"draws": 5, "failed": 0, "without_answer": 0, "candidates": 2}
+
+
+def test_the_form_that_was_written_most_often_is_the_answer() -> None:
+    """Of equally frequent ones the first."""
+    assert vote(["0.5", "1/2", "1/2"])[0].answer == "1/2"
+    assert vote(["0.5", "1/2"])[0].answer == "0.5"
+
+
+def test_a_tie_goes_to_the_answer_that_was_drawn_first_and_the_trace_says_tie() -> None:
+    """The same whenever it is replayed."""
+    outcome, _ = vote(["3", "7", "7.0", "3"])
+    assert outcome.answer == "3"
+    assert stages(outcome, "vote")[0].action == "tie"
+    assert counted(outcome) == {"3": 2, "7": 2}
+
+
+def test_texts_without_an_answer_and_failed_draws_do_not_vote() -> None:
+    """One answer against four that say nothing: it is the answer, and the trace counts the others."""
+    outcome, _ = vote([NO_BOX, TIMEOUT, NO_BOX, "7", NO_BOX])
+    assert outcome.answer == "7"
+    assert stages(outcome, "vote")[0].detail == {"draws": 5, "failed": 1, "without_answer": 3, "candidates": 1}
+    assert [decision.fallback for decision in stages(outcome, "draw")] == ["grader_timeout"]
+
+
+def test_without_any_answer_the_outcome_says_that_none_was_found() -> None:
+    """It is graded as wrong, as everywhere."""
+    outcome, asked = vote([NO_BOX, NO_BOX])
+    assert (outcome.answer, outcome.extraction) == (None, Extraction.MISSING)
+    assert stages(outcome, "vote")[0].action == "no answer"
+    assert len(asked) == 2 or asked[2] == []
+
+
+def test_where_every_draw_failed_the_sample_fails_with_the_first_failure() -> None:
+    """There is nothing to vote on."""
+    with pytest.raises(CallFailed, match="grader_timeout"):
+        vote([TIMEOUT, TIMEOUT])
+
+
+def test_answers_that_could_not_be_compared_are_counted_apart_in_words() -> None:
+    """A grader that runs into its deadline has not said that they are equal."""
+    outcome, _ = vote(["1/2", "0.5", "3"], lambda call: TIMEOUT if call.answer == "0.5" else grade(call))
+    assert counted(outcome) == {"1/2": 1, "0.5": 1, "3": 1}
+    (apart,) = stages(outcome, "compare")
+    assert (apart.detail["answers"], apart.fallback) == (["1/2", "0.5"], "grader_timeout")
+
+
+def test_equivalence_that_is_not_transitive_gives_the_same_candidates_every_time() -> None:
+    """b is like a and like c, which are not alike: whoever was drawn first decides."""
+    alike, other = Graded(math_verify=True, strict=False), Graded(math_verify=None, strict=False)
+    verdicts = {("a", "b"): alike, ("a", "c"): other, ("b", "c"): alike}
+    assert [each.written for each in candidates(["a", "b", "c"], verdicts)] == [("a", "b"), ("c",)]
+
+
+def test_a_dry_run_prices_every_draw_and_every_comparison() -> None:
+    """Five draws that all differ are ten comparisons; with 20 they are 190."""
+    for draws, comparisons in ((5, 10), (20, 190)):
+        params = Params(self_consistency=SelfConsistencyParams(draws=draws))
+        rounds = list(dry_run(made_up_job("self-consistency", params), Item(ordinal=0, question="?")))
+        assert [len(round_) for round_ in rounds] == [2, draws, comparisons]
+
+
+def test_every_repeat_draws_its_own_answers() -> None:
+    """Although `generate.temperature` is 0; what is found and compared is the same for all."""
+    assert drawn_roles("self-consistency", Params(), "all") == {"generate"}
+    assert drawn_roles("hybrid", Params(), "all") == set()
+    assert drawn_roles("mathrag-gate", Params(), "none") == {"generate", "judge"}

@@ -1,0 +1,158 @@
+"""mathrag-gate with a verifier: as the one who scores, and as the truth that rules and judge are held against."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.contracts import canonical
+from shared.contracts.calls import Call, Failure, FailureKind, Judge, Reply, Verified, Verify
+from shared.contracts.params import Params
+from shared.contracts.samples import GateDecision, Item, Sample, Strategy
+from shared.pipelines import registry
+from shared.rag.truth import ground_truth
+from tests.unit.shared.pipelines.test_pipelines import HASHES, LIBRARY, drive, neighbours, world
+
+LOST = Failure(kind=FailureKind.VERIFIER_TIMEOUT)
+ITEMS = [Item(ordinal=i, question=f"q{i}") for i in range(40)]
+
+
+def params(**given: Any) -> Params:
+    """Parameters by their names."""
+    return msgspec.convert(given, Params)
+
+
+def verified(call: Verify) -> Verified | Failure:
+    """Document n has n right equations and one wrong one; of document 0 nothing can be decided, 1 takes too long."""
+    n = HASHES.index(call.document)
+    if n == 1:
+        return LOST
+    return Verified(verified=n, refuted=int(n > 0), unknown=2)
+
+
+def checked(call: Call) -> Reply:
+    """A world with a verifier."""
+    return verified(call) if isinstance(call, Verify) else neighbours(call)
+
+
+def prepared(chosen: Params, answer: Any = checked) -> tuple[GateDecision, list[list[Call]]]:
+    """The calibration."""
+    prepare = registry.get("mathrag-gate").prepare
+    assert prepare is not None
+    return drive(prepare(ITEMS, chosen, LIBRARY), answer)
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_who_scores_may_be_said_and_then_nothing_is_calibrated(strategy: Strategy) -> None:
+    """No search, no judgement: the decision says that it is nobody's."""
+    decided, asked = prepared(params(quality=strategy.value))
+    assert (decided.strategy, decided.rho, decided.documents, asked) == (strategy, None, (), [])
+    assert strategy.value in decided.reason
+
+
+def test_by_default_the_gate_decides_and_nothing_is_verified() -> None:
+    """And what is stored of its decision has the bytes that it always had."""
+    decided, asked = prepared(Params())
+    assert not [call for step in asked for call in step if isinstance(call, Verify)]
+    assert decided.truth is None
+    assert b"truth" not in canonical.encode(decided)
+
+
+def test_a_decision_that_was_stored_without_a_truth_is_read() -> None:
+    """Jobs of an earlier version keep their gate."""
+    decided, _ = prepared(Params())
+    assert msgspec.json.decode(canonical.encode(decided), type=GateDecision) == decided
+
+
+def test_a_verifier_scores_by_what_it_could_decide() -> None:
+    """Undecided and unchecked documents have no quality, and come behind those that have one."""
+    chosen = params(quality="verifier", verify={"modulus": 10})
+    sample = Sample(item=Item(ordinal=0, question="q0"), prepared=prepared(chosen)[0])
+
+    def answer(call: Call) -> Reply:
+        return verified(call) if isinstance(call, Verify) else world(call)
+
+    outcome, asked = drive(registry.get("mathrag-gate").run(sample, chosen, LIBRARY), answer)
+    checks = [call for step in asked for call in step if isinstance(call, Verify)]
+    assert {call.modulus for call in checks} == {10}
+    assert not [call for step in asked for call in step if isinstance(call, Judge)]
+    for candidate in outcome.trace.candidates:
+        reply = verified(Verify(document=candidate.document))
+        if isinstance(reply, Failure):
+            assert (candidate.quality, candidate.failure) == (None, "verifier_timeout")
+        else:
+            assert (candidate.quality, candidate.features) == (
+                reply.quality,
+                {"verified": reply.verified, "refuted": reply.refuted, "unknown": 2},
+            )
+    ranked = [candidate.quality is not None for candidate in outcome.trace.candidates]
+    assert ranked == sorted(ranked, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "quality"), [(0, 0, None), (1, 0, 0.75), (0, 1, 0.25), (9, 0, 0.95), (3, 1, 0.7), (1, 1, 0.5)]
+)
+def test_quality_is_the_share_of_right_equations_as_far_as_so_few_can_say(
+    right: int, wrong: int, quality: float | None
+) -> None:
+    """Jeffreys' prior; what is unknown is no score, and changes none."""
+    assert Verified(verified=right, refuted=wrong, unknown=7).quality == (quality and pytest.approx(quality))
+
+
+def test_calibration_documents_are_judged_and_checked_at_once() -> None:
+    """More calls, not more rounds; the decision is the same."""
+    decided, asked = prepared(params(gate={"truth": "verifier"}))
+    assert [len(step) for step in asked] == [80, 82]
+    assert [call.document for call in asked[1][41:] if isinstance(call, Verify)] == list(HASHES[:41])
+    assert msgspec.structs.replace(decided, truth=None) == prepared(Params())[0]
+
+
+def test_a_decision_records_how_rules_and_judge_agree_with_the_truth() -> None:
+    """Over the documents of which something could be decided; the vectors are in the order of the documents."""
+    truth = prepared(params(gate={"truth": "verifier"}))[0].truth
+    assert truth is not None
+    assert (truth.scores[:3], truth.refuted[:3], truth.failures) == ((None, None, 2.5 / 4), (0, None, 1), 1)
+    assert (truth.rules.pairs, truth.judge.pairs) == (39, 39)
+    assert truth.judge.rho is not None
+    assert truth.judge.low is not None
+    assert truth.judge.high is not None
+    assert truth.judge.low < truth.judge.rho < truth.judge.high
+
+
+def test_documents_without_a_rating_are_in_no_vector() -> None:
+    """The truth's vectors are as long as the gate's."""
+
+    def answer(call: Call) -> Reply:
+        failed = isinstance(call, Judge) and HASHES.index(call.document) < 4
+        return Failure(kind=FailureKind.UNPARSED) if failed else checked(call)
+
+    decided, _ = prepared(params(gate={"truth": "verifier"}), answer)
+    assert decided.truth is not None
+    assert len(decided.truth.scores) == len(decided.truth.refuted) == len(decided.documents) == 37
+
+
+def test_the_truth_is_recomputed_to_the_same_bytes() -> None:
+    """Through JSON and back."""
+    decided, _ = prepared(params(gate={"truth": "verifier"}))
+    stored = msgspec.json.decode(canonical.encode(decided), type=GateDecision)
+    assert canonical.encode(stored) == canonical.encode(prepared(params(gate={"truth": "verifier"}))[0])
+
+
+def test_a_judge_that_knows_right_from_wrong_agrees_with_the_truth_and_constant_rules_do_not() -> None:
+    """Where there is no correlation it says why."""
+    found = [Verified(verified=n, refuted=3 - n, unknown=0) for n in (0, 1, 2, 3)]
+    truth = ground_truth([0.5] * 4, [0.1, 0.2, 0.3, 0.4], found)
+    assert truth.judge.rho == pytest.approx(1.0)
+    assert (truth.rules.rho, truth.rules.undefined) == (None, "the rules gave every document 0.5")
+
+
+def test_vectors_of_different_lengths_are_refused() -> None:
+    """They would be of different documents."""
+    with pytest.raises(ValueError, match="2 rule, 1 judge scores, 1 checked"):
+        ground_truth([0.1, 0.2], [0.3], [LOST])
+
+
+def test_the_modulus_by_which_all_numbers_are_equal_is_refused() -> None:
+    """Every equation would hold."""
+    with pytest.raises(msgspec.ValidationError, match=r"verify\.modulus"):
+        params(verify={"modulus": 1})

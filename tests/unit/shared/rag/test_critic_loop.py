@@ -1,0 +1,563 @@
+"""The critic loop: every row of document 004's decision table, and what the loop may never do."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts import canonical
+from shared.contracts.calls import (
+    Call,
+    CallFailed,
+    Decoding,
+    Failure,
+    FailureKind,
+    Generate,
+    Generated,
+    Judge,
+    Rated,
+    Reply,
+    Retrieve,
+    Retrieved,
+    Write,
+)
+from shared.contracts.documents import Document, Hit
+from shared.contracts.params import CriticParams, Params
+from shared.contracts.samples import Candidate, Decision, Item, Outcome, Sample
+from shared.pipelines import registry
+from shared.rag.critic import Action, Round, Verdict, decide
+from tests.unit.shared.pipelines.test_pipelines import drive
+
+QUESTION = "What is x?"
+NEVER = Failure(kind=FailureKind.UNPARSED, detail="no single [[1]] to [[5]]")
+GENERATE, REWRITE, CONTINUE = Verdict(Action.GENERATE), Verdict(Action.REWRITE), Verdict(Action.CONTINUE)
+FORCED = Verdict(Action.GENERATE, forced=True)
+BETTER = "x better"
+"""Another query; it is about the same thing."""
+TWIN = "the twin"
+LIBRARY = defaultdict(lambda: Document(problem="", text="t"), {TWIN: Document(problem="What is  X?", text="14")})
+
+
+def page(*relevance: float | None) -> list[Candidate]:
+    """Documents with these ratings; None: the critic's reply had none."""
+    return [
+        Candidate(document=str(n), rank=0, relevance=each, failure="unparsed" if each is None else None)
+        for n, each in enumerate(relevance)
+    ]
+
+
+def after(attempt: int, relevant: int, *relevance: float | None, **params: Any) -> Verdict:
+    """The decision after a round."""
+    return decide(Round(attempt, "q", page(*relevance), relevant), CriticParams(**params))
+
+
+@pytest.mark.parametrize("aggregate", ["count", "mean"])
+@pytest.mark.parametrize(
+    ("row", "attempt", "relevant", "relevance", "expected"),
+    [
+        ("low relevance, too few documents, attempts left", 1, 0, (0.5, 0.5, 0.25), CONTINUE),
+        ("the same with one relevant document", 2, 1, (0.75, 0.25, 0.5), CONTINUE),
+        ("very low again, too few documents", 2, 0, (0.0, 0.25, 0.25), REWRITE),
+        ("very low again, one relevant document from before", 2, 1, (0.0, 0.25, 0.25), REWRITE),
+        ("high relevance, enough documents, first attempt", 1, 2, (0.75, 0.75, 0.5), GENERATE),
+        ("high relevance, enough documents, last attempt", 3, 2, (0.75, 1.0, 1.0), GENERATE),
+        ("low relevance, no attempts left", 3, 0, (0.5, 0.5, 0.25), FORCED),
+        ("very low, no attempts left: no rewrite that nobody would use", 3, 0, (0.0, 0.0, 0.0), FORCED),
+    ],
+)
+def test_every_row_of_the_decision_table(
+    aggregate: Any, row: str, attempt: int, relevant: int, relevance: Sequence[float], expected: Verdict
+) -> None:
+    """Section 3.2 of the document: with its own rule and with ours."""
+    assert after(attempt, relevant, *relevance, aggregate=aggregate) == expected, row
+
+
+@pytest.mark.parametrize(
+    ("gap", "attempt", "relevant", "relevance", "expected"),
+    [
+        ("high relevance, too few documents", 1, 1, (0.75,), CONTINUE),
+        ("high relevance, too few documents, no attempts left", 3, 1, (0.75,), FORCED),
+        ("very low, but for the first time", 1, 0, (0.0, 0.0, 0.0), CONTINUE),
+        ("nothing found", 1, 0, (), REWRITE),
+        ("nothing found again", 2, 0, (), REWRITE),
+        ("nothing found, no attempts left", 3, 0, (), FORCED),
+        ("not one rating", 2, 0, (None, None), CONTINUE),
+        ("not one rating, no attempts left", 3, 0, (None, None), FORCED),
+        ("one rating, very low", 2, 0, (None, 0.0), REWRITE),
+        ("one rating, not so low", 2, 0, (None, 0.5), CONTINUE),
+    ],
+)
+def test_what_the_table_leaves_open_is_decided(
+    gap: str, attempt: int, relevant: int, relevance: Sequence[float | None], expected: Verdict
+) -> None:
+    """And written down in decision 48."""
+    assert after(attempt, relevant, *relevance) == expected, gap
+
+
+def test_a_bad_document_does_not_block_good_ones() -> None:
+    """(.75 + .75 + 0) / 3 is below .6: the document goes on, although it has what it wants."""
+    assert after(1, 2, 0.75, 0.75, 0.0) == GENERATE
+    assert after(1, 2, 0.75, 0.75, 0.0, aggregate="mean") == CONTINUE
+
+
+def test_a_very_low_page_does_not_undo_what_was_enough() -> None:
+    """Generate before rewrite; the document's rule has it the other way round here, as its row 2 says `any`."""
+    assert after(2, 2, 0.0, 0.0, 0.0) == GENERATE
+    assert after(2, 2, 0.0, 0.0, 0.0, aggregate="mean") == REWRITE
+
+
+def test_thresholds_are_reached_by_equality() -> None:
+    """At the generate threshold a mean is enough, at the rewrite threshold it is no longer too low."""
+    assert after(1, 2, 0.6, 0.6, aggregate="mean") == GENERATE
+    assert after(1, 2, 0.6, 0.59, aggregate="mean") == CONTINUE
+    assert after(2, 0, 0.3, 0.3) == CONTINUE
+    assert after(2, 0, 0.29, 0.3) == REWRITE
+
+
+@pytest.mark.parametrize(("attempt", "expected"), [(1, CONTINUE), (2, CONTINUE), (3, REWRITE)])
+def test_a_query_may_be_rewritten_from_an_attempt_on(attempt: int, expected: Verdict) -> None:
+    """MIN_ATTEMPTS_FOR_REWRITE in the document's table."""
+    assert after(attempt, 0, 0.0, rewrite_from=3, attempts=5) == expected
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 6), st.integers(0, 6), st.lists(st.none() | st.sampled_from([0, 0.25, 0.5, 0.75, 1.0]), max_size=4),
+    st.builds(CriticParams, attempts=st.integers(1, 5), min_documents=st.integers(1, 4),
+              aggregate=st.sampled_from(["count", "mean"]), rewrite_from=st.integers(1, 4)),
+)  # fmt: skip
+def test_generate_comes_before_rewrite_and_rewrite_before_continue(
+    attempt: int, relevant: int, relevance: list[float | None], params: CriticParams
+) -> None:
+    """The document's priorities; and nothing but generation follows the last attempt."""
+    round_ = Round(attempt, "q", page(*relevance), relevant)
+    verdict = decide(round_, params)
+    known = [each for each in relevance if each is not None]
+    mean = sum(known) / len(known) if known else None
+    high = params.aggregate == "count" or (mean is not None and mean >= params.generate)
+    if relevant >= params.min_documents and high:
+        assert verdict == GENERATE
+    elif attempt >= params.attempts:
+        assert verdict == FORCED
+    elif not relevance or (mean is not None and mean < params.rewrite and attempt >= params.rewrite_from):
+        assert verdict == REWRITE
+    else:
+        assert verdict == CONTINUE
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "score"), [("mean", 0.5), ("minimum", 0.25), ("maximum", 0.75), ("weighted", 13 / 22)]
+)
+def test_a_page_is_one_figure_by_its_aggregate(aggregate: str, score: float) -> None:
+    """Of 0.75, 0.5 and 0.25 in this order: (0.75 + 0.5 / 2 + 0.25 / 3) / (1 + 1/2 + 1/3) = 13 / 22."""
+    assert Round(1, "q", page(0.75, 0.5, 0.25), 0).score(aggregate) == pytest.approx(score)
+    assert Round(1, "q", page(None, None), 0).score(aggregate) is None
+
+
+def test_a_failed_rating_counts_in_no_aggregate() -> None:
+    """Its place in the page stays empty."""
+    found = Round(1, "q", page(None, 0.5, 1.0), 0)
+    assert (found.score("minimum"), found.score("maximum")) == (0.5, 1.0)
+    assert found.score("weighted") == pytest.approx((0.5 / 2 + 1 / 3) / (1 / 2 + 1 / 3))
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [("count", GENERATE), ("mean", CONTINUE), ("minimum", REWRITE), ("maximum", GENERATE), ("weighted", GENERATE)],
+)
+def test_the_aggregate_decides(aggregate: str, expected: Verdict) -> None:
+    """Two relevant documents and a bad one, after the second attempt."""
+    assert after(2, 2, 0.75, 0.75, 0.0, aggregate=aggregate) == expected
+
+
+@pytest.mark.parametrize("aggregate", ["minimum", "maximum", "weighted"])
+def test_the_trace_has_the_figure_that_decided(aggregate: Any) -> None:
+    """Beside the mean."""
+    params = CriticParams(aggregate=aggregate)
+    found = Round(1, "q", page(0.75, 0.5), 0)
+    assert found.decision(GENERATE, params).detail[aggregate] == found.score(aggregate)
+
+
+def test_a_critic_may_reply_in_json() -> None:
+    """Scores are taken as they are, reasons are in the trace, and what is no score is a failure that is seen."""
+    said = {
+        "a": '{"relevance_score": 0.9, "reasoning": "It has the answer."}',
+        "b": "I cannot say.",
+        "c": '{"relevance_score": 0.65, "reasoning": "It helps."}',
+    }
+    corpus = Corpus({QUESTION: ["a", "b", "c"]}, {})
+
+    def answer(call: Call) -> Reply:
+        if isinstance(call, Write) and call.template == "critic":
+            return Generated(text=said[call.documents[0]])
+        return corpus(call)
+
+    outcome, asked = run(answer, reply="json")
+    critiques = [call for step in asked for call in step if isinstance(call, Write)]
+    decoding = Decoding(temperature=0.0, max_tokens=100)
+    assert critiques[0] == Write(
+        template="critic", decoding=decoding, slots={"question": QUESTION}, documents=("a",)
+    )  # fmt: skip
+    assert not any(isinstance(call, Judge) for step in asked for call in step)
+    assert outcome.context == ("a", "c")
+    decision = outcome.trace.decisions[0]
+    assert (decision.action, decision.detail["ratings"]) == ("generate", ["0.9", "unparsed", "0.65"])
+    assert decision.detail["reasons"] == ["It has the answer.", "", "It helps."]
+    assert [each.failure for each in outcome.trace.candidates] == [None, None, "unparsed"]
+
+
+def test_a_critic_whose_json_nobody_can_read_is_a_fallback() -> None:
+    """Reports count it, and the sample says that nothing was scored."""
+    corpus = Corpus({QUESTION: ["a", "b", "c"]}, {})
+
+    def answer(call: Call) -> Reply:
+        return Generated(text="I cannot say.") if isinstance(call, Write) else corpus(call)
+
+    outcome, _ = run(answer, reply="json")
+    assert outcome.trace.unscored
+    assert outcome.trace.decisions[0].fallback == "unparsed"
+
+
+Ratings = Mapping[str, int | Failure]
+
+
+class Corpus:
+    """Ranked documents by query, the same from both indexes; ratings by document; what the rewriter writes."""
+
+    def __init__(
+        self,
+        found: Mapping[str, Sequence[str]],
+        ratings: Ratings,
+        rewrites: Sequence[Reply] = (),
+        drops: Sequence[str] = (),
+    ) -> None:
+        self.found = found
+        self.ratings = ratings
+        self.rewrites = list(rewrites)
+        self.drops = drops
+        """What is a near-duplicate of the question."""
+
+    def __call__(self, call: Call) -> Reply:
+        """The reply to any call."""
+        match call:
+            case Retrieve():
+                return self.search(call)
+            case Judge():
+                given = self.ratings.get(call.document, 1)
+                return given if isinstance(given, Failure) else Rated(rating=given, text=f"[[{given}]]")
+            case Write():
+                return self.rewrites.pop(0)
+            case _:
+                return Generated(text=r"So \boxed{14}.")
+
+    def search(self, call: Retrieve) -> Retrieved:
+        """A page of what there is."""
+        documents = [
+            each for each in self.found.get(call.question, ()) if each not in self.drops or call.question != QUESTION
+        ]
+        listed = list(enumerate(documents, start=1))[call.skip : call.skip + call.k]
+        hits = tuple(Hit(document=document, rank=rank, score=1 / rank) for rank, document in listed)
+        return Retrieved(hits=hits, duplicates=tuple(self.drops) if call.question == QUESTION else ())
+
+
+def run(answer: Callable[[Call], Reply], size: int = 5, **critic: Any) -> tuple[Outcome, list[list[Call]]]:
+    """One sample, of a job of release 0.1."""
+    params = Params(context_size=size, duplicates="same-words", critic=msgspec.convert(critic, CriticParams))
+    sample = Sample(item=Item(ordinal=0, question=QUESTION))
+    result: tuple[Outcome, list[list[Call]]] = drive(registry.get("critic-loop").run(sample, params, LIBRARY), answer)
+    return result
+
+
+def kinds(asked: list[list[Call]]) -> list[str]:
+    """What each round asked for."""
+    return [type(step[0]).__name__.lower() for step in asked]
+
+
+def of(kind: type, asked: list[list[Call]]) -> list[Any]:
+    """All calls of one kind, in their order."""
+    return [call for step in asked for call in step if isinstance(call, kind)]
+
+
+def verdicts(outcome: Outcome) -> list[tuple[int, str, float | None]]:
+    """Round, action and mean of every attempt."""
+    return [
+        (each.round, each.action, each.detail["mean"])  # type: ignore[misc]
+        for each in outcome.trace.decisions
+        if each.stage == "critic"
+    ]
+
+
+def written(text: str) -> Generated:
+    """What a rewriter says."""
+    return Generated(text=text)
+
+
+def test_enough_on_the_first_page_generates_at_once() -> None:
+    """One search, one round of ratings, one answer from the relevant documents alone, the most relevant first."""
+    outcome, asked = run(Corpus({QUESTION: "abc"}, {"a": 4, "b": 2, "c": 5}))
+    assert kinds(asked) == ["retrieve", "judge", "generate"]
+    assert verdicts(outcome) == [(1, "generate", pytest.approx((0.75 + 0.25 + 1) / 3))]
+    assert outcome.context == ("c", "a") == of(Generate, asked)[0].context
+    assert [(each.document, each.rank, each.relevance) for each in outcome.trace.candidates] == [
+        ("c", 1, 1.0), ("a", 2, 0.75), ("b", 3, 0.25),
+    ]  # fmt: skip
+    assert outcome.answer == "14"
+
+
+def test_both_indexes_are_asked_for_a_page() -> None:
+    """k documents of each, fused; the critic reads the k best."""
+    _, asked = run(Corpus({QUESTION: "abcdef"}, {"a": 5, "b": 5}))
+    assert asked[0] == [Retrieve(question=QUESTION, index=index, k=3) for index in ("dense", "sparse")]
+    assert [call.document for call in asked[1] if isinstance(call, Judge)] == ["a", "b", "c"]
+
+
+def test_what_a_page_had_no_room_for_comes_first_on_the_next() -> None:
+    """The indexes differ, so that a page holds more than the critic reads at once; nothing is passed over."""
+    dense, sparse = Corpus({QUESTION: "abcdef"}, {}), Corpus({QUESTION: "auvwxy"}, {})
+    outcome, asked = run(
+        lambda call: sparse(call) if isinstance(call, Retrieve) and call.index == "sparse" else dense(call), attempts=2
+    )
+    judged = [[call.document for call in step if isinstance(call, Judge)] for step in asked[1::2]][:2]
+    assert judged == [["a", "b", "u"], ["c", "v", "d"]]
+    second = outcome.trace.candidates[1]
+    assert (second.document, second.dense_rank, second.sparse_rank) == ("b", 2, None)
+
+
+def test_going_on_goes_deeper() -> None:
+    """The document asks the same page again, finds the same documents, and counts them twice."""
+    outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, {"a": 3, "b": 3, "c": 3, "d": 5, "f": 4}))
+    assert [call.skip for call in of(Retrieve, asked)] == [0, 0, 3, 3]
+    assert [call.document for call in of(Judge, asked)] == list("abcdef")
+    assert [action for _, action, _ in verdicts(outcome)] == ["continue", "generate"]
+    assert outcome.context == ("d", "f")
+
+
+def test_relevant_documents_of_all_rounds_are_counted() -> None:
+    """One on each page makes two."""
+    outcome, _ = run(Corpus({QUESTION: "abcdef"}, {"b": 4, "a": 3, "c": 3, "e": 5}))
+    assert [each.detail["relevant"] for each in outcome.trace.decisions] == [1, 2]
+    assert outcome.context == ("e", "b")
+
+
+def test_a_query_that_finds_nothing_useful_is_rewritten() -> None:
+    """After the second attempt; the new query begins at its first page, the critic keeps to the original question."""
+    corpus = Corpus({QUESTION: "abcdef", BETTER: "xyz"}, {"x": 5, "y": 4}, [written(f"  Query: {BETTER} \nand more")])
+    outcome, asked = run(corpus)
+    assert kinds(asked) == ["retrieve", "judge", "retrieve", "judge", "write", "retrieve", "judge", "generate"]
+    assert [(call.question, call.skip) for call in of(Retrieve, asked)[::2]] == [
+        (QUESTION, 0),
+        (QUESTION, 3),
+        (BETTER, 0),
+    ]
+    assert {call.question for call in of(Judge, asked)} == {QUESTION}
+    assert [action for _, action, _ in verdicts(outcome)] == ["continue", "rewrite", "generate"]
+    rewriting = next(each for each in outcome.trace.decisions if each.stage == "rewrite")
+    assert rewriting == Decision(stage="rewrite", action="written", round=2, detail={"queries": [BETTER]})
+    assert outcome.context == ("x", "y")
+
+
+def test_the_rewriter_sees_the_question_and_the_best_of_what_was_found() -> None:
+    """Documents that are not irrelevant, best first, greedily decoded."""
+    ratings = {"a": 2, "b": 1, "c": 3, "d": 1, "e": 1, "f": 1}
+    _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))
+    decoding = Decoding(temperature=0.0, max_tokens=100)
+    slots = {"question": QUESTION}
+    assert of(Write, asked) == [Write(template="rewrite-again", decoding=decoding, slots=slots, documents=("c",))]
+
+
+def test_a_rewriter_is_not_shown_more_than_a_page_of_many_pages() -> None:
+    """Four documents of two pages may help; three are shown."""
+    ratings = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1, "f": 1}
+    _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))
+    assert of(Write, asked)[0].documents == ("a", "b", "c")
+
+
+def test_no_rewrite_is_paid_for_after_the_last_attempt() -> None:
+    """The document's loop writes a query that it never uses."""
+    outcome, asked = run(Corpus({QUESTION: "abcdef"}, {}), attempts=2)
+    assert not of(Write, asked)
+    assert [action for _, action, _ in verdicts(outcome)] == ["continue", "generate"]
+    assert outcome.trace.decisions[-1].detail["forced"] is True
+
+
+def test_a_new_query_that_finds_known_documents_shows_the_critic_only_new_ones() -> None:
+    """Nothing is rated twice, and nothing counts twice."""
+    corpus = Corpus({QUESTION: "abcdef", BETTER: "abxcy"}, {"a": 4, "x": 5}, [written(BETTER)])
+    outcome, asked = run(corpus, rewrite_from=1, rewrite=0.5)
+    judged = [call.document for call in of(Judge, asked)]
+    assert judged == ["a", "b", "c", "x"]
+    assert len(set(judged)) == len(judged)
+    assert outcome.context == ("x", "a")
+
+
+def test_the_same_query_written_again_goes_deeper() -> None:
+    """A rewriter without an idea costs an attempt, not the same page once more."""
+    _, asked = run(Corpus({QUESTION: "abcdefghi"}, {}, [written(QUESTION)]))
+    assert [call.skip for call in of(Retrieve, asked)[::2]] == [0, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"), [(Failure(kind=FailureKind.TIMEOUT), "timeout"), (written(" \n "), "unparsed")]
+)
+def test_where_no_query_is_written_the_old_one_goes_deeper(reply: Reply, kind: str) -> None:
+    """Recorded as the fallback that it is."""
+    outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, {}, [reply]))
+    assert [(call.question, call.skip) for call in of(Retrieve, asked)[::2]] == [
+        (QUESTION, 0),
+        (QUESTION, 3),
+        (QUESTION, 6),
+    ]
+    kept = next(each for each in outcome.trace.decisions if each.stage == "rewrite")
+    assert (kept.action, kept.round, kept.fallback) == ("original", 2, kind)
+
+
+def test_a_query_that_finds_nothing_is_rewritten_at_once() -> None:
+    """There is nothing to rate and nothing deeper; the document gives up here."""
+    outcome, asked = run(Corpus({BETTER: "xyz"}, {"x": 5, "y": 5}, [written(BETTER)]))
+    assert kinds(asked) == ["retrieve", "write", "retrieve", "judge", "generate"]
+    assert verdicts(outcome)[0] == (1, "rewrite", None)
+    assert outcome.context == ("x", "y")
+
+
+def test_an_empty_corpus_is_answered_without_documents() -> None:
+    """As many searches as there are attempts, and a rewrite between each two."""
+    outcome, asked = run(Corpus({}, {}, [written("x b"), written("x c")]))
+    assert kinds(asked) == ["retrieve", "write", "retrieve", "write", "retrieve", "generate"]
+    assert (outcome.context, outcome.answer, outcome.trace.unscored) == ((), "14", False)
+    assert outcome.trace.decisions[-1].detail["forced"] is True
+
+
+def test_forced_to_generate_it_takes_the_relevant_documents() -> None:
+    """One of the two that it wanted; none that is not relevant beside it."""
+    outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": 3, "b": 4, "c": 3}), attempts=1)
+    assert outcome.context == ("b",)
+    assert outcome.trace.decisions[-1].detail["forced"] is True
+
+
+def test_forced_without_a_relevant_document_it_takes_the_best_ones() -> None:
+    """In the order of their ratings, as they were found where these are alike."""
+    outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": 1, "b": 3, "c": 1}), size=2, attempts=1)
+    assert outcome.context == ("b", "a")
+
+
+def test_a_document_without_a_rating_comes_after_the_worst_rated() -> None:
+    """Where nothing is relevant, what is known stands before what is not."""
+    outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": NEVER, "b": 1, "c": 1}), attempts=1)
+    assert outcome.context == ("b", "c", "a")
+
+
+def test_a_document_is_relevant_from_the_threshold_on() -> None:
+    """Equality counts, for documents as for means."""
+    outcome, asked = run(Corpus({QUESTION: "abc"}, {"a": 4, "b": 4, "c": 3}), generate=0.75)
+    assert (kinds(asked), outcome.context) == (["retrieve", "judge", "generate"], ("a", "b"))
+
+
+def test_a_failed_rating_is_no_low_one() -> None:
+    """It is kept apart: out of the mean, last in the order, its kind in the trace."""
+    outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": NEVER, "b": 5, "c": 4}))
+    assert verdicts(outcome) == [(1, "generate", pytest.approx(0.875))]
+    [decision] = outcome.trace.decisions
+    assert (decision.detail["ratings"], decision.fallback) == (["unparsed", "1.0", "0.75"], None)
+    last = outcome.trace.candidates[-1]
+    assert (last.document, last.relevance, last.score, last.failure) == ("a", None, None, "unparsed")
+
+
+def test_a_critic_that_never_rates_takes_what_was_found_in_its_order() -> None:
+    """Nobody knows that the query is bad, so it is kept; each round names the failure as its fallback."""
+    outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, dict.fromkeys("abcdefghi", NEVER)), size=2)
+    assert kinds(asked) == [*["retrieve", "judge"] * 3, "generate"]
+    assert [each.fallback for each in outcome.trace.decisions] == ["unparsed"] * 3
+    assert outcome.trace.unscored
+    assert outcome.context == ("a", "b")
+
+
+def test_in_a_job_of_release_0_1_a_twin_that_only_another_query_finds_is_dropped() -> None:
+    """Its searches compared documents with the query alone; those of today know the item's question."""
+    corpus = Corpus({QUESTION: "b", BETTER: [TWIN, "x", "y"]}, {TWIN: 5, "x": 5, "y": 5}, [written(BETTER)])
+    outcome, asked = run(corpus, rewrite_from=1)
+    assert TWIN not in [call.document for call in of(Judge, asked)]
+    assert (outcome.context, outcome.trace.duplicates) == (("x", "y"), (TWIN,))
+
+
+def test_what_the_questions_own_search_drops_stays_out() -> None:
+    """Even if it reads differently to us."""
+    corpus = Corpus({QUESTION: "ab", BETTER: "axy"}, {"a": 5, "x": 5, "y": 5}, [written(BETTER)], drops="a")
+    outcome, asked = run(corpus, rewrite_from=1)
+    assert "a" not in [call.document for call in of(Judge, asked)]
+    assert (outcome.context, outcome.trace.duplicates) == (("x", "y"), ("a",))
+
+
+@pytest.mark.parametrize(("lost", "left"), [("sparse", "dense"), ("dense", "sparse")])
+def test_one_index_is_enough(lost: str, left: str) -> None:
+    """Document 001's fallback, recorded with the round; the other list's ranks are not made up."""
+    corpus = Corpus({QUESTION: "abc"}, {"a": 5, "b": 5})
+    failure = Failure(kind=FailureKind.CONNECTION)
+    outcome, _ = run(lambda call: failure if isinstance(call, Retrieve) and call.index == lost else corpus(call))
+    alone = outcome.trace.decisions[0]
+    assert (alone.stage, alone.action, alone.round, alone.fallback) == ("retrieve", f"{left} alone", 1, "connection")
+    first = outcome.trace.candidates[0]
+    assert outcome.context == ("a", "b")
+    assert (getattr(first, f"{left}_rank"), getattr(first, f"{lost}_rank")) == (1, None)
+
+
+@pytest.mark.parametrize("kind", [Retrieve, Generate])
+def test_without_any_search_or_an_answer_the_sample_fails(kind: type) -> None:
+    """With the failure."""
+    corpus = Corpus({QUESTION: "abc"}, {"a": 5, "b": 5})
+    lost = Failure(kind=FailureKind.TIMEOUT)
+    with pytest.raises(CallFailed, match="timeout"):
+        run(lambda call: lost if isinstance(call, kind) else corpus(call))
+
+
+def test_a_chinese_question_is_judged_and_rewritten_in_chinese() -> None:
+    """The critic reads prompts in the question's language."""
+    sample = Sample(item=Item(ordinal=0, question="求 $x$ 的值是多少？"))
+    _, asked = drive(
+        registry.get("critic-loop").run(sample, Params(), LIBRARY),
+        Corpus({"x 的值": "xyz"}, {}, [written("x 的值")] * 2),
+    )
+    assert {call.template for call in of(Write, asked)} == {"rewrite-again-zh"}
+    assert {call.rubric for call in of(Judge, asked)} == {"relevance-zh"}
+
+
+DOCUMENTS = [f"d{n}" for n in range(12)]
+RATINGS = st.dictionaries(st.sampled_from(DOCUMENTS), st.integers(1, 5) | st.just(NEVER))
+LISTS = st.dictionaries(
+    st.sampled_from([QUESTION, "x b", "x c"]), st.lists(st.sampled_from(DOCUMENTS), unique=True, max_size=12)
+)
+WRITTEN = st.sampled_from(["x b", "x c", QUESTION, " "]).map(written) | st.just(Failure(kind=FailureKind.TIMEOUT))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    LISTS, RATINGS, st.lists(WRITTEN, min_size=20, max_size=20),
+    st.fixed_dictionaries({
+        "attempts": st.integers(1, 6), "min_documents": st.integers(1, 4), "k": st.integers(1, 4),
+        "rewrite_from": st.integers(1, 3), "aggregate": st.sampled_from(["count", "mean"]),
+        "generate": st.sampled_from([0.0, 0.3, 0.6, 1.0]), "rewrite": st.sampled_from([0.0, 0.3, 1.0]),
+    }),
+)  # fmt: skip
+def test_the_budget_holds_whatever_the_critic_says(
+    found: dict[str, list[str]], ratings: Ratings, rewrites: list[Reply], critic: dict[str, Any]
+) -> None:
+    """It ends; attempts and rewrites are bounded; nothing is judged twice, or by anything but the question."""
+    outcome, asked = run(Corpus(found, ratings, rewrites), **critic)
+    searches, judged = of(Retrieve, asked), of(Judge, asked)
+    attempts = len(searches) // 2
+    assert 1 <= attempts <= critic["attempts"]
+    assert len(of(Write, asked)) <= critic["attempts"] - 1
+    assert len({(call.question, call.skip) for call in searches}) == attempts
+    assert len({call.document for call in judged}) == len(judged) <= attempts * critic["k"]
+    assert {call.question for call in judged} <= {QUESTION}
+    assert kinds(asked)[-1] == "generate"
+    rounds = [each for each in outcome.trace.decisions if each.stage == "critic"]
+    assert [each.round for each in rounds] == list(range(1, attempts + 1))
+    assert [each.action for each in rounds].index("generate") == attempts - 1
+    assert set(outcome.context) <= {call.document for call in judged}
+    assert [each.rank for each in outcome.trace.candidates] == list(range(1, len(judged) + 1))
+    again = run(Corpus(found, ratings, list(rewrites)), **critic)
+    assert canonical.encode(again) == canonical.encode((outcome, asked))

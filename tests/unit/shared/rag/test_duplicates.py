@@ -1,0 +1,216 @@
+"""Near-duplicates of a question."""
+
+import os
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from services.retriever.dense import Faiss
+from services.retriever.ports import Match
+from services.retriever.searches import SPARE, Search, without_duplicates
+from services.retriever.sparse import Bm25
+from services.retriever.texts import indexed_text
+from shared.contracts.calls import Duplicates
+from shared.contracts.datasets import DatasetItem
+from shared.contracts.documents import Document
+from shared.ingest.corpora import read_corpus
+from shared.ingest.datasets import read_dataset
+from shared.ingest.paths import corpus_lines, dataset_lines
+from shared.models.static_embeddings import StaticEmbedder
+from shared.rag.duplicates import has_answer, is_left_out, is_near_duplicate, same_text
+from shared.settings import REPOSITORY
+
+MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
+
+TEN = "one two three four five six seven eight nine ten"
+"""Eight shingles."""
+LONG = "the product of all of the roots of this monic polynomial is the last coefficient of"
+
+
+def document(number: int) -> str:
+    """A hash that sorts by number."""
+    return f"{number:064x}"
+
+
+def twin(question: str) -> Document:
+    """A document with this problem."""
+    return Document(problem=question, text="")
+
+
+@pytest.mark.parametrize(
+    ("question", "problem"),
+    [
+        ("What is 1+1?", "what IS\n1 + 1 ?"),
+        (r"Compute $\dfrac{1}{2}$.", r"Compute \(\frac{1}{2}\)"),
+        (r"where $p\neq 0$, find $x \leq 3$", r"where $p \ne 0$, find $x ≤ 3$."),
+        (r"$\left(x, y\right)$", "$(x,y)$"),
+        ("40{,}000 apples", "40,000 apples"),
+        ("a four-scoop cone!", "a four scoop cone"),
+        ("计算３＋４。", "计算 3+4"),
+        ("$x^{2}$", "$x^2$"),
+        ("+", "+"),
+    ],
+)
+def test_spelling_blanks_and_formatting_make_no_other_text(question: str, problem: str) -> None:
+    """Also LaTeX's, and the forms of characters."""
+    assert same_text(question, problem)
+    assert is_near_duplicate(question, problem)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("5+3", "5-3"),
+        ("$x^2-5x+6>0$", "$x^2-5x+6<0$"),
+        (r"$x \le 3$", "$x < 3$"),
+        ("$n!$", "$n$"),
+        ("$-150$", "$150$"),
+        ("$(p+1)$ by 9", "$(p+1)$ by 8"),
+        ("$x$", "$y$"),
+        (r"$\sin x$", r"$\cos x$"),
+        ("$x^{12}$", "$x^12$"),
+        ("five apples", "six apples"),
+        ("五个苹果", "六个苹果"),
+        ("1:2", "1,2"),
+        ("x²", "x2"),
+    ],
+)
+def test_another_number_operator_or_relation_is_another_problem(one: str, other: str) -> None:
+    """However many words both share."""
+    assert not is_near_duplicate(f"{LONG} {one}", f"{LONG} {other}")
+    assert not is_near_duplicate(one, other)
+
+
+@pytest.mark.parametrize(
+    ("problem", "near"),
+    [
+        (f"{LONG} 7 here", True),
+        (f"{LONG} 7 here below", True),
+        (f"{LONG} 7 in the box below here", False),
+        ("", False),
+    ],
+)
+def test_a_reworded_problem_keeps_four_fifths_of_its_shingles(problem: str, *, near: bool) -> None:
+    """And all of its mathematics; it is not the same text."""
+    assert is_near_duplicate(f"{LONG} 7", problem) is near
+    assert not same_text(f"{LONG} 7", problem)
+
+
+def test_a_passage_without_a_problem_is_nobodys_duplicate() -> None:
+    """Not even an empty question's."""
+    assert not same_text("", "")
+    assert not is_near_duplicate("", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "has"),
+    [
+        (r"so \boxed{\dfrac{1}{2}}", r"\frac{1}{2}", True),
+        (r"first \boxed{3}, then \boxed{4}", "3", False),
+        ("The capital is Paris.", "paris", True),
+        ("12 is not among 112 and 1.2", "2", False),
+        ("nothing", "", False),
+    ],
+)
+def test_a_solution_has_the_answer_in_its_box_or_in_its_words(text: str, gold: str, *, has: bool) -> None:
+    """The last box decides; a number inside another one is not it."""
+    assert has_answer(text, gold) is has
+
+
+REWORDED = Document(problem=f"{LONG} 7 here", text=r"\boxed{5}")
+SAME = Document(problem=f"{LONG.upper()} 7.", text=r"\boxed{5}")
+OTHER_SIGN = Document(problem=f"{LONG} -7", text=r"\boxed{5}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "gold", "left_out"),
+    [
+        ("off", "5", set()),
+        ("same-text", "5", {"same"}),
+        ("same-answer", "5", {"same", "reworded"}),
+        ("same-answer", "6", {"same"}),
+        ("same-answer", "", {"same"}),
+        ("same-words", "6", {"same", "reworded", "sign"}),
+    ],
+)
+def test_each_rule_leaves_out_what_it_says(rule: Duplicates, gold: str, left_out: set[str]) -> None:
+    """The same text, a near-duplicate with the gold answer, or whatever has the words."""
+    documents = {"same": SAME, "reworded": REWORDED, "sign": OTHER_SIGN}
+    found = {name for name, each in documents.items() if is_left_out(rule, f"{LONG} 7", gold, each)}
+    assert found == left_out
+
+
+def test_ranks_count_from_one_after_dropping() -> None:
+    """What was dropped leaves no gap."""
+    matches = [Match(document(number), 1 / (number + 1)) for number in range(5)]
+    search = Search(index=1, question=TEN, k=3)
+    reply = without_duplicates(search, matches, {document(0): twin(TEN), document(2): twin(TEN)})
+    assert reply.duplicates == (document(0), document(2))
+    assert [(hit.document, hit.rank) for hit in reply.hits] == [
+        (document(number), rank) for rank, number in enumerate((1, 3, 4), start=1)
+    ]
+    assert reply.hits[0].score == 1 / 2
+
+
+def test_looks_at_the_spare_matches_and_no_deeper() -> None:
+    """k + 10 are fetched: so many duplicates are made up for, and the reply depends on k alone."""
+    matches = [Match(document(number), 1.0) for number in range(50)]
+    twins = {document(number): twin(TEN) for number in range(SPARE)}
+    reply = without_duplicates(Search(index=1, question=TEN, k=2), matches, twins)
+    assert [hit.document for hit in reply.hits] == [document(SPARE), document(SPARE + 1)]
+    late = without_duplicates(Search(index=1, question=TEN, k=2), matches, {document(SPARE + 2): twin(TEN)})
+    assert late.duplicates == ()
+
+
+def test_a_document_that_is_no_longer_known_is_kept() -> None:
+    """Nothing says that it is a duplicate."""
+    reply = without_duplicates(Search(index=1, question=TEN, k=1), [Match(document(1), 1.0)], {})
+    assert len(reply.hits) == 1
+
+
+@pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_word() -> None:
+    """Release 0.1 left out 20 others for 15 questions, whose answers were not the question's, and showed this one."""
+    found = {record.document.hash: record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))}
+    items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
+    texts = [(number, indexed_text(each.problem, each.text)) for number, each in found.items()]
+    matches = Bm25().build([texts]).search([item.question for item in items], 10 + SPARE)
+    left_out = {
+        rule: {
+            (number, document)
+            for number, (item, each) in enumerate(zip(items, matches, strict=True))
+            for document in without_duplicates(search(item, rule), each, found).duplicates
+        }
+        for rule in rules()
+    }
+    assert {rule: len({number for number, _ in pairs}) for rule, pairs in left_out.items()} == {
+        "off": 0, "same-text": 1, "same-answer": 1, "same-words": 15,
+    }  # fmt: skip
+    [(number, document)] = left_out["same-answer"]
+    assert has_answer(found[document].text, items[number].gold or "")
+    assert (number, document) not in left_out["same-words"]
+
+
+def search(item: DatasetItem, rule: Duplicates) -> Search:
+    """As a job with this rule asks."""
+    gold = item.gold or "" if rule == "same-answer" else ""
+    return Search(index=1, question=item.question, k=10, duplicates=rule, gold=gold)
+
+
+def rules() -> tuple[Duplicates, ...]:
+    """All of them."""
+    return get_args(Duplicates)
+
+
+@pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+def test_dense_search_finds_the_twin_of_a_problem() -> None:
+    """A problem in other words is nearest to itself in the shipped embeddings."""
+    records = [
+        record.document for _, record in zip(range(300), read_corpus(corpus_lines(MATH / "train.jsonl")), strict=False)
+    ]
+    backend = Faiss(StaticEmbedder(REPOSITORY / "models" / "static-embeddings"))
+    index = backend.build([[(each.hash, indexed_text(each.problem, each.text)) for each in records]])
+    found = index.search([each.problem for each in records], 1)
+    right = sum(matches[0].document == each.hash for matches, each in zip(found, records, strict=True))
+    assert right > 0.9 * len(records)

@@ -1,0 +1,160 @@
+"""HyDE: hypothetical documents are written, searched with, and thrown away."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.contracts.calls import (
+    MAX_QUESTION,
+    Call,
+    CallFailed,
+    Decoding,
+    Failure,
+    FailureKind,
+    Generate,
+    Generated,
+    Lane,
+    Reply,
+    Retrieve,
+    Write,
+)
+from shared.contracts.params import HydeParams, Params
+from shared.contracts.samples import Decision, Item, Outcome, Sample
+from shared.pipelines import registry
+from shared.pipelines.binding import Binding, Pin, bind
+from shared.rag.hyde import drafts, hypotheses
+from tests.unit.shared.pipelines.test_pipelines import A, B, drive, found
+
+QUESTION = "What is x?"
+REFUSED = Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text")
+
+
+def run(
+    write: Callable[[Write], Reply], params: Params | None = None, name: str = "hyde"
+) -> tuple[Outcome, list[list[Call]]]:
+    """One sample whose hypothetical documents are `write`'s; the search finds two documents."""
+
+    def answer(call: Call) -> Reply:
+        match call:
+            case Write():
+                return write(call)
+            case Retrieve():
+                return found(A, B)
+            case _:
+                return Generated(text=r"So \boxed{14}.")
+
+    sample = Sample(item=Item(ordinal=0, question=QUESTION))
+    result: tuple[Any, list[list[Call]]] = drive(registry.get(name).run(sample, params or Params(), {}), answer)
+    return result
+
+
+def numbered(call: Write) -> Reply:
+    """Every draw writes another text."""
+    return Generated(text=f"Step {call.draw}: x.")
+
+
+def retrieval(asked: list[list[Call]]) -> Retrieve:
+    """The one search of a run."""
+    [search] = [call for step in asked for call in step if isinstance(call, Retrieve)]
+    return search
+
+
+def test_eight_solutions_are_drawn_from_one_prompt_by_default() -> None:
+    """n = 8 at temperature 0.7 and 512 tokens, as the authors have it; a draw tells each from the others."""
+    _, asked = run(numbered)
+    decoding = Decoding(temperature=0.7, max_tokens=512)
+    slots = {"question": QUESTION}
+    assert asked[0] == [Write(template="hyde-solution", decoding=decoding, slots=slots, draw=n) for n in range(8)]
+
+
+def test_the_search_is_made_with_all_texts_in_the_order_of_their_draws() -> None:
+    """The retriever averages their vectors with the question's."""
+    _, asked = run(numbered, Params(hyde=HydeParams(documents=3), candidates=7))
+    hypothetical = ("Step 0: x.", "Step 1: x.", "Step 2: x.")
+    assert asked[1] == [Retrieve(question=QUESTION, index="dense", k=7, hypothetical=hypothetical)]
+
+
+def test_a_passage_is_written_where_the_style_asks_for_one() -> None:
+    """The authors' prompt for web search."""
+    assert {call.template for call in drafts("q", HydeParams(style="passage"))} == {"hyde-passage"}
+
+
+def test_a_chinese_question_is_answered_in_chinese() -> None:
+    """What is written must lie near to what is searched."""
+    assert {call.template for call in drafts("求 $x$ 的值是多少？", HydeParams())} == {"hyde-solution-zh"}
+
+
+def test_without_hypothetical_documents_it_asks_what_dense_asks() -> None:
+    """n = 0 is the baseline to the byte: equal calls have equal keys, so nothing is computed for it."""
+    none = Params(hyde=HydeParams(documents=0))
+    outcome, asked = run(numbered, none)
+    plain, baseline = run(numbered, none, name="dense")
+    assert asked == baseline
+    assert outcome == plain
+
+
+def test_what_was_made_up_is_never_context() -> None:
+    """Only documents of the corpus reach the generator."""
+    outcome, asked = run(numbered, Params(context_size=5))
+    assert asked[-1] == [Generate(template="cot", question=QUESTION, context=(A, B))]
+    assert outcome.context == (A, B)
+
+
+def test_texts_that_were_not_written_are_left_out_and_counted() -> None:
+    """One fails, one is blank, one has nothing to do with the question: the trace names what became of them."""
+    replies = {0: REFUSED, 1: Generated(text=" \n "), 2: Generated(text="x is 2"), 3: Generated(text="[[3]]")}
+    outcome, asked = run(lambda call: replies[call.draw], Params(hyde=HydeParams(documents=4)))
+    assert retrieval(asked).hypothetical == ("x is 2",)
+    detail: dict[str, Any] = {"texts": 1, "failed": ["refused", "unparsed", "unparsed"]}
+    assert outcome.trace.decisions == (Decision(stage="hyde", action="mean", detail=detail),)
+
+
+def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
+    """The plain way is taken, and recorded with the reason."""
+    lost = Failure(kind=FailureKind.CONNECTION)
+    outcome, asked = run(lambda _: lost, Params(hyde=HydeParams(documents=2)))
+    assert retrieval(asked) == Retrieve(question=QUESTION, index="dense", k=10)
+    [decision] = outcome.trace.decisions
+    assert (decision.action, decision.fallback) == ("plain", "connection")
+    assert decision.detail == {"texts": 0, "failed": ["connection", "connection"]}
+    assert outcome.answer == "14"
+
+
+@pytest.mark.parametrize(
+    ("written", "searched"),
+    [
+        ("First.\n\n\nQuestion: another one", "First."),
+        ("\n\n\nFirst.\n\nSecond.", "First.\n\nSecond."),
+        ("First.", "First."),
+    ],
+)
+def test_a_text_ends_where_the_authors_stop(written: str, searched: str) -> None:
+    """At two empty lines: what follows is another text. Blank lines before the first word end nothing."""
+    assert hypotheses("What comes first?", [Generated(text=written)]).texts == (searched,)
+
+
+def test_a_truncated_text_is_searched_with() -> None:
+    """It need not be whole to lie near to documents."""
+    assert hypotheses("Since when?", [Generated(text="Step 1. Since", truncated=True)]).texts == ("Step 1. Since",)
+
+
+def test_a_text_that_would_flood_the_retriever_is_cut() -> None:
+    """A search takes so many characters of a text; one too long would fail those beside it, too."""
+    [text] = hypotheses("x?", [Generated(text="x " * MAX_QUESTION)]).texts
+    assert len(text) == MAX_QUESTION
+
+
+def test_a_failed_search_ends_the_sample() -> None:
+    """There is nothing else to search with."""
+    steps = registry.get("hyde").run(Sample(item=Item(ordinal=0, question=QUESTION)), Params(), {})
+    with pytest.raises(CallFailed, match="timeout"):
+        drive(steps, lambda call: numbered(call) if isinstance(call, Write) else Failure(kind=FailureKind.TIMEOUT))
+
+
+def test_hypothetical_documents_are_written_in_the_judges_lane() -> None:
+    """The judge model writes them while it is resident: no further load; every draw is a call of its own."""
+    pins = {"judge": Pin(model_id=1, hash="aa")}
+    bound = [bind(call, Binding(pins=pins, params=Params()), 0) for call in drafts(QUESTION, HydeParams())]
+    assert {call.lane for call in bound} == {Lane.JUDGE}
+    assert len({call.key for call in bound}) == 8

@@ -1,0 +1,142 @@
+"""Progress: one sample's replay, what is to be recorded of it, and what it was made from."""
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from shared.contracts import canonical
+from shared.contracts.calls import Generate, Generated, Judge
+from shared.contracts.params import Params
+from shared.pipelines.binding import Binding, Pin
+from shared.runtime.jobs import JobSpec
+from shared.runtime.progress import Answer, Progress, answer
+from shared.runtime.replay import Replay
+
+JOB = JobSpec(
+    id=1,
+    pipeline="closed-book",
+    rank=100,
+    dataset_id=1,
+    params=Params(),
+    prepared=None,
+    binding=Binding(pins={"generate": Pin(model_id=1, hash="aa")}, params=Params()),
+)
+A, B, C = (Generate(template="cot", question=question) for question in "abc")
+
+
+def progress(*yields: Any, recorded: int = 0) -> Progress:
+    """A sample whose pipeline yields these, and returns its replies."""
+
+    def steps() -> Any:
+        replies = []
+        for each in yields:
+            replies.append((yield each))  # noqa: PERF401 - a comprehension cannot yield
+        return replies
+
+    return Progress(7, JOB, 0, recorded, Replay(steps()))
+
+
+def stored(text: str, call_id: int = 1) -> Answer:
+    """A reply as it stands in the database."""
+    return answer(call_id, canonical.encode(Generated(text=text)))
+
+
+def test_what_a_fresh_sample_asks_is_to_be_recorded() -> None:
+    """One step a slot, at the position of its yield."""
+    fresh = progress([A, B])
+    assert fresh.waits
+    assert [(step.position, step.slot) for step in fresh.steps] == [(0, 0), (0, 1)]
+    assert [step.bound.key for step in fresh.steps] == [bound.key for bound in fresh.bound]
+
+
+def test_what_is_recorded_already_is_not_recorded_again() -> None:
+    """Two positions are on record; the third is new."""
+    known = progress(A, B, C, recorded=2)
+    assert known.steps == []
+    known.consume([stored("one")])
+    assert known.steps == []
+    known.consume([stored("two")])
+    assert [(step.position, step.slot) for step in known.steps] == [(2, 0)]
+
+
+def test_steps_gather_while_replies_are_there() -> None:
+    """A sample that runs on through cached replies records every yield on its way."""
+    running = progress(A, [B, C])
+    running.consume([stored("one")])
+    running.consume([stored("two"), stored("three")])
+    assert [(step.position, step.slot) for step in running.steps] == [(0, 0), (1, 0), (1, 1)]
+    assert not running.waits
+    assert running.bound == ()
+    assert running.replay.result == [Generated(text="one"), [Generated(text="two"), Generated(text="three")]]
+
+
+def test_the_recorded_keys_are_expected_in_order() -> None:
+    """The same keys in another order are another question each."""
+    keys = [bound.key for bound in progress([A, B]).bound]
+    assert progress([A, B]).expects(keys)
+    for other in (keys[::-1], keys[:1], [*keys, b"x" * 32], []):
+        diverged = progress([A, B])
+        assert not diverged.expects(other)
+        assert not diverged.waits
+        assert diverged.replay.failure is not None
+        assert diverged.replay.failure[0] == "replay_diverged"
+
+
+def test_a_divergence_names_position_and_keys() -> None:
+    """Short, as hexadecimal; an empty side is called nothing."""
+    diverged = progress(A, B)
+    diverged.consume([stored("one")])
+    yielded = diverged.bound[0].key.hex()[:12]
+    diverged.expects([b"\xab" * 32])
+    assert diverged.replay.failure == (
+        "replay_diverged",
+        f"position 1: recorded {'ab' * 6}, yielded {yielded}",
+    )
+    ended = progress()
+    ended.expects([b"\xab" * 32])
+    assert ended.replay.failure is not None
+    assert ended.replay.failure[1].endswith("yielded nothing")
+
+
+def test_the_record_is_the_hash_of_every_key_and_reply_in_order() -> None:
+    """Recomputable from the rows, with nothing but SHA-256."""
+    made = progress(A, [B, C])
+    keys = [bound.key for bound in made.bound]
+    made.consume([stored("one")])
+    keys += [bound.key for bound in made.bound]
+    made.consume([stored("two"), stored("three")])
+    replies = [canonical.encode(Generated(text=text)) for text in ("one", "two", "three")]
+    expected = hashlib.sha256(b"".join(key + reply for key, reply in zip(keys, replies, strict=True))).digest()
+    assert made.record == expected
+
+
+def test_other_replies_make_another_record() -> None:
+    """Also when they are the same replies to the other calls."""
+    records = set()
+    for texts in (("one", "two"), ("two", "one"), ("one", "one")):
+        made = progress([A, B])
+        made.consume([stored(text) for text in texts])
+        records.add(made.record)
+    assert len(records) == 3
+
+
+def test_as_many_replies_as_calls() -> None:
+    """Fewer would go to the wrong slots."""
+    with pytest.raises(ValueError, match="zip"):
+        progress([A, B]).consume([stored("one")])
+
+
+def test_a_call_that_cannot_be_bound_fails_the_sample() -> None:
+    """The job has no judge: said, not raised; nothing is recorded of it."""
+    failed = progress(A, Judge(rubric="reasoning-quality", document="aa"))
+    failed.consume([stored("one")])
+    assert not failed.waits
+    assert failed.replay.failure == ("pipeline_error", "cannot bind a call: KeyError('judge')")
+    assert [(step.position, step.slot) for step in failed.steps] == [(0, 0)]
+
+
+def test_an_answer_without_a_reply_is_a_call_that_is_still_open() -> None:
+    """Its id is known, its reply is not."""
+    assert answer(3, None) == Answer(3, None, None)
+    assert answer(3, b'{"type":"generated","text":"x"}').reply == Generated(text="x")

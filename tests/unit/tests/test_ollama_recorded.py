@@ -1,0 +1,180 @@
+"""The double of Ollama answers as the real server was recorded to: each exchange is replayed against it, in order.
+
+Compared are status, form, the words of errors, why an answer ended, and which manifest `/api/tags` and `/api/ps` name;
+texts, times and counts are the model's and the machine's.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.settings import REPOSITORY
+from tests.doubles.chat_server import Reply, Seen
+from tests.doubles.ollama_models import Manifest
+from tests.doubles.ollama_server import Ollama
+
+RECORDED = REPOSITORY / "tests" / "recorded" / "ollama-0.33.0-rc2.jsonl"
+HEAD, *EXCHANGES = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+FIRST = Manifest("generator", template="<|im_start|>user\n{{ .System }}{{ .Prompt }}<|im_end|>")
+LISTS = ("/api/tags", "/api/ps")
+LONG = "one two three four five six seven eight nine ten " * 3
+
+
+def answer(prompt: str) -> str:
+    """A long answer, or one that repeats itself where the real model's did."""
+    return "8 " + "= " * 40 if "= = =" in prompt else LONG
+
+
+def create_with_a_system_text(double: Ollama) -> None:
+    """`ollama create` of the tag that is loaded."""
+    double.create("generator:latest", system="You are a careful calculator that explains each step that it takes.")
+
+
+def create_as_before(double: Ollama) -> None:
+    """`ollama create` with the first Modelfile."""
+    double.put("generator:latest", FIRST)
+
+
+def die_under_the_next(double: Ollama) -> None:
+    """`kill -9` of the runner while it answers."""
+    double.wrong.left["die"] = 1
+
+
+BEFORE: dict[str, Callable[[Ollama], None]] = {
+    "tags, the tag was created again with another SYSTEM while loaded": create_with_a_system_text,
+    "chat, back": create_as_before,
+    "chat, created again": create_as_before,
+    "chat, the runner is killed under it": die_under_the_next,
+}
+"""What was done on the real server before these exchanges."""
+
+
+@pytest.fixture(scope="module")
+def replies() -> dict[str, Reply]:
+    """What the double says to each request, by the exchange's name."""
+    double = Ollama(version="0.33.0-rc2", most=1, answer=answer)
+    double.put("generator:latest", FIRST)
+    double.put("judge:latest", Manifest("judge"))
+    found = {}
+    for exchange in EXCHANGES:
+        BEFORE.get(exchange["name"], lambda _: None)(double)
+        request = exchange["request"]
+        body = json.dumps(request.get("body")).encode()
+        found[exchange["name"]] = double.respond(Seen(request["method"], request["path"], {}, body))
+    return found
+
+
+def form(value: Any) -> Any:
+    """Names of fields and kinds of values, of which lists show the first."""
+    if isinstance(value, dict):
+        return {name: form(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [form(each) for each in value[:1]]
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+
+
+def lines(reply: Reply) -> list[str]:
+    """Of a body."""
+    return reply.body.decode().splitlines()
+
+
+def kind(content_type: str | None) -> str | None:
+    """Without its character set."""
+    return content_type.partition(";")[0] if content_type else None
+
+
+def words(document: dict[str, Any]) -> str:
+    """Of an error, without its numbers."""
+    return re.sub(r"\d+", "N", document.get("error", ""))
+
+
+def ended(document: dict[str, Any]) -> tuple[object, object]:
+    """Why an answer ended."""
+    return document.get("done"), document.get("done_reason")
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=[each["name"] for each in EXCHANGES])
+def test_the_double_answers_as_the_server_did(exchange: dict[str, Any], replies: dict[str, Reply]) -> None:
+    """Status, content type and, of each first and last line, its form, the words of an error, and why it ended."""
+    recorded, reply = exchange["response"], replies[exchange["name"]]
+    assert (reply.status, kind(reply.headers.get("Content-Type"))) == (
+        recorded["status"],
+        kind(recorded["content_type"]),
+    )
+    said = lines(reply)
+    assert bool(said) == bool(recorded["lines"])
+    if kind(recorded["content_type"]) == "text/plain":
+        assert said == recorded["lines"]
+        return
+    for mine, theirs in zip(said[:1] + said[-1:], recorded["lines"][:1] + recorded["lines"][-1:], strict=True):
+        my, their = json.loads(mine), json.loads(theirs)
+        assert (words(my), ended(my)) == (words(their), ended(their))
+        if exchange["name"] != "show":
+            assert form(my) == form(their) or "logprobs" in their
+
+
+def test_show_names_what_a_footprint_and_an_identity_follow_from(replies: dict[str, Reply]) -> None:
+    """The double may say less of the weights, and nothing else."""
+    recorded = next(each for each in EXCHANGES if each["name"] == "show")
+    mine, theirs = json.loads(replies["show"].body), json.loads(recorded["response"]["lines"][0])
+    assert mine.keys() == theirs.keys()
+    assert form(mine["details"]) == form(theirs["details"])
+
+
+def named(responses: dict[str, dict[str, Any]]) -> list[str]:
+    """Digests of the generator, as letters in the order in which they appear; `-`: it is not listed."""
+    letters: dict[str, str] = {}
+    found = []
+    for exchange in EXCHANGES:
+        if exchange["request"]["path"] in LISTS:
+            models = responses[exchange["name"]]["models"]
+            digest = next((each["digest"] for each in models if each["name"] == "generator:latest"), None)
+            found.append(letters.setdefault(digest, "abc"[len(letters)]) if digest else "-")
+    return found
+
+
+def test_lists_name_the_manifests_that_the_server_named(replies: dict[str, Reply]) -> None:
+    """`/api/tags` the new one at once, `/api/ps` the one that the runner was loaded for, removed or not."""
+    looks = [each for each in EXCHANGES if each["request"]["path"] in LISTS]
+    recorded = {each["name"]: json.loads(each["response"]["lines"][0]) for each in looks}
+    mine = {name: json.loads(replies[name].body) for name in recorded}
+    assert named(mine) == named(recorded)
+    assert "b" in named(recorded)
+
+
+def loads_and_prompts(responses: dict[str, list[str]]) -> dict[str, tuple[bool, bool]]:
+    """Of each answer, whether it waited for a load, and whether its prompt was longer than the first one's."""
+    last = {name: json.loads(said[-1]) for name, said in responses.items()}
+    figures = {name: each for name, each in last.items() if "load_duration" in each}
+    first = figures["chat, first"]["prompt_eval_count"]
+    return {
+        name: (each["load_duration"] > 200_000_000, each["prompt_eval_count"] > first)
+        for name, each in figures.items()
+    }  # fmt: skip
+
+
+def test_the_same_calls_wait_for_a_load_and_are_given_a_longer_prompt(replies: dict[str, Reply]) -> None:
+    """The runner that is there answers the tag that was created again, with its new SYSTEM before the question."""
+    chats = [each for each in EXCHANGES if each["request"]["path"] == "/api/chat" and each["response"]["lines"]]
+    recorded = loads_and_prompts({each["name"]: each["response"]["lines"] for each in chats})
+    assert loads_and_prompts({each["name"]: lines(replies[each["name"]]) for each in chats}) == recorded
+    assert recorded["chat, the same moment: more prompt tokens than before"] == (False, True)
+
+
+def test_a_repetition_is_stopped_at_the_same_token(replies: dict[str, Reply]) -> None:
+    """The 31st in a row is the last."""
+    name = "chat, a token 31 times: stopped, done false, no reason"
+    recorded = next(each["response"]["lines"] for each in EXCHANGES if each["name"] == name)
+    for said in (recorded, lines(replies[name])):
+        tokens = [json.loads(line)["message"]["content"].strip() for line in said]
+        assert len(set(tokens[-31:])) == 1
+        assert tokens[-32] != tokens[-1]
+
+
+def test_the_recording_says_what_was_recorded_and_when() -> None:
+    """The documentation repeats it."""
+    assert HEAD["server"].startswith("Ollama 0.33.0-rc2")
+    assert HEAD["recorded"] == "2026-11-22"
