@@ -5,6 +5,7 @@ A pipeline declares which of them it reads; a job that names another one is refu
 
 import math
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -275,45 +276,29 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Chooses the calibration items; never sent to a model."""
 
 
-def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
-    """(path, value, rule) of every parameter that is out of the range that a new job has to keep; NaN is out of each.
+DECODINGS = ("generate", "judge", "enhance.decoding", "critic.decoding", "hyde.decoding", "grading.decoding")
+RANGES: dict[str, tuple[int, int]] = {
+    "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
+    "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
+    "gate.top": (1, MOST_CANDIDATES), "gate.max_documents": (1, 100_000), "gate.min_pairs": (2, 100_000),
+    **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
+    **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
+}  # fmt: skip
+"""Only a new job has to keep them: no bound of today makes a job of before unreadable, as one of a type would."""
 
-    Stored jobs are read without it: a bound of today must not make a job of before unreadable.
-    """
-    gate = params.gate
-    yield from _outside("candidates", params.candidates, 1, MOST_CANDIDATES)
-    yield from _outside("context_size", params.context_size, 0, params.candidates)
-    yield from _outside("rrf_k", params.rrf_k, 1, 1_000_000)
-    yield from _outside("rrf_weight", params.rrf_weight, 0, 1000)
-    yield from _outside("quality_weight", params.quality_weight, 0, 1000)
-    yield from _outside("seed", params.seed, -(1 << 63), (1 << 63) - 1)
-    yield from _outside("gate.tau", gate.tau, -1, 1)
-    yield from _outside("gate.items", gate.items, 1, 10_000)
-    yield from _outside("gate.top", gate.top, 1, MOST_CANDIDATES)
-    yield from _outside("gate.max_documents", gate.max_documents, 1, 100_000)
-    yield from _outside("gate.min_pairs", gate.min_pairs, 2, 100_000)
+
+def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
+    """(path, value, rule) of every parameter out of its range; NaN is out of every range."""
+    for path, (low, high) in {**RANGES, "context_size": (0, params.candidates)}.items():
+        if not low <= (value := attrgetter(path)(params)) <= high:
+            yield path, value, f"between {low} and {high}"
     crag = params.crag
     for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
         for name in ("upper", "lower"):
-            bound = getattr(limits, name, None)
-            if bound is not None and not math.isfinite(bound):
-                yield f"{path}.{name}", bound, "a finite number"
-    if gate.on_unusable not in ("fail", "rules"):
-        yield "gate.on_unusable", gate.on_unusable, '"fail" or "rules"'
-    for role, decoding in _decodings(params):
-        yield from _outside(f"{role}.temperature", decoding.temperature, 0, 100)
-        yield from _outside(f"{role}.max_tokens", decoding.max_tokens, 1, 1_000_000)
-
-
-def _decodings(params: Params) -> Iterator[tuple[str, Decoding]]:
-    yield from (("generate", params.generate), ("judge", params.judge), ("enhance.decoding", params.enhance.decoding))
-    yield from (("critic.decoding", params.critic.decoding), ("hyde.decoding", params.hyde.decoding))
-    yield "grading.decoding", params.grading.decoding
-
-
-def _outside(path: str, value: float, low: int, high: int) -> Iterator[tuple[str, Any, str]]:
-    if not low <= value <= high:
-        yield path, value, f"between {low} and {high}"
+            if not math.isfinite(getattr(limits, name, None) or 0):
+                yield f"{path}.{name}", getattr(limits, name), "a finite number"
+    if params.gate.on_unusable not in ("fail", "rules"):
+        yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
 
 
 def stored_params(raw: bytes) -> Params:
