@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 import httpx2
 import msgspec
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Unavailable
+from shared.redaction import redacted
 from shared.runtime.execution import Wait
 from shared.settings import Settings
-from shared.telemetry import traces
-from shared.telemetry.redaction import redacted
+from shared.trace_headers import add_trace_headers
 
 REFUSES_ALL = (401, 403, 429, 502, 503, 504)
 """Statuses that no request of ours would be spared, unless the retriever's words say otherwise."""
@@ -42,7 +42,7 @@ _PROBLEM = msgspec.json.Decoder(Problem)
 def client(settings: Settings) -> httpx2.AsyncClient:
     """A client that knows where the service is, and its key."""
     return httpx2.AsyncClient(
-        base_url=settings.retriever_url, trust_env=False, event_hooks=traces.hooks(),
+        base_url=settings.retriever_url, trust_env=False, event_hooks={"request": [add_trace_headers]},
         headers=authorization(settings.service_key),
     )  # fmt: skip
 

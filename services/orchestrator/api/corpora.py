@@ -8,10 +8,10 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from services.orchestrator.deps import Held, Limit, Resources, json
 from services.orchestrator.reports import leaks
+from services.orchestrator.upstream import read_problem
 from shared.errors import Unavailable
 from shared.storage import corpora, pages, previews
 
@@ -112,10 +112,8 @@ async def _index(held: Resources, corpus: corpora.Corpus) -> Indexes:
     try:
         url = f"{held.settings.retriever_url}/indexes"
         reply = await held.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
-        if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
-            said = PROBLEM.decode(reply.content)
-            raise Unavailable(f"corpus {corpus.name!r} is stored, but {said.detail}", hint=said.hint)
-        reply.raise_for_status()
+        if problem := read_problem(reply, httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
+            raise Unavailable(f"corpus {corpus.name!r} is stored, but {problem.detail}", hint=problem.hint)
         return _INDEXES.decode(reply.content)
     except (httpx2.HTTPError, msgspec.DecodeError) as error:
         raise Unavailable(

@@ -7,8 +7,8 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.upstream import read_problem
 from shared.errors import Unavailable
 
 router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
@@ -56,10 +56,8 @@ async def _ask(held: Resources, method: str) -> Orphans:
     """
     try:
         reply = await held.http.request(method, f"{held.settings.retriever_url}/orphans", timeout=BUILD_S)
-        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
-            problem = PROBLEM.decode(reply.content)
+        if problem := read_problem(reply, httpx2.codes.SERVICE_UNAVAILABLE):
             raise Unavailable(problem.detail, hint=problem.hint)
-        reply.raise_for_status()
         return _ORPHANS.decode(reply.content)
     except (httpx2.HTTPError, msgspec.DecodeError) as error:
         hint = "see GET /readyz and the retriever's log"

@@ -1,7 +1,7 @@
 """How each operation may refuse, on one page, with an example of every kind of problem."""
 
 from shared import errors
-from shared.access.bearer import OPEN
+from shared.access.internal import OPEN
 from shared.errors import MathragError
 
 ANYWHERE = (400, 403, 408, 413, 422, 431, 500, 503)

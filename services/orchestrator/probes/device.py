@@ -9,10 +9,10 @@ from services.orchestrator.api.gpus import TOLERATED
 from services.orchestrator.deps import Resources
 from shared.checks.check import NotReady
 from shared.lease import residencies
-from shared.lease.expectation import expectations
 from shared.lease.policy import rest_s
 from shared.lease.residencies import Residency
 from shared.models import known_versions
+from shared.runtime.configured_memory import memory_of_all
 from shared.settings import Device
 from shared.storage import devices
 
@@ -62,11 +62,11 @@ async def served(held: Resources) -> str:
 async def budget(held: Resources) -> str:
     """Each model fits by itself: one that does not could never be loaded."""
     most = held.settings.device.models_mib
-    expected = await asyncio.to_thread(expectations, held.settings.models, [held.settings.device])
-    large = [f"{name} ({mib} MiB)" for name, mib in expected.items() if mib > most]
+    needed = await asyncio.to_thread(memory_of_all, held.settings.models, [held.settings.device])
+    large = [f"{name} ({mib} MiB)" for name, mib in needed.items() if mib > most]
     if large:
         raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
-    return f"{most} MiB; the largest model takes {max(expected.values(), default=0)} MiB"
+    return f"{most} MiB; the largest model takes {max(needed.values(), default=0)} MiB"
 
 
 async def footprints(held: Resources) -> str:

@@ -15,8 +15,8 @@ from shared.contracts.api_keys import issue
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
+from shared.redaction import redacted
 from shared.settings import Settings
-from shared.telemetry.redaction import redacted
 from tests.unit.asgi import ask
 
 KEY = issue().key
