@@ -9,8 +9,8 @@ import typer
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, facts, print_json, table
 from mathrag.cli.references import Job
+from mathrag.client.audits import audited
 from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
-from mathrag.report.audits import audited
 
 SHOWN_ROWS = 5
 """Of a violation; --json has all."""

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from mathrag.cli.reports import lines
+from mathrag.client.audits import audited
 from mathrag.report import overview, source
-from mathrag.report.audits import audited
 from mathrag.report.commands import again
 from mathrag.report.drilldown import entry
 from mathrag.report.measured import Measured
