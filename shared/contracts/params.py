@@ -3,12 +3,18 @@
 A pipeline declares which of them it reads; a job that names another one is refused.
 """
 
-from typing import Annotated, Literal
+import math
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import GraderName
+
+MOST_CANDIDATES = 1000
+"""The retriever answers no longer lists."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
@@ -305,6 +311,31 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Replaces slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
     seed: int = 0
     """Chooses the calibration items; never sent to a model."""
+
+
+DECODINGS = ("generate", "judge", "enhance.decoding", "critic.decoding", "hyde.decoding", "grading.decoding")
+RANGES: dict[str, tuple[int, int]] = {
+    "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
+    "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
+    "gate.top": (1, MOST_CANDIDATES), "gate.max_documents": (1, 100_000), "gate.min_pairs": (2, 100_000),
+    **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
+    **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
+}  # fmt: skip
+"""Only a new job has to keep them: no bound of today makes a job of before unreadable, as one of a type would."""
+
+
+def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
+    """(path, value, rule) of every parameter out of its range; NaN is out of every range."""
+    for path, (low, high) in {**RANGES, "context_size": (0, params.candidates)}.items():
+        if not low <= (value := attrgetter(path)(params)) <= high:
+            yield path, value, f"between {low} and {high}"
+    crag = params.crag
+    for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
+        for name in ("upper", "lower"):
+            if not math.isfinite(getattr(limits, name, None) or 0):
+                yield f"{path}.{name}", getattr(limits, name), "a finite number"
+    if params.gate.on_unusable not in ("fail", "rules"):
+        yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
 
 
 def stored_params(raw: bytes) -> Params:

@@ -46,6 +46,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     clean: bool
     violations: list[audit.Violation]
+    source_changed: str | None = None
+    """That the job's pipeline has another source by now; replays that give the same outcomes all the same are clean."""
 
 
 @router.post("", status_code=202, summary="Submit a job", responses=ACCEPTED)
@@ -220,5 +222,7 @@ async def report(job: str, held: Held) -> Response:
 @router.get("/{job}/audit", summary="Check the invariants", responses=answers(Audit, {"clean": True, "violations": []}))
 async def check(job: str, held: Held) -> Response:
     """From the database's rows alone."""
-    violations = await audit.check_apart(held.database, await jobs.public_id(held.database, job))
-    return json(Audit(clean=not violations, violations=violations))
+    public_id = await jobs.public_id(held.database, job)
+    violations = await audit.check_apart(held.database, public_id)
+    changed = await audit.changed_source(held.database, public_id)
+    return json(Audit(clean=not violations, violations=violations, source_changed=changed))

@@ -1,6 +1,5 @@
 """What is asked of jobs, decoded strictly: a misspelt parameter is refused and not ignored."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -12,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from services.orchestrator.api.numbers import WHOLE
 from shared import suggestions
 from shared.contracts import canonical
-from shared.contracts.calls import Decoding
-from shared.contracts.params import Params
+from shared.contracts.params import Params, out_of_range
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.binding import MOST_REPEATS
@@ -25,8 +23,6 @@ from shared.storage.jobs import Filters
 from shared.storage.names import PATTERN, checked
 
 FIELDS = frozenset(Params.__struct_fields__)
-MOST_CANDIDATES = 1000
-"""The retriever answers no longer lists."""
 _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 _UNLISTED = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
@@ -142,7 +138,7 @@ def params_of(values: Tree, configured: Tree = MappingProxyType({})) -> Params:
         raise _refused(str(error)) from error
     except UnicodeEncodeError as error:
         raise Invalid("`params`: holds half a character (a lone surrogate), which is no text") from error
-    for path, value, rule in _broken(params):
+    for path, value, rule in out_of_range(params):
         raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}")
     return params
 
@@ -223,41 +219,3 @@ def _fields(path: str) -> tuple[str, ...]:
     for name in path.split(".")[1:]:
         group = getattr(group, name)
     return tuple(group.__struct_fields__)
-
-
-def _broken(params: Params) -> Iterator[tuple[str, Any, str]]:
-    """(path, value, rule) of every parameter out of range; NaN is out of every range."""
-    gate = params.gate
-    yield from _outside("candidates", params.candidates, 1, MOST_CANDIDATES)
-    yield from _outside("context_size", params.context_size, 0, params.candidates)
-    yield from _outside("rrf_k", params.rrf_k, 1, 1_000_000)
-    yield from _outside("rrf_weight", params.rrf_weight, 0, 1000)
-    yield from _outside("quality_weight", params.quality_weight, 0, 1000)
-    yield from _outside("seed", params.seed, -(1 << 63), (1 << 63) - 1)
-    yield from _outside("gate.tau", gate.tau, -1, 1)
-    yield from _outside("gate.items", gate.items, 1, 10_000)
-    yield from _outside("gate.top", gate.top, 1, MOST_CANDIDATES)
-    yield from _outside("gate.max_documents", gate.max_documents, 1, 100_000)
-    yield from _outside("gate.min_pairs", gate.min_pairs, 2, 100_000)
-    crag = params.crag
-    for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
-        for name in ("upper", "lower"):
-            bound = getattr(limits, name, None)
-            if bound is not None and not math.isfinite(bound):
-                yield f"{path}.{name}", bound, "a finite number"
-    if gate.on_unusable not in ("fail", "rules"):
-        yield "gate.on_unusable", gate.on_unusable, '"fail" or "rules"'
-    for role, decoding in _decodings(params):
-        yield from _outside(f"{role}.temperature", decoding.temperature, 0, 100)
-        yield from _outside(f"{role}.max_tokens", decoding.max_tokens, 1, 1_000_000)
-
-
-def _decodings(params: Params) -> Iterator[tuple[str, Decoding]]:
-    yield from (("generate", params.generate), ("judge", params.judge), ("enhance.decoding", params.enhance.decoding))
-    yield from (("critic.decoding", params.critic.decoding), ("hyde.decoding", params.hyde.decoding))
-    yield "grading.decoding", params.grading.decoding
-
-
-def _outside(path: str, value: float, low: int, high: int) -> Iterator[tuple[str, Any, str]]:
-    if not low <= value <= high:
-        yield path, value, f"between {low} and {high}"
