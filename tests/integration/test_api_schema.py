@@ -15,9 +15,9 @@ from redis.asyncio import Redis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.python import asgi
 
-from services.orchestrator.api import examples
+from services.orchestrator.api.views import EXAMPLE as JOB
 from services.orchestrator.app import build
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.experiments import running
 from services.orchestrator.experiments.document import EXAMPLE as EXPERIMENT
 from services.orchestrator.experiments.document import Experiment
@@ -83,7 +83,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         Redis.from_url(servers["redis"]) as redis,
         httpx2.AsyncClient(transport=httpx2.MockTransport(others)) as http,
     ):
-        app.state.resources = Resources(settings=SETTINGS, database=database, redis=redis, http=http, wake=lambda: None)
+        app.state.deps = Deps(settings=SETTINGS, database=database, redis=redis, http=http, wake=lambda: None)
         yield
     await database.close()
 
@@ -119,7 +119,7 @@ async def furnish(owner_url: str) -> None:
     await scene.add_dataset(database, 3, "math")
     await scene.submit_job(database, dataset="math-500", name="first")
     await finished(database)
-    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=examples.ID)
+    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=JOB["id"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
     await running.submit_once(database, scene.SETTINGS, asked, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")

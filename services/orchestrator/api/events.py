@@ -13,8 +13,10 @@ from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.deps import Held
+from services.orchestrator.api.routes import route
+from services.orchestrator.deps import RequestDeps
 from shared.contracts import canonical
+from shared.contracts.api_keys import Scope
 from shared.errors import BadRequest
 from shared.storage import events as stored
 from shared.storage import jobs
@@ -120,14 +122,14 @@ class Watched(NamedTuple):
 
 async def _watched(
     job: str,
-    held: Held,
+    deps: RequestDeps,
     last_event_id: Annotated[str | None, Header(description="Go on after this event.", examples=["2.0.-"])] = None,
 ) -> Watched:
     """Before the stream begins, so that what is wrong can be answered with a status."""
     seen = parsed(last_event_id)
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    picture = await stored.look(held.database, row)
+    picture = await stored.look(deps.database, row)
     if seen.version > picture.job.version:
         raise BadRequest("`Last-Event-ID`: of another job", hint="leave it out to begin anew")
     return Watched(picture, seen)
@@ -136,8 +138,17 @@ async def _watched(
 RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stream")
 
 
-@router.get("/{job}/events", summary="Watch a job", response_class=EventSourceResponse, responses=RESPONSES)
-async def events(watched: Annotated[Watched, Depends(_watched)], held: Held) -> AsyncIterator[ServerSentEvent]:
+@route(
+    router,
+    "GET",
+    "/{job}/events",
+    scope=Scope.READ,
+    summary="Watch a job",
+    responses=RESPONSES,
+    refuses=(404, 409, 429),
+    response_class=EventSourceResponse,
+)
+async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDeps) -> AsyncIterator[ServerSentEvent]:
     """`state` for every change, `progress` when counts changed, `gate` when it has decided; the end state comes last.
 
     A comment every 15 seconds keeps the connection. `Last-Event-ID` goes on exactly after what was seen.
@@ -149,4 +160,4 @@ async def events(watched: Annotated[Watched, Depends(_watched)], held: Held) -> 
             yield told.event
         if picture.job.ended:
             return
-        picture = await held.watches.following(held.database, picture.row)
+        picture = await deps.job_polls.following(deps.database, picture.row)

@@ -7,8 +7,10 @@ import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.said import PROBLEM
-from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.deps import Deps, RequestDeps
+from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 
 router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
@@ -30,32 +32,39 @@ class Orphans(msgspec.Struct, frozen=True, kw_only=True):
 _ORPHANS = msgspec.json.Decoder(Orphans)
 
 
-@router.get("", summary="List unused indexes", responses=answers(Orphans, EXAMPLE))
-async def list_orphans(held: Held) -> Response:
+@route(router, "GET", "", scope=Scope.READ, summary="List unused indexes", responses=answers(Orphans, EXAMPLE))
+async def list_orphans(deps: RequestDeps) -> Response:
     """What builds that broke off, or a database that was replaced, left behind on Elasticsearch.
 
     Only indexes that are called PREFIX-KIND-SIGNATURE are looked at. A build that is under way is waited for.
     """
-    return json(await _ask(held, "GET"))
+    return json(await _ask(deps, "GET"))
 
 
-@router.delete("", summary="Delete unused indexes", responses=answers(Orphans, {**EXAMPLE, "deleted": True}))
-async def delete_orphans(held: Held) -> Response:
+@route(
+    router,
+    "DELETE",
+    "",
+    scope=Scope.OPERATE,
+    summary="Delete unused indexes",
+    responses=answers(Orphans, {**EXAMPLE, "deleted": True}),
+)
+async def delete_orphans(deps: RequestDeps) -> Response:
     """The same indexes, deleted for good.
 
     Another database whose retriever uses the same prefix would lose its indexes, so each needs a prefix of its own.
     """
-    return json(await _ask(held, "DELETE"))
+    return json(await _ask(deps, "DELETE"))
 
 
-async def _ask(held: Resources, method: str) -> Orphans:
+async def _ask(deps: Deps, method: str) -> Orphans:
     """The retriever's answer.
 
     Raises:
         Unavailable: it gives none.
     """
     try:
-        reply = await held.http.request(method, f"{held.settings.retriever_url}/orphans", timeout=BUILD_S)
+        reply = await deps.http.request(method, f"{deps.settings.retriever_url}/orphans", timeout=BUILD_S)
         if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
             problem = PROBLEM.decode(reply.content)
             raise Unavailable(problem.detail, hint=problem.hint)

@@ -4,7 +4,7 @@ import shlex
 
 from sqlalchemy import text
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import RESTART, NotReady
 from shared.contracts.calls import Lane
 
@@ -22,9 +22,9 @@ MOST = 1000
 """Waiting calls whose jobs are looked up."""
 
 
-async def models(held: Resources) -> str:
+async def models(deps: Deps) -> str:
     """Nobody waits for a model that no guard serves any more."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         rows = (await connection.execute(UNSERVED, {"lanes": [lane.value for lane in Lane], "most": MOST})).all()
     forsaken = [row for row in rows if row.jobs]
     if not forsaken:

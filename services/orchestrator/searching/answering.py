@@ -7,7 +7,7 @@ import httpx2
 import msgspec
 
 from services.orchestrator.api.said import PROBLEM
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
 from shared.contracts.documents import Document
 from shared.errors import MathragError, TooLarge, Unavailable
@@ -21,9 +21,9 @@ _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | 
 class Answering:
     """The calls of one search over the builds `indexes`, by role; `reranker` is the hash that a job would be given."""
 
-    def __init__(self, held: Resources, indexes: Mapping[str, int], reranker: str) -> None:
-        self._held = held
-        self._retrieval = held.settings.retrieval
+    def __init__(self, deps: Deps, indexes: Mapping[str, int], reranker: str) -> None:
+        self._deps = deps
+        self._retrieval = deps.settings.retrieval
         self._indexes = indexes
         self._reranker = reranker
         self.library: dict[str, Document] = {}
@@ -34,7 +34,7 @@ class Answering:
     async def replies(self, calls: Sequence[Call]) -> list[Reply]:
         """One a call, side by side, so that each fails alone."""
         replies = await asyncio.gather(*(self._reply(call) for call in calls))
-        async with self._held.database.statement() as connection:
+        async with self._deps.database.statement() as connection:
             self.library |= await LibraryCache().documents(connection, mentioned(replies))
         return list(replies)
 
@@ -79,8 +79,8 @@ class Answering:
             return Failure(kind=_kind(error), detail=f"the retriever did not answer ({type(error).__name__})")
 
     async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:
-        url = f"{self._held.settings.retriever_url}{path}"
-        return await self._held.http.post(url, json=body, timeout=timeout_s)
+        url = f"{self._deps.settings.retriever_url}{path}"
+        return await self._deps.http.post(url, json=body, timeout=timeout_s)
 
 
 def _refuse(reply: httpx2.Response) -> None:
