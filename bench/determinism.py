@@ -18,7 +18,6 @@ from statistics import median
 from typing import Any
 
 import psutil
-from sqlalchemy import text
 
 from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
@@ -28,13 +27,14 @@ from services.guard.drivers.process import ProcessDriver
 from shared.models.chat import ChatFailed
 from shared.settings import Model, Settings
 from shared.storage.database import Database
+from shared.storage.sql import sql
 
 KILLS = {"judge": ("judge", (0.2, 0.5, 0.8)), "generate": ("generator", (0.2, 0.5, 0.8))}
 """By stage: the worker that is killed, and when: shares of the stage's calls."""
-REPLIES = text("""
+REPLIES = sql("""
     SELECT c.role, s.kind, s.ordinal, t.position, t.slot, encode(sha256(a.reply), 'hex')
     FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
-    JOIN attempts a ON a.call_id = c.id AND a.accepted
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE j.public_id = :job AND c.role IN ('judge', 'generate')
     UNION ALL
     SELECT 'answer', s.kind, s.ordinal, 0, 0, o.answer

@@ -22,6 +22,7 @@ from shared.contracts.calls import (
     Verified,
 )
 from shared.runtime.answers import outcome_of
+from shared.storage.sql import fill
 
 BATCH = 5000
 RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)
@@ -38,7 +39,7 @@ VALUES: Mapping[str, Any] = {
     "estimate": Estimated,
 }
 
-ACCEPTED = "FROM mine JOIN attempts a ON a.call_id = mine.call_id AND a.accepted"
+ACCEPTED = fill("FROM mine JOIN attempts a ON {ACCEPTED_FOR} mine.call_id")
 UNCLAIMED = over_my_calls(f"""
     SELECT 'attempts ' || a.id {ACCEPTED} WHERE a.token IS NULL AND a.outcome <> :poisoned ORDER BY a.id""")
 WITHOUT_RECEIPT = over_my_calls(f"""

@@ -6,8 +6,9 @@ import msgspec
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-MINE = """mine AS MATERIALIZED (
-    SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job)"""
+from shared.storage.sql import fill
+
+MINE = fill("mine AS MATERIALIZED ({CALLS_OF_JOB})")
 """A WITH item: the calls that the job's samples refer to, whoever executed them."""
 
 

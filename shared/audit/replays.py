@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping
 from sqlalchemy.exc import DBAPIError
 
 from shared.audit.finding import Audit, Violation, over_my_calls
@@ -16,21 +16,23 @@ from shared.runtime.advance import HISTORY
 from shared.runtime.jobs import Jobs, JobSpec, item_of
 from shared.runtime.progress import Answer, Progress, answer
 from shared.storage.library import LibraryCache, mentioned
+from shared.storage.sql import sql
 
 BATCH = 200
 """Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""
 
-COMPLETED = text("""
+COMPLETED = sql("""
     SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, o.outcome, o.answer,
         o.extraction, o.correct, o.strict, o.record_hash
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN outcomes o ON o.sample_id = s.id
-    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    WHERE s.job_id = :job AND s.kind = :kind AND s.state = 2 AND s.id > :after ORDER BY s.id LIMIT :n""")
+    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
+    WHERE s.job_id = :job AND s.kind = :kind AND s.state = {COMPLETED} AND s.id > :after ORDER BY s.id LIMIT :n""")
 FORGED_KEYS = over_my_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id
     WHERE c.key <> sha256(c.request) ORDER BY c.id""")
-PREPARED = text("""
-    SELECT 'jobs ' || j.id FROM jobs j LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state = 2
+PREPARED = sql("""
+    SELECT 'jobs ' || j.id FROM jobs j
+    LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state = {COMPLETED}
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
 

@@ -24,6 +24,7 @@ from shared.runtime.parking import WANTED
 from shared.runtime.together import Together
 from shared.storage.database import Database
 from shared.storage.outages import again, concerns_rows, passing
+from shared.storage.sql import sql
 
 RETRIES = 3
 """Infrastructure failures of one call before it fails for good."""
@@ -98,9 +99,9 @@ ACCEPT = text("""
         u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
           completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
     ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
-ACCEPTED = text("""
+ACCEPTED = sql("""
     SELECT a.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
-    JOIN attempts a ON a.call_id = u.call_id AND a.token = u.token AND a.accepted""")
+    JOIN attempts a ON {ACCEPTED_FOR} u.call_id AND a.token = u.token""")
 
 LOCK = text(
     "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"

@@ -27,6 +27,7 @@ from shared.runtime.price import dry_run
 from shared.settings import Settings
 from shared.storage import idempotency
 from shared.storage.database import Database
+from shared.storage.sql import sql
 from shared.storage.unknown import not_found
 from shared.telemetry import references, traces
 
@@ -47,9 +48,9 @@ INSERT = text("""
         u(public_id, name, pipeline, pipeline_hash, params, dataset, corpus, pins, repeats, reuse, rank, total,
           metadata, online, code, requeued_from, experiment, place)
     ORDER BY u.place RETURNING id, pipeline""")
-INSERT_PREPARE = text("""
+INSERT_PREPARE = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
-    SELECT id, 'prepare', 0, 0, 0 FROM unnest(CAST(:jobs AS bigint[])) j(id) ORDER BY id""")
+    SELECT id, 'prepare', 0, 0, {READY} FROM unnest(CAST(:jobs AS bigint[])) j(id) ORDER BY id""")
 
 _log = logging.getLogger(__name__)
 

@@ -21,13 +21,14 @@ from shared.storage.database import Database
 from shared.storage.library import LibraryCache
 from shared.storage.prompts import ROLES, prompts_of
 from shared.storage.residencies import Residency, residencies
-from shared.storage.samples import STATES
+from shared.storage.sql import sql
+from shared.storage.states import SampleState
 from shared.storage.stored import decoded, decoded_params
 
 TIE_BREAK = "equal scores: the smaller document hash first"
 REPLY: Any = Reply
 
-SAMPLE = text("""
+SAMPLE = sql("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
         i.subject, i.level, i.gold_documents, o.outcome, encode(o.record_hash, 'hex') AS record_hash,
         encode(i.hash, 'hex') AS item_hash, encode(sha256(convert_to(i.gold, 'UTF8')), 'hex') AS gold_hash,
@@ -35,7 +36,7 @@ SAMPLE = text("""
         encode(sha256(j.prepared), 'hex') AS decision_hash, r.seq, encode(r.hash, 'hex') AS link_hash,
         encode(r.previous, 'hex') AS previous
     FROM samples s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id LEFT JOIN records r ON r.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal = :ordinal AND s.repeat = :repeat""")
 STEPS = text("""
@@ -215,7 +216,7 @@ async def provenance(
         ended = await samples.one(connection, job, index, repeat)
         return Provenance(
             index=row["ordinal"],
-            state=STATES[row["state"]],
+            state=SampleState(row["state"]).word,
             outcome=outcome,
             text=_text(steps, outcome, params),
             ending=ended.ending if ended else None,

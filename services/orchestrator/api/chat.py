@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import text
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
@@ -24,15 +23,17 @@ from shared.runtime.price import Price, price
 from shared.runtime.submit import Submission, submit
 from shared.storage import configurations, documents, jobs, provenance
 from shared.storage.configurations import Configuration
+from shared.storage.sql import sql
+from shared.storage.states import TERMINAL
 
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
 POLL_S = "1"
 # Loads of models that answered this job's own calls, wanted since it was asked.
-LOADS = text("""
+LOADS = sql("""
     SELECT count(*) FROM (
         SELECT DISTINCT a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
-        JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id AND a.accepted
+        JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
         JOIN jobs j ON j.id = s.job_id JOIN residencies r ON r.epoch = a.epoch AND r.wanted_at >= j.created_at
         WHERE s.job_id = :job) loads""")
 
@@ -155,7 +156,7 @@ async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
     deps.wake()
     await online.wait(deps.database, job, request.wait_s)
     answer = await _answer(deps, job, stated, request.corpus)
-    if answer.state in jobs.TERMINAL:
+    if answer.state in TERMINAL:
         return json(answer)
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
 

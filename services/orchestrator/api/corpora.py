@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
+from services.orchestrator.upstream import read_problem
 from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 from shared.storage import corpora, pages, previews
@@ -129,10 +129,8 @@ async def _index(deps: Deps, corpus: corpora.Corpus) -> Indexes:
     try:
         url = f"{deps.settings.retriever_url}/indexes"
         reply = await deps.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
-        if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
-            said = PROBLEM.decode(reply.content)
-            raise Unavailable(f"corpus {corpus.name!r} is stored, but {said.detail}", hint=said.hint)
-        reply.raise_for_status()
+        if problem := read_problem(reply, httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
+            raise Unavailable(f"corpus {corpus.name!r} is stored, but {problem.detail}", hint=problem.hint)
         return _INDEXES.decode(reply.content)
     except (httpx2.HTTPError, msgspec.DecodeError) as error:
         raise Unavailable(

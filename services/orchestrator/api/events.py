@@ -21,6 +21,7 @@ from shared.errors import BadRequest
 from shared.storage import events as stored
 from shared.storage import jobs
 from shared.storage.events import Change, Picture
+from shared.storage.states import TERMINAL
 from shared.storage.waiting import Waiting
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -91,7 +92,7 @@ class Told(NamedTuple):
 def news(picture: Picture, seen: Seen) -> Iterator[Told]:
     """What a client that has seen `seen` is to be told; the job's end comes last."""
     fresh = [change for change in picture.changes if change.version > seen.version]
-    for change in (change for change in fresh if change.state not in jobs.TERMINAL):
+    for change in (change for change in fresh if change.state not in TERMINAL):
         seen = seen._replace(version=change.version)
         yield _told("state", change, seen)
     if picture.job.gate is not None and not seen.gate:
@@ -104,7 +105,7 @@ def news(picture: Picture, seen: Seen) -> Iterator[Told]:
     if digest != seen.progress:
         seen = seen._replace(progress=digest)
         yield _told("progress", progress, seen)
-    for change in (change for change in fresh if change.state in jobs.TERMINAL):
+    for change in (change for change in fresh if change.state in TERMINAL):
         seen = seen._replace(version=change.version)
         yield _told("state", change, seen)
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
-from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.upstream import read_problem
 from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 
@@ -65,10 +65,8 @@ async def _ask(deps: Deps, method: str) -> Orphans:
     """
     try:
         reply = await deps.http.request(method, f"{deps.settings.retriever_url}/orphans", timeout=BUILD_S)
-        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
-            problem = PROBLEM.decode(reply.content)
+        if problem := read_problem(reply, httpx2.codes.SERVICE_UNAVAILABLE):
             raise Unavailable(problem.detail, hint=problem.hint)
-        reply.raise_for_status()
         return _ORPHANS.decode(reply.content)
     except (httpx2.HTTPError, msgspec.DecodeError) as error:
         hint = "see GET /readyz and the retriever's log"

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,13 +18,14 @@ from shared.lease.plan import Plan, plan
 from shared.lease.policy import Group
 from shared.runtime.jobs import Jobs, JobSpec, readable
 from shared.settings import Settings
+from shared.storage.sql import sql
 from shared.telemetry.redaction import redacted
 
 TRUSTED_S = 5.0
 """So long a plan of the same jobs is used again: what they still have to do is counted from all their samples."""
 
-LIVE = text("""
-    SELECT id, total FROM jobs WHERE ended_at IS NULL AND state IN ('preparing', 'running') ORDER BY id""")
+LIVE = sql("""
+    SELECT id, total FROM jobs WHERE ended_at IS NULL AND state IN {RUNNABLE} ORDER BY id""")
 
 _log = logging.getLogger(__name__)
 

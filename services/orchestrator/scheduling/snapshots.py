@@ -13,6 +13,7 @@ from shared.lease import residencies
 from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
 from shared.runtime.sweeper import READY
 from shared.settings import Device
+from shared.storage.sql import sql
 
 STARVED_S = 60.0
 """Longest pause between two looks for starving jobs: they read the whole queue."""
@@ -39,28 +40,28 @@ WORK = text("""
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
 # What live jobs will ask for later: where several models fit, they are loaded at once. A job whose pins are not those
 # of this release asks for nothing, and its samples fail; the look must not.
-PINNED = text("""
+PINNED = sql("""
     SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
-    FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{}' END) p
+    FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{{}}' END) p
     JOIN models m ON m.needs_lease AND m.served AND m.device = :device AND m.id = CAST(
         CASE jsonb_typeof(p.value -> 'model_id') WHEN 'number' THEN p.value ->> 'model_id' END AS integer)
-    WHERE j.state IN ('preparing', 'running')""")
-ONLINE = text("""
-    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
-    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1 JOIN queue q ON q.call_id = t.call_id
-    WHERE j.ended_at IS NULL AND j.online AND j.state IN ('preparing', 'running')""")
+    WHERE j.state IN {RUNNABLE}""")
+ONLINE = sql("""
+    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
+    JOIN steps t ON {AWAITED_BY_SAMPLE} JOIN queue q ON q.call_id = t.call_id
+    WHERE j.ended_at IS NULL AND j.online AND j.state IN {RUNNABLE}""")
 # A job starves that waits for models of this device and has nothing else to do: no call of a resident model or for
 # something else than this device, and no sample that can be advanced.
-STARVED = text("""
+STARVED = sql("""
     WITH waits AS MATERIALIZED (
         SELECT DISTINCT s.job_id, q.model_id FROM queue q JOIN steps t ON t.call_id = q.call_id
-        JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1),
+        JOIN samples s ON {WAITS_FOR_STEP}),
     elsewhere AS MATERIALIZED (
         SELECT w.*, m.needs_lease AND m.device = :device AND NOT m.id = ANY(:resident) AS away
         FROM waits w JOIN models m ON m.id = w.model_id)
-    SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN ('preparing', 'running')
+    SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN {RUNNABLE}
     WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
-      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = 0)""")
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = {READY})""")
 # By the database's clock: ours may be wrong, and a retry must not wait for that.
 AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 

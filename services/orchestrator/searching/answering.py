@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import httpx2
 import msgspec
 
-from services.orchestrator.api.said import PROBLEM
 from services.orchestrator.deps import Deps
+from services.orchestrator.upstream import read_problem
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
 from shared.contracts.documents import Document
 from shared.errors import MathragError, TooLarge, Unavailable
@@ -90,11 +90,9 @@ def _refuse(reply: httpx2.Response) -> None:
         Unavailable: an index, or what it needs, is not there.
         TooLarge: the embedder cannot hold the question.
     """
-    if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.CONTENT_TOO_LARGE):
-        said = PROBLEM.decode(reply.content)
+    if problem := read_problem(reply, httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.CONTENT_TOO_LARGE):
         away = reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE
-        raise (Unavailable if away else TooLarge)(said.detail, hint=said.hint)
-    reply.raise_for_status()
+        raise (Unavailable if away else TooLarge)(problem.detail, hint=problem.hint)
 
 
 def _kind(error: Exception) -> FailureKind:
