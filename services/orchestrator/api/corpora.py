@@ -12,14 +12,12 @@ from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
-from services.orchestrator.upstream import read_problem
 from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
+from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
 from shared.storage import corpora, pages, previews
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
-INDEXING_S = 1800.0
-"""Longest that building indexes may take."""
 
 EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
@@ -42,29 +40,6 @@ INDEXED: dict[str, Any] = {
         {"index": 8, "kind": "sparse", "signature": "e07a…", "documents": 7500, "reused": False, "seconds": 1.4},
     ],
 }
-
-
-class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that the corpus now uses; the ones before stay on record, for the jobs that used them."""
-
-    index: int
-    kind: str
-    signature: str
-    """Digest of everything that determines it, as the settings are now."""
-    documents: int
-    reused: bool
-    """It was there, and sound."""
-    seconds: float
-
-
-class Indexes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a corpus is searched by."""
-
-    corpus: int = 0
-    indexes: tuple[Index, ...] = ()
-
-
-_INDEXES = msgspec.json.Decoder(Indexes)
 
 
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
@@ -127,14 +102,13 @@ async def _index(deps: Deps, corpus: corpora.Corpus) -> Indexes:
         Unavailable: it did not; the documents stay, and the same upload goes on here.
     """
     try:
-        url = f"{deps.settings.retriever_url}/indexes"
-        reply = await deps.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
-        if problem := read_problem(reply, httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
-            raise Unavailable(f"corpus {corpus.name!r} is stored, but {problem.detail}", hint=problem.hint)
-        return _INDEXES.decode(reply.content)
-    except (httpx2.HTTPError, msgspec.DecodeError) as error:
+        return await RetrieverClient(deps.http, deps.settings).build_indexes(corpus.id)
+    except NoReply as error:
+        problem = error.problem
+        if error.status in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT) and problem.detail:
+            raise Unavailable(f"corpus {corpus.name!r} is stored, but {problem.detail}", hint=problem.hint) from error
         raise Unavailable(
-            f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error})",
+            f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error.cause})",
             hint="see GET /readyz and the retriever's log; then `mathrag corpus index NAME`, or upload the same again",
         ) from error
 
