@@ -180,7 +180,7 @@ async def test_a_late_commit_is_not_missed(database: Database, scrape: Scraper) 
     assert early is not None
     assert late is not None
     held = scene.HeldDatabase(database)
-    answering = scene.answer(deps, early)
+    answering = scene.answer(held, early)
     task = asyncio.create_task(answering)
     await held.reached.wait()
     await scene.answer(database, late)

@@ -82,36 +82,36 @@ def parsed(last_event_id: str | None) -> Seen:
     return Seen(int(found["version"]), found["gate"] == "1", found["progress"])
 
 
-class Told(NamedTuple):
+class StreamMessage(NamedTuple):
     """An event, and what a client has seen with it."""
 
     seen: Seen
     event: ServerSentEvent
 
 
-def news(picture: Picture, seen: Seen) -> Iterator[Told]:
+def news(picture: Picture, seen: Seen) -> Iterator[StreamMessage]:
     """What a client that has seen `seen` is to be told; the job's end comes last."""
     fresh = [change for change in picture.changes if change.version > seen.version]
     for change in (change for change in fresh if change.state not in TERMINAL):
         seen = seen._replace(version=change.version)
-        yield _told("state", change, seen)
+        yield _message("state", change, seen)
     if picture.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
-        yield _told("gate", picture.job.gate, seen)
+        yield _message("gate", picture.job.gate, seen)
     job = picture.job
     stages = job.stages or {}
     progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
     digest = canonical.digest(progress).hex()[:16]
     if digest != seen.progress:
         seen = seen._replace(progress=digest)
-        yield _told("progress", progress, seen)
+        yield _message("progress", progress, seen)
     for change in (change for change in fresh if change.state in TERMINAL):
         seen = seen._replace(version=change.version)
-        yield _told("state", change, seen)
+        yield _message("state", change, seen)
 
 
-def _told(name: str, data: Change | jobs.Gate | Progress, seen: Seen) -> Told:
-    return Told(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
+def _message(name: str, data: Change | jobs.Gate | Progress, seen: Seen) -> StreamMessage:
+    return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
 
 
 class Watched(NamedTuple):
@@ -156,9 +156,9 @@ async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDe
     """
     picture, seen = watched
     while True:
-        for told in news(picture, seen):
-            seen = told.seen
-            yield told.event
+        for message in news(picture, seen):
+            seen = message.seen
+            yield message.event
         if picture.job.ended:
             return
         picture = await deps.job_polls.following(deps.database, picture.row)

@@ -8,14 +8,13 @@ from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
-from services.orchestrator.api.flaws import flawed
+from services.orchestrator.api.flaws import version_warnings
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.plans import ANSWER as PLANNED
-from services.orchestrator.api.plans import PlanView, planned
+from services.orchestrator.api.plans import PlanView, plan_of
 from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.views import edited
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.document import Experiment
@@ -114,8 +113,8 @@ async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) ->
     """
     once = keyed(key, "POST /v1/experiments", request.model_dump())
     accepted = await running.submit_once(deps.database, deps.settings, request, once)
-    warnings = await to_thread.run_sync(edited, [variant.pipeline for variant in request.variants])
-    warnings += await flawed(deps.database, experiment=accepted.experiment)
+    warnings = await to_thread.run_sync(edit_warnings, [variant.pipeline for variant in request.variants])
+    warnings += await version_warnings(deps.database, experiment=accepted.experiment)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
@@ -142,7 +141,7 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
                 jobs=len(grid.jobs),
                 samples=sum(draft.samples for draft in drafts),
                 calls=work.calls,
-                plan=await planned(connection, deps, work.needs),
+                plan=await plan_of(connection, deps, work.needs),
                 notes=planning.notes(request, grid),
             )
         )

@@ -108,7 +108,7 @@ async def listed(deps: RequestDeps) -> Response:
 )
 async def get(device: Device, deps: RequestDeps) -> Response:
     """From the database's rows; lease and guard are asked, too, and their absence is shown, not fatal."""
-    return json(await _view(deps, await _checked(deps, device)))
+    return json(await _view(deps, await _check_device(deps, device)))
 
 
 @route(
@@ -127,7 +127,7 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
     Queued calls stay queued: jobs wait, none fails. 202: it is written down. The device is empty once `state` is
     `open` or `closed` and `models` is empty. Again is harmless.
     """
-    await devices.drain(deps.database, await _checked(deps, device), request.reason if request else None, actor)
+    await devices.drain(deps.database, await _check_device(deps, device), request.reason if request else None, actor)
     deps.wake()
     return json(await _view(deps, device), 202)
 
@@ -144,7 +144,7 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
 )
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """The scheduler goes on at once with what is queued. Again is harmless."""
-    await devices.release(deps.database, await _checked(deps, device), actor)
+    await devices.release(deps.database, await _check_device(deps, device), actor)
     deps.wake()
     return json(await _view(deps, device), 202)
 
@@ -153,7 +153,7 @@ async def _known(deps: Deps) -> set[str]:
     return {*(device.id for device in deps.settings.all_devices()), *await devices.known(deps.database)}
 
 
-async def _checked(deps: Deps, device: str) -> str:
+async def _check_device(deps: Deps, device: str) -> str:
     known = await _known(deps)
     if device not in known:
         hint = suggestions.hint(device, known, "mathrag gpu list")

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator import reports
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, tagged
-from services.orchestrator.api.flaws import flawed
+from services.orchestrator.api.flaws import version_warnings
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
-from services.orchestrator.api.views import EXAMPLE, JobView, edited, page, view
+from services.orchestrator.api.views import EXAMPLE, JobView, edit_warnings, page, view
 from services.orchestrator.deps import Deps, RequestDeps
 from shared import audit
 from shared.contracts.api_keys import Scope
@@ -88,8 +88,8 @@ async def _submitted(deps: Deps, submission: Submission, request: Keyed | None) 
     accepted = await submit_once(deps.database, deps.settings, submission, request)
     deps.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
-    warnings = await to_thread.run_sync(edited, [submission.pipeline])
-    warnings += await flawed(deps.database, job=accepted.job)
+    warnings = await to_thread.run_sync(edit_warnings, [submission.pipeline])
+    warnings += await version_warnings(deps.database, job=accepted.job)
     again = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | again, warnings)
 

@@ -123,7 +123,7 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
         spec = (await Jobs().load(connection, {row}, set()))[row]
         found = await jobs.view(connection, row)
         wanted = await needs.of_live(connection, row, spec, found.request_counts.total)
-        return json(await planned(connection, deps, wanted))
+        return json(await plan_of(connection, deps, wanted))
 
 
 @route(
@@ -147,21 +147,21 @@ async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
         if request.job is None:
             on_gpu = whatif.on_gpu(there[0].device)
             wanting = whatif.demanded(request.models, assumptions, on_gpu=on_gpu)
-            return json(await _planned(connection, wanting, there, None, retrieval))
+            return json(await _plan_view(connection, wanting, there, None, retrieval))
         submission = request.job.submission(await configurations.newest(connection))
         draft = await Drafting(connection, deps.settings).draft(submission)
         wanted = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
         wanting = await _demands(connection, deps, wanted, assumptions)
         if request.devices:
             wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
-        return json(await _planned(connection, wanting, there, wanted.order, retrieval))
+        return json(await _plan_view(connection, wanting, there, wanted.order, retrieval))
 
 
-async def planned(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
+async def plan_of(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
     """The plan of this work on the devices as they are."""
     wanting = await _demands(connection, deps, wanted, Assumptions())
     there = await rooms(connection, deps.settings.all_devices())
-    return await _planned(connection, wanting, there, wanted.order)
+    return await _plan_view(connection, wanting, there, wanted.order)
 
 
 async def _demands(connection: AsyncConnection, deps: Deps, wanted: Needs, assumptions: Assumptions) -> list[Demand]:
@@ -171,7 +171,7 @@ async def _demands(connection: AsyncConnection, deps: Deps, wanted: Needs, assum
     return await demands(connection, deps.settings.models, wanted.wanted, measures, assumptions)
 
 
-async def _planned(
+async def _plan_view(
     connection: AsyncConnection,
     wanting: list[Demand],
     there: list[Room],

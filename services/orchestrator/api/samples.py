@@ -65,7 +65,7 @@ PROVENANCE: dict[str, Any] = {
     "/{job}/results",
     scope=Scope.READ,
     summary="Stream results",
-    responses=formats.also(answers(stored.ResultRow, RESULT, media="application/x-ndjson")),
+    responses=formats.with_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")),
     refuses=(404, 409),
 )
 async def results(
@@ -78,7 +78,7 @@ async def results(
     """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet."""
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    name = formats.chosen(format, accept)
+    name = formats.choose_format(format, accept)
     media, write = formats.FORMATS[name]
     # What resolved is an id or a name, and these need no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}

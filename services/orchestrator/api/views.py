@@ -61,7 +61,7 @@ def view(job: jobs.Job, warnings: Sequence[str] = ()) -> JobView:
     return JobView(links=links, warnings=tuple(warnings), **msgspec.structs.asdict(job))
 
 
-def edited(pipelines: Iterable[str]) -> list[str]:
+def edit_warnings(pipelines: Iterable[str]) -> list[str]:
     """A warning for each source file of these pipelines that was edited after this process had imported it."""
     changed = {change.file: change for name in pipelines for change in registry.changed_files(name)}
     return [
