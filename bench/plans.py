@@ -6,7 +6,7 @@ Qwen2.5 0.5B judges and 7B generates, both in one quantisation, for 500 question
 from collections.abc import Iterator
 
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, demanded, roomy
-from shared.lease.assumed import Assumptions
+from shared.lease.hardware import Hardware
 from shared.lease.plan import Plan, plan
 
 CARDS = {"8 GB": 7600, "12 GB": 11_700, "16 GB": 15_800, "24 GB": 24_000}
@@ -37,7 +37,7 @@ def planned(quantisation: str, budget_mib: int) -> Plan:
     generator = ModelWanted(
         role="generate", preset="qwen2.5-7b", quantisation=quantisation, name="generator", context=4096, calls=QUESTIONS
     )
-    models = demanded([judge, generator], Assumptions(), on_gpu=True)
+    models = demanded([judge, generator], Hardware(), on_gpu=True)
     return plan(models, roomy([DeviceWanted(budget_mib=budget_mib)]), retrieval=SEARCHES.retrieval())
 
 

@@ -20,8 +20,8 @@ from mathrag.cli.nouns import ApiCommand, Mutation
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.parameters import parameters
 from mathrag.client.client import MOST_OF_A_PAGE, Client
+from shared.redaction import redacted
 from shared.settings import REPOSITORY, Settings, config_file, load
-from shared.telemetry.redaction import redacted
 
 config = typer.Typer(help="Settings: what may be set, what is wrong, what holds, what is changed while all runs.")
 PATH = "/v1/configuration"

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from shared.lease.placement import problems
+from shared.runtime.placement import problems
 from shared.settings import Settings, config_file
 from shared.suggestions import nearest
 

@@ -23,7 +23,7 @@ from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes
 from services.orchestrator.probes.services import EDITED
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.checks.check import DEEP_S, Check
 from shared.settings import Settings, load
 from shared.storage.database import Database

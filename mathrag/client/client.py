@@ -14,7 +14,7 @@ import msgspec
 from mathrag.cli import unsent
 from mathrag.cli.failures import Failed
 from mathrag.stack import state
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.settings import load
 
 DEFAULT = "http://127.0.0.1:8080"

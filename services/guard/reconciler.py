@@ -12,7 +12,7 @@ from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
 from services.guard.memory import Memory, NotMeasured, memory_of
 from services.guard.verification import Sleep, Verification
-from shared.lease import bands, policy, residencies
+from shared.lease import learned_memory, policy, residencies
 from shared.lease.flip import Effect, Event, FlipMachine, FlipState
 from shared.lease.lease import Phase
 from shared.lease.residencies import Residency
@@ -137,7 +137,7 @@ class Reconciler:
         ):
             await self._run(event)
             if self._machine.state is FlipState.QUARANTINED:
-                span.fail("quarantined")
+                traces.fail(span, "quarantined")
 
     async def _run(self, event: Event) -> None:
         """Feed the machine until it has no more effects."""
@@ -242,7 +242,7 @@ class Reconciler:
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
         await self._verification.resident()
-        await self._write(partial(bands.learn, epoch=self._want().epoch, driver=self._verification.driver))
+        await self._write(partial(learned_memory.learn, epoch=self._want().epoch, driver=self._verification.driver))
         return Event.RESIDENT
 
     async def _open(self) -> None:

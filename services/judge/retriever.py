@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import httpx2
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import Failure
 from shared.errors import Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
+from shared.redaction import redacted
 from shared.runtime.execution import Wait
 from shared.settings import Settings
-from shared.telemetry import traces
-from shared.telemetry.redaction import redacted
+from shared.trace_headers import add_trace_headers
 
 REFUSES_ALL = (401, 403, 429, 502, 503, 504)
 """Statuses that no request of ours would be spared, unless the retriever's words say otherwise."""
@@ -30,7 +30,9 @@ class Away(NamedTuple):
 
 def client(settings: Settings) -> RetrieverClient:
     """A client that knows the service key, and whose requests are traced."""
-    http = httpx2.AsyncClient(trust_env=False, event_hooks=traces.hooks(), headers=authorization(settings.service_key))
+    http = httpx2.AsyncClient(
+        trust_env=False, event_hooks={"request": [add_trace_headers]}, headers=authorization(settings.service_key)
+    )
     return RetrieverClient(http, settings)
 
 

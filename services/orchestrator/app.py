@@ -47,14 +47,15 @@ from services.orchestrator.scheduling.finaliser import Finaliser
 from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sweeper import Sweeper
-from shared.access.bearer import authorization
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
-from shared.lease.placement import narrowed
+from shared.bearer import authorization
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
+from shared.trace_headers import add_trace_headers
 
 PATIENCE_S = 10.0
 
@@ -87,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
         # Reaches the retriever and the guards, nobody else.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(
-            timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks=traces.hooks()
+            timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks={"request": [add_trace_headers]}
         ) as http:
             app.state.deps = Deps(
                 settings=settings, database=reporting, redis=redis, http=http, wake=wake, schedulers=schedulers

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import httpx2
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.checks import ollama
 from shared.checks.check import NotReady
 from shared.models import command_lines

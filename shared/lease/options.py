@@ -13,7 +13,8 @@ from math import prod
 
 import msgspec
 
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate
 
 MOST_CHOICES = 4096
 """Assignments or halvings that are tried one by one."""
@@ -30,8 +31,8 @@ class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
     """Of the memory: learned, declared, estimated or unknown."""
     calls: int
-    call_s: Seconds
-    load_s: Seconds
+    call_s: Estimate
+    load_s: Estimate
 
 
 class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,7 +227,7 @@ def _option(room: Room, groups: Grouped, slots: Slots, residencies: Sequence[Pla
         loads=loads,
         flips=opened if room.resident else max(0, opened - 1),
         seconds=sum(residency.load_s + residency.service_s for residency in residencies),
-        basis=_basis([time.basis for time in times]),
+        basis=_basis([time.source for time in times]),
         refused=next((said for residency in residencies if (said := _too_large(residency))), None),
     )
 
@@ -237,8 +238,8 @@ def _planned(demand: Demand, parallel: int) -> PlannedModel:
         name=demand.name,
         parallel=parallel,
         context=demand.context,
-        predicted_mib=demand.predicted.at(parallel),
-        basis=demand.predicted.basis,
+        predicted_mib=demand.memory.at(parallel),
+        basis=demand.memory.basis,
         calls=demand.calls,
         call_s=demand.call_s,
         load_s=demand.load_s,
@@ -271,7 +272,7 @@ def _all(groups: Grouped) -> list[Demand]:
 
 
 def _memory(group: Sequence[Demand], slots: Slots) -> int:
-    return sum(demand.predicted.at(slots[demand.model_id]) for demand in group)
+    return sum(demand.memory.at(slots[demand.model_id]) for demand in group)
 
 
 def _service_s(group: Sequence[Demand], slots: Slots) -> float:

@@ -12,8 +12,8 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Failure, FailureKind, Retrieved, Scored
+from shared.redaction import redacted
 from shared.settings import Settings
-from shared.telemetry.redaction import redacted
 
 BUILD_S = 1800.0
 """Longest that building the indexes of a corpus may take."""

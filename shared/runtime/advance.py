@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.contracts.documents import Document
 from shared.errors import Unreadable
+from shared.redaction import redacted
 from shared.runtime import ending
 from shared.runtime.jobs import Jobs, JobSpec, item_of, readable
 from shared.runtime.look import look_at, revive
@@ -28,7 +29,6 @@ from shared.storage.library import LibraryCache, mentioned
 from shared.storage.outages import concerns_rows
 from shared.storage.sql import fill, sql
 from shared.telemetry import endings, traces
-from shared.telemetry.redaction import redacted
 
 READY_SAMPLES = fill("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,

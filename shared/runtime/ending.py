@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import GateDecision, Outcome
+from shared.redaction import redacted
 from shared.runtime.cancel import cancel_samples
 from shared.runtime.finalising import Step, empty_chain, finalise
 from shared.runtime.parking import park_job
@@ -17,7 +18,6 @@ from shared.storage.database import Database
 from shared.storage.outages import passing
 from shared.storage.sql import sql
 from shared.storage.states import SampleState
-from shared.telemetry.redaction import redacted
 
 INSERT_OUTCOMES = text("""
     INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)

@@ -53,7 +53,9 @@ class TracedExecutor:
             async for ended in self._executor.run(calls, epoch):
                 if isinstance(ended, Answered):
                     self._note(by_id[ended.call_id], ended)
-                    yield replace(ended, receipt=replace(ended.receipt, trace_id=span.trace_id))
+                    yield replace(
+                        ended, receipt=replace(ended.receipt, trace_id=f"{span.get_span_context().trace_id:032x}")
+                    )
                 else:
                     yield ended
 

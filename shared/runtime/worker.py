@@ -16,6 +16,7 @@ from shared.lease.guard_client import Broken, NotGranted
 from shared.lease.guards import Guards
 from shared.lease.lease import Lease, Phase
 from shared.queue import Ticker
+from shared.redaction import redacted
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
@@ -27,7 +28,6 @@ from shared.settings import Workers
 from shared.storage.database import Database
 from shared.storage.outages import again, passing
 from shared.telemetry import logs
-from shared.telemetry.redaction import redacted
 
 POLL_S = 0.25
 """A worker with calls in flight looks for new ones this often; without any it ends and waits for a tick."""

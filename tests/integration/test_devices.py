@@ -21,7 +21,7 @@ from shared.lease import residencies
 from shared.lease.guard_client import GuardClient, NotGranted
 from shared.lease.guards import Guards
 from shared.lease.lease import Lease, Phase, RedisLease
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.runtime.prompting import Prompting
 from shared.runtime.worker import Worker
 from shared.settings import Device, Model, Settings, Workers

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from services.orchestrator.scheduling import measures
+from services.orchestrator.scheduling import measured_seconds as measures
 from services.orchestrator.scheduling import snapshots as picture
-from services.orchestrator.scheduling.measures import load_seconds
+from services.orchestrator.scheduling.measured_seconds import load_seconds
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Generate, Judge, Lane
 from shared.contracts.params import Params

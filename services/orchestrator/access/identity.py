@@ -3,11 +3,13 @@
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.orchestrator.access.keyring import Keyring
-from shared.access.bearer import OPEN, bearer
+from shared.access.internal import OPEN
 from shared.access.refusals import refuse
+from shared.bearer import key_of
 from shared.contracts import api_keys as keys
 from shared.errors import MathragError, Unauthorized
 from shared.storage.database import Database
@@ -39,7 +41,7 @@ class Identity:
         state["actor"], state["scopes"] = LOCAL, EVERYTHING
         if self._keyring is None or scope["path"] in OPEN:
             return
-        key = bearer(scope)
+        key = key_of(Headers(scope=scope).get("authorization", ""))
         if key is None:
             raise Unauthorized("an API key is needed", hint=HINT)
         database: Database = scope["app"].state.deps.database

@@ -15,6 +15,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.plans import ANSWER as PLANNED
 from services.orchestrator.api.plans import PlanView, plan_of
 from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.views import edit_warnings
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.document import Experiment

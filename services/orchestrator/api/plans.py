@@ -15,7 +15,7 @@ from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.scheduling import needs, whatif
 from services.orchestrator.scheduling.demands import demands, rooms
-from services.orchestrator.scheduling.measures import Measures, Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
 from services.orchestrator.scheduling.needs import Needs
 from services.orchestrator.scheduling.whatif import (
     MOST_DEVICES,
@@ -27,8 +27,8 @@ from services.orchestrator.scheduling.whatif import (
 )
 from shared.contracts.api_keys import Scope
 from shared.errors import Invalid
-from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.hardware import Hardware
 from shared.lease.options import Option
 from shared.lease.plan import plan
 from shared.runtime.jobs import Jobs
@@ -77,13 +77,13 @@ class Speeds(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    disk_mib_s: Speed = Assumptions().disk_mib_s
-    gpu_mib_s: Speed = Assumptions().gpu_mib_s
-    cpu_mib_s: Speed = Assumptions().cpu_mib_s
+    disk_mib_s: Speed = Hardware().disk_mib_s
+    gpu_mib_s: Speed = Hardware().gpu_mib_s
+    cpu_mib_s: Speed = Hardware().cpu_mib_s
 
-    def assumptions(self) -> Assumptions:
+    def hardware(self) -> Hardware:
         """The same, as times are made of them."""
-        return Assumptions(**self.model_dump())
+        return Hardware(**self.model_dump())
 
 
 class PlanRequest(BaseModel):
@@ -141,17 +141,17 @@ async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
     Nothing is stored or loaded. A job's calls are those of one question times its samples: an upper end.
     """
     retrieval = request.retrieval.retrieval() if request.retrieval else None
-    assumptions = request.speeds.assumptions()
+    hardware = request.speeds.hardware()
     async with deps.database.transaction() as connection:
         there = whatif.roomy(request.devices) or await rooms(connection, deps.settings.all_devices())
         if request.job is None:
             on_gpu = whatif.on_gpu(there[0].device)
-            wanting = whatif.demanded(request.models, assumptions, on_gpu=on_gpu)
+            wanting = whatif.demanded(request.models, hardware, on_gpu=on_gpu)
             return json(await _plan_view(connection, wanting, there, None, retrieval))
         submission = request.job.submission(await configurations.newest(connection))
         draft = await Drafting(connection, deps.settings).draft(submission)
         wanted = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
-        wanting = await _demands(connection, deps, wanted, assumptions)
+        wanting = await _demands(connection, deps, wanted, hardware)
         if request.devices:
             wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
         return json(await _plan_view(connection, wanting, there, wanted.order, retrieval))
@@ -159,16 +159,16 @@ async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
 
 async def plan_of(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
     """The plan of this work on the devices as they are."""
-    wanting = await _demands(connection, deps, wanted, Assumptions())
+    wanting = await _demands(connection, deps, wanted, Hardware())
     there = await rooms(connection, deps.settings.all_devices())
     return await _plan_view(connection, wanting, there, wanted.order)
 
 
-async def _demands(connection: AsyncConnection, deps: Deps, wanted: Needs, assumptions: Assumptions) -> list[Demand]:
-    measures: dict[str, Measures] = {
-        device.id: await Measuring(device.id).read(connection) for device in deps.settings.all_devices()
+async def _demands(connection: AsyncConnection, deps: Deps, wanted: Needs, hardware: Hardware) -> list[Demand]:
+    measured: dict[str, MeasuredSeconds] = {
+        device.id: await MeasuredSecondsReader(device.id).read(connection) for device in deps.settings.all_devices()
     }
-    return await demands(connection, deps.settings.models, wanted.wanted, measures, assumptions)
+    return await demands(connection, deps.settings.models, wanted.wanted, measured, hardware)
 
 
 async def _plan_view(

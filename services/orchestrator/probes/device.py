@@ -8,10 +8,10 @@ from sqlalchemy import text
 from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
 from shared.lease import residencies
-from shared.lease.expectation import expectations
 from shared.lease.policy import rest_s
 from shared.lease.residencies import Residency
 from shared.models import known_versions
+from shared.runtime.configured_memory import memory_of_all
 from shared.settings import Device
 from shared.storage import devices
 
@@ -63,11 +63,11 @@ async def served(deps: Deps) -> str:
 async def budget(deps: Deps) -> str:
     """Each model fits by itself: one that does not could never be loaded."""
     most = deps.settings.device.models_mib
-    expected = await asyncio.to_thread(expectations, deps.settings.models, [deps.settings.device])
-    large = [f"{name} ({mib} MiB)" for name, mib in expected.items() if mib > most]
+    needed = await asyncio.to_thread(memory_of_all, deps.settings.models, [deps.settings.device])
+    large = [f"{name} ({mib} MiB)" for name, mib in needed.items() if mib > most]
     if large:
         raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
-    return f"{most} MiB; the largest model takes {max(expected.values(), default=0)} MiB"
+    return f"{most} MiB; the largest model takes {max(needed.values(), default=0)} MiB"
 
 
 async def footprints(deps: Deps) -> str:

@@ -7,7 +7,7 @@ from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import models
 from shared.checks.check import correct
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 
 

@@ -11,7 +11,7 @@ from services.orchestrator.probes import device, growth, machine, models, outage
 from services.orchestrator.probes.probe import Probe, Run
 from shared.checks.check import RESTART
 from shared.contracts.calls import Lane
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 
 

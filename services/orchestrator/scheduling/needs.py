@@ -126,11 +126,7 @@ def _needs(found: Dry, calls: Calls, params: Params) -> Needs:
     tokens = {Lane.JUDGE: max(params.judge.max_tokens, judged), Lane.GENERATE: params.generate.max_tokens}
     wanted: dict[int, Wanted] = {}
     for (model, lane), n in sorted(calls.items(), key=lambda each: list(Lane).index(each[0][1])):
-        before = wanted.get(model)
-        most = max(tokens[lane], before.tokens) if before else tokens[lane]
-        wanted[model] = Wanted(
-            lane=before.lane if before else lane, calls=n + (before.calls if before else 0), tokens=most
-        )
+        wanted[model] = Wanted(lane=lane, calls=n, tokens=tokens[lane]).beside(wanted.get(model))
     order = [
         model for counted in (*found.calibration, *found.sample) for model, _ in sorted(counted) if model in wanted
     ]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.scheduling.measures import Measures, Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
@@ -108,10 +108,10 @@ class QueueCounts:
 class Observer:
     """Looks at one device and its work."""
 
-    def __init__(self, device: Device, rules: Rules, measuring: Measuring) -> None:
+    def __init__(self, device: Device, rules: Rules, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = device
         self._rules = rules
-        self._measuring = measuring
+        self._measured_seconds = measured_seconds
         self._counts = QueueCounts()
         self._cpu_calls = 0
         self._cpu_changed = time.monotonic()
@@ -129,13 +129,13 @@ class Observer:
     async def look(self, connection: AsyncConnection) -> tuple[Picture, Held | None, bool]:
         """The work, what the device holds, and whether any job is live; `connection` is a snapshot."""
         live = (await connection.execute(LIVE)).one()
-        measures = await self._measuring.read(connection)
-        held = await self._held(connection, measures)
+        measured = await self._measured_seconds.read(connection)
+        held = await self._held(connection, measured)
         await self._who_waits(connection, live.jobs, live.online, held)
-        picture = await self._picture(connection, measures)
+        picture = await self._picture(connection, measured)
         return picture, self._with_idle_time(picture, held), live.jobs > 0
 
-    async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
+    async def _picture(self, connection: AsyncConnection, measured: MeasuredSeconds) -> Picture:
         values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
         rows = (await connection.execute(WORK, values)).all()
         away = {row.model_id for row in rows if row.away}
@@ -158,22 +158,24 @@ class Observer:
             calls += later
         lull = (await connection.execute(LULL)).scalar()
         return Picture(
-            loads=tuple(self._load(*each, measures, away=each[0] in away) for each in calls),
+            loads=tuple(self._load(*each, measured, away=each[0] in away) for each in calls),
             ready=ready,
             cpu_calls=cpu_calls,
             cpu_idle_s=time.monotonic() - self._cpu_changed,
             lull_s=float("inf") if lull is None else max(0.0, float(lull)),
         )
 
-    def _load(self, model: int, footprint_mib: int, lane: Lane, calls: int, measures: Measures, *, away: bool) -> Load:
+    def _load(
+        self, model: int, footprint_mib: int, lane: Lane, calls: int, measured: MeasuredSeconds, *, away: bool
+    ) -> Load:
         return Load(
             model_id=model,
             footprint_mib=footprint_mib,
             lane=lane,
             calls=calls,
             away=away,
-            call_s=measures.call_s.get(model),
-            load_s=measures.load_s.get(model),
+            call_s=measured.call_s.get(model),
+            load_s=measured.load_s.get(model),
             starved_s=self._starving.longest([job for job, wanted in self._starved if wanted == model]),
             online_s=self._asked.longest([pair for pair in self._online if pair[1] == model]),
         )
@@ -201,7 +203,7 @@ class Observer:
             self._starved = [(row.job_id, row.model_id) for row in rows]
         self._starving.keep({job for job, _ in self._starved})
 
-    async def _held(self, connection: AsyncConnection, measures: Measures) -> Held | None:
+    async def _held(self, connection: AsyncConnection, measured: MeasuredSeconds) -> Held | None:
         newest = await residencies.newest(connection, self._device.id)
         if newest is None:
             return None
@@ -219,7 +221,7 @@ class Observer:
             failures=failures,
             age_s=age,
             open_s=time.monotonic() - self._opened,
-            load_s=measures.flip_s(newest.models),
+            load_s=measured.flip_s(newest.models),
         )
 
     def _with_idle_time(self, picture: Picture, held: Held | None) -> Held | None:

@@ -8,18 +8,18 @@ from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
 from shared.lease import options as module
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate, MemoryEstimate
 from shared.lease.options import Option, assignments, options
 from shared.lease.plan import plan
-from shared.lease.prediction import Predicted
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
-def seconds(value: float) -> Seconds:
+def seconds(value: float) -> Estimate:
     """Measured."""
-    return Seconds(value=value, basis="measured", source="test")
+    return Estimate(value=value, source="measured", detail="test")
 
 
 def demand(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, **more: Any) -> Demand:
@@ -29,7 +29,7 @@ def demand(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: 
         model_id=model_id,
         name=NAMES[model_id],
         lane=Lane.JUDGE if model_id == JUDGE else Lane.GENERATE,
-        predicted=Predicted(fixed_mib=fixed, per_slot_mib=per_slot, basis="learned"),
+        memory=MemoryEstimate(fixed_mib=fixed, per_slot_mib=per_slot, source="learned"),
         parallel=parallel,
         context=2048,
         **(given | more),

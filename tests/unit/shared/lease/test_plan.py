@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate, MemoryEstimate
 from shared.lease.plan import Plan, plan
 from shared.lease.policy import Group
-from shared.lease.prediction import Predicted
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
-def seconds(value: float, basis: Any = "measured") -> Seconds:
+def seconds(value: float, source: Any = "measured") -> Estimate:
     """A time."""
-    return Seconds(value=value, basis=basis, source="test")
+    return Estimate(value=value, source=source, detail="test")
 
 
 def demand(
@@ -33,7 +33,7 @@ def demand(
         model_id=model_id,
         name=NAMES.get(model_id, f"model-{model_id}"),
         lane=Lane.JUDGE if model_id == JUDGE else Lane.GENERATE,
-        predicted=Predicted(fixed_mib=fixed, per_slot_mib=per_slot, basis="learned"),
+        memory=MemoryEstimate(fixed_mib=fixed, per_slot_mib=per_slot, source="learned"),
         parallel=parallel,
         context=2048,
         calls=calls,
@@ -259,7 +259,7 @@ def costs_on(device: Room, there: dict[int, tuple[Demand, int]], order: Sequence
         for model in order:
             if model not in held:
                 group = [each for each in first if number[each] == number[model]]
-                fits &= sum(there[each][0].predicted.at(there[each][1]) for each in group) <= device.budget_mib
+                fits &= sum(there[each][0].memory.at(there[each][1]) for each in group) <= device.budget_mib
                 cost += sum(there[each][0].load_s.value for each in group)
                 held = set(group)
         if fits:

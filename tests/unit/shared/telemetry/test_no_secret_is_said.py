@@ -16,8 +16,8 @@ from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
 from shared.models.retriever_client import RetrieverClient
+from shared.redaction import redacted
 from shared.settings import Settings
-from shared.telemetry.redaction import redacted
 from tests.unit.asgi import ask
 
 KEY = issue().key

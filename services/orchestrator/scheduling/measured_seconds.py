@@ -30,7 +30,7 @@ LOADS = text("""
     WHERE r.device = :device AND r.opened_at IS NOT NULL ORDER BY r.epoch DESC LIMIT 50""")
 
 
-class Measures(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredSeconds(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds by model."""
 
     call_s: dict[int, float] = {}
@@ -43,22 +43,22 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.load_s.get(model, 0.0) for model in models)
 
 
-class Measuring:
-    """The measures of one device, read again every `TRUSTED_S`."""
+class MeasuredSecondsReader:
+    """The measured seconds of one device, read again every `TRUSTED_S`."""
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._known = Measures()
+        self._known = MeasuredSeconds()
         self._read_at = float("-inf")
 
-    async def read(self, connection: AsyncConnection) -> Measures:
-        """The measures as they were a moment ago; a model's figure is kept until there is a newer one."""
+    async def read(self, connection: AsyncConnection) -> MeasuredSeconds:
+        """The seconds as they were a moment ago; a model's figure is kept until there is a newer one."""
         if time.monotonic() - self._read_at >= TRUSTED_S:
             values = {"device": self._device}
             calls = {row.model_id: float(row.seconds) for row in await connection.execute(CALLS, values)}
             rows = await connection.execute(LOADS, {**values, "decided": list(DECIDED)})
             loads = load_seconds((row.servers, row.apart_s) for row in rows)
-            self._known = Measures(call_s=self._known.call_s | calls, load_s=self._known.load_s | loads)
+            self._known = MeasuredSeconds(call_s=self._known.call_s | calls, load_s=self._known.load_s | loads)
             self._read_at = time.monotonic()
         return self._known
 

@@ -1,13 +1,13 @@
-"""What verified loads took is kept in rows: bands widen, what is far begins them anew, and every flip teaches."""
+"""What verified loads took is kept in rows: it widens, what is far begins it anew, and every flip teaches."""
 
 import logging
 from typing import Any
 
 import pytest
 
-from shared.lease import bands, residencies
-from shared.lease.footprint import Architecture
-from shared.lease.prediction import Band
+from shared.contracts.architecture import Architecture
+from shared.lease import learned_memory, residencies
+from shared.lease.memory import LearnedMemory
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity
 from shared.storage.database import Database
@@ -45,13 +45,13 @@ async def load(
         epoch = await residencies.want(connection, device, newest.epoch if newest else 0, ids, "test", plan)
         assert epoch is not None
         await residencies.measured(connection, epoch, measured)
-        return await bands.learn(connection, epoch, driver)
+        return await learned_memory.learn(connection, epoch, driver)
 
 
-async def learned(database: Database, device: str = GPU) -> dict[int, dict[int, Band]]:
-    """All bands of a device."""
+async def learned(database: Database, device: str = GPU) -> dict[int, dict[int, LearnedMemory]]:
+    """What was learned on a device."""
     async with database.transaction() as connection:
-        return await bands.learned(connection, device)
+        return await learned_memory.learned(connection, device)
 
 
 async def test_a_registered_model_keeps_its_architecture(database: Database) -> None:
@@ -92,7 +92,10 @@ async def test_loads_widen_the_band_of_their_slots(database: Database) -> None:
         assert await load(database, {"loaded_mib": mib}, model) == []
     await load(database, {"loaded_mib": 5600}, model, **{f"model_{model}": 4})
     assert await learned(database) == {
-        model: {8: Band(least_mib=5990, most_mib=6100, loads=3), 4: Band(least_mib=5600, most_mib=5600, loads=1)}
+        model: {
+            8: LearnedMemory(least_mib=5990, most_mib=6100, loads=3),
+            4: LearnedMemory(least_mib=5600, most_mib=5600, loads=1),
+        }
     }
 
 
@@ -105,11 +108,11 @@ async def test_a_load_far_outside_is_reported_and_begins_anew(
         await load(database, {"loaded_mib": mib}, model)
     with caplog.at_level(logging.WARNING):
         (said,) = await load(database, {"loaded_mib": 9000}, model)
-    assert said == "generator took 9000 MiB, where 2 loads took 6000 to 6100 MiB; its band begins anew"
+    assert said == "generator took 9000 MiB, where 2 loads took 6000 to 6100 MiB; what is learned begins anew"
     assert said in caplog.text
     ((kept,),) = await rows(database, "SELECT measured -> 'astray' FROM residencies ORDER BY epoch DESC LIMIT 1")
     assert kept == [said]
-    assert (await learned(database))[model][8] == Band(least_mib=9000, most_mib=9000, loads=1)
+    assert (await learned(database))[model][8] == LearnedMemory(least_mib=9000, most_mib=9000, loads=1)
 
 
 async def test_a_first_load_far_from_what_was_expected_is_reported(database: Database) -> None:
@@ -150,12 +153,12 @@ async def test_on_a_cpu_the_process_is_measured_and_never_astray(database: Datab
     assert found.most_mib == pytest.approx(44.2)
 
 
-async def test_another_driver_begins_with_bands_of_its_own(database: Database) -> None:
+async def test_another_driver_learns_from_the_beginning(database: Database) -> None:
     """Those of the driver before are kept, and not used."""
     model = await register(database)
     await load(database, {"loaded_mib": 6000}, model, driver="570.1")
     await load(database, {"loaded_mib": 6200}, model, driver="580.2")
-    assert (await learned(database))[model][8] == Band(least_mib=6200, most_mib=6200, loads=1)
+    assert (await learned(database))[model][8] == LearnedMemory(least_mib=6200, most_mib=6200, loads=1)
     assert await rows(database, "SELECT count(*) FROM footprints") == [(2,)]
 
 
@@ -167,6 +170,6 @@ async def test_every_verified_flip_teaches(database: Database) -> None:
     await rig.flip("judge")
     found = await learned(database, "cpu:0")
     assert {model: band for model, by_slots in found.items() for band in by_slots.values()} == {
-        rig.ids["judge"]: Band(least_mib=42, most_mib=42, loads=2),
-        rig.ids["generator"]: Band(least_mib=42, most_mib=42, loads=1),
+        rig.ids["judge"]: LearnedMemory(least_mib=42, most_mib=42, loads=2),
+        rig.ids["generator"]: LearnedMemory(least_mib=42, most_mib=42, loads=1),
     }

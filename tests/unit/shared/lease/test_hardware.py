@@ -4,26 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.lease.assumed import Assumptions
+from shared.lease.hardware import Hardware
 
 
 def test_a_load_reads_the_weights_and_verifies() -> None:
     """Both stand in its source."""
-    found = Assumptions(disk_mib_s=100).load(4466)
+    found = Hardware(disk_mib_s=100).load(4466)
     assert found.value == pytest.approx(45.06)
-    assert (found.basis, found.source) == ("assumed", "4466 MiB of weights at 100 MiB/s, and 0.4 s to verify")
+    assert (found.source, found.detail) == ("assumed", "4466 MiB of weights at 100 MiB/s, and 0.4 s to verify")
 
 
 def test_a_call_reads_the_weights_for_every_token() -> None:
     """All slots share the reading."""
-    found = Assumptions(gpu_mib_s=1000).call(500, tokens=10, parallel=4, on_gpu=True)
+    found = Hardware(gpu_mib_s=1000).call(500, tokens=10, parallel=4, on_gpu=True)
     assert found.value == pytest.approx(1.25)
-    assert found.source == "10 tokens, each reading 500 MiB at 1000 MiB/s, for 4 slots at once"
+    assert found.detail == "10 tokens, each reading 500 MiB at 1000 MiB/s, for 4 slots at once"
 
 
 def test_a_cpu_reads_at_its_own_speed() -> None:
     """Main memory is an order of magnitude slower."""
-    on_gpu, on_cpu = (Assumptions().call(500, tokens=10, parallel=1, on_gpu=on).value for on in (True, False))
+    on_gpu, on_cpu = (Hardware().call(500, tokens=10, parallel=1, on_gpu=on).value for on in (True, False))
     assert on_cpu > 10 * on_gpu
 
 
@@ -31,7 +31,7 @@ def test_a_cpu_reads_at_its_own_speed() -> None:
 def test_more_slots_never_take_longer(weights: float, tokens: int, parallel: int, on_gpu: bool) -> None:
     """Nor do fewer weights."""
     one, more = (
-        Assumptions().call(weights, tokens=tokens, parallel=slots, on_gpu=on_gpu).value
+        Hardware().call(weights, tokens=tokens, parallel=slots, on_gpu=on_gpu).value
         for slots in (parallel, parallel + 1)
     )
     assert 0 <= more <= one

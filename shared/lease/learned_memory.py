@@ -1,7 +1,7 @@
-"""The learned band: what verified loads of a model took on a device, kept for whoever predicts the next one.
+"""What verified loads of a model took on a device, kept to estimate the next one.
 
-One band per model row, device, driver version and slots: with another of these a load is another load. A load far
-outside its band is reported, and begins the band anew: two regimes have no mean.
+It is kept by model row, device, driver version and slots: with another of these a load is another load. A load far from
+what was learned is reported, and learning begins anew: two regimes have no mean.
 """
 
 import logging
@@ -12,9 +12,10 @@ import msgspec
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.architecture import Architecture
 from shared.lease import residencies
-from shared.lease.footprint import Architecture
-from shared.lease.prediction import Band, Predicted, context_of, predict
+from shared.lease.estimates import MemoryEstimate
+from shared.lease.memory import LearnedMemory, context_of, estimate_memory
 
 LOADED = text("""
     SELECT r.device, r.measured, m.id, m.name, m.backend, m.footprint_mib, m.estimated, m.architecture, m.options,
@@ -36,17 +37,17 @@ LEARNED = text("""
 _log = logging.getLogger(__name__)
 
 
-async def learned(connection: AsyncConnection, device: str) -> dict[int, dict[int, Band]]:
-    """Bands by model and slots, of the driver that the device has now."""
-    found: dict[int, dict[int, Band]] = {}
+async def learned(connection: AsyncConnection, device: str) -> dict[int, dict[int, LearnedMemory]]:
+    """By model and slots, with the driver that the device has now."""
+    found: dict[int, dict[int, LearnedMemory]] = {}
     for row in await connection.execute(LEARNED, {"device": device}):
-        band = Band(least_mib=row.least_mib, most_mib=row.most_mib, loads=row.loads)
-        found.setdefault(row.model_id, {})[row.parallel] = band
+        memory = LearnedMemory(least_mib=row.least_mib, most_mib=row.most_mib, loads=row.loads)
+        found.setdefault(row.model_id, {})[row.parallel] = memory
     return found
 
 
 async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[str]:
-    """Add a verified residency's measurements to the bands of its models; what lay far outside, in words.
+    """Add what a verified residency took to what was learned of its models; returns in words what was far from it.
 
     What the device itself measured is a model's only where it was loaded alone: of several at once it says nothing of
     each. Where nothing measures the device, it is a process's own memory on a CPU, and what Ollama says of a GPU. What
@@ -78,33 +79,33 @@ async def _learn(connection: AsyncConnection, row: Row[Any], mib: float, driver:
     slots = row.parallel or row.options.get("parallel", 1)
     values = {"model": row.id, "device": row.device, "driver": driver, "parallel": slots}
     kept = (await connection.execute(KEPT, values)).mappings().first()
-    band = Band(**kept) if kept else None
-    astray = band.far(mib) if band else False
-    new = band.widened(mib) if band and not astray else Band(least_mib=mib, most_mib=mib)
+    known = LearnedMemory(**kept) if kept else None
+    astray = known is not None and known.far(mib)
+    new = known.widened(mib) if known and not astray else LearnedMemory(least_mib=mib, most_mib=mib)
     await connection.execute(KEEP, {**values, **msgspec.structs.asdict(new)})
-    if band and astray:
-        seen = f"{band.loads} loads took {band.least_mib:.0f} to {band.most_mib:.0f} MiB"
-        return [f"{row.name} took {mib:.0f} MiB, where {seen}; its band begins anew"]
-    return [] if band else _unforeseen(row, slots, mib)
+    if known and astray:
+        seen = f"{known.loads} loads took {known.least_mib:.0f} to {known.most_mib:.0f} MiB"
+        return [f"{row.name} took {mib:.0f} MiB, where {seen}; what is learned begins anew"]
+    return [] if known else _far_from_estimate(row, slots, mib)
 
 
-def _unforeseen(row: Row[Any], slots: int, mib: float) -> list[str]:
-    """A first load, held against what was expected of it; on a CPU a process always takes more."""
-    expected = foreseen(row, slots)
-    if row.device.startswith("cpu") or expected.basis == "unknown":
+def _far_from_estimate(row: Row[Any], slots: int, mib: float) -> list[str]:
+    """A first load, held against what was estimated; on a CPU a process always takes more."""
+    estimate = estimate_row(row, slots)
+    if row.device.startswith("cpu") or estimate.source is None:
         return []
-    at = expected.at(slots)
-    far = Band(least_mib=at, most_mib=at).far(mib)
-    return [f"{row.name} took {mib:.0f} MiB, where {at} were {expected.basis}"] if far else []
+    at = estimate.at(slots)
+    far = LearnedMemory(least_mib=at, most_mib=at).far(mib)
+    return [f"{row.name} took {mib:.0f} MiB, where {at} were {estimate.basis}"] if far else []
 
 
-def foreseen(row: Any, slots: int, bands: Mapping[int, Band] | None = None) -> Predicted:
-    """What a row of `models` is expected to take; `slots`: as configured, `bands`: what was learned of it, by slots."""
-    return predict(
+def estimate_row(row: Any, slots: int, learned: Mapping[int, LearnedMemory] | None = None) -> MemoryEstimate:
+    """The memory of a row of `models`; `slots`: as configured, `learned`: by slots."""
+    return estimate_memory(
         declared_mib=0 if row.estimated else row.footprint_mib,
         architecture=msgspec.convert(row.architecture, Architecture) if row.architecture else None,
         context=context_of(row.options),
         parallel=slots,
         on_gpu=not str(row.device).startswith("cpu"),
-        bands=bands,
+        learned=learned,
     )

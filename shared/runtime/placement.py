@@ -9,8 +9,8 @@ from typing import Any
 
 from shared import suggestions
 from shared.errors import Invalid
-from shared.lease.expectation import expectations
 from shared.models.ollama import DEFAULT_URL
+from shared.runtime.configured_memory import memory_of_all
 from shared.settings import Device, Model, Settings
 
 
@@ -94,7 +94,7 @@ def problems(settings: Settings) -> Iterator[tuple[str, str]]:
 def _placed(settings: Settings) -> tuple[dict[str, str], dict[str, int]]:
     """Device and footprint by name of the model."""
     devices = settings.all_devices()
-    footprints = expectations(settings.models, devices)
+    footprints = memory_of_all(settings.models, devices)
     return placement(settings.models, settings.roles, devices, footprints), footprints
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import Invalid
-from shared.lease.placement import narrowed, placement, problems
+from shared.runtime.placement import narrowed, placement, problems
 from shared.settings import REPOSITORY, Device, Model, Settings
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}

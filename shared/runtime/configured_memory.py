@@ -1,4 +1,4 @@
-"""What configured models are expected to take, in MiB: what they declare, else what their files let expect.
+"""What configured models take, in MiB: what they declare, else what is assumed from their files.
 
 Only files that lie on this machine tell anything: where guards have machines of their own, what is declared is the same
 everywhere.
@@ -8,28 +8,28 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from shared.lease.footprint import Architecture
-from shared.lease.prediction import predict
+from shared.contracts.architecture import Architecture
+from shared.lease.memory import estimate_memory
 from shared.models.metadata import MetadataError, files
 from shared.settings import Device, Model
 
 
-def expectations(models: Mapping[str, Model], devices: Iterable[Device]) -> dict[str, int]:
+def memory_of_all(models: Mapping[str, Model], devices: Iterable[Device]) -> dict[str, int]:
     """By name; on the device that asks for most, as nobody knows yet where each will be."""
     on_gpu = any(not device.id.startswith("cpu") for device in devices)
-    return {name: expectation(model, on_gpu=on_gpu) for name, model in models.items()}
+    return {name: memory_of(model, on_gpu=on_gpu) for name, model in models.items()}
 
 
-def expectation(model: Model, *, on_gpu: bool) -> int:
+def memory_of(model: Model, *, on_gpu: bool) -> int:
     """Of one; 0: nothing is declared, and nothing can be told."""
-    expected = predict(
+    memory = estimate_memory(
         declared_mib=model.footprint_mib,
         architecture=_architecture(model),
         context=model.context,
         parallel=model.parallel,
         on_gpu=on_gpu,
     )
-    return expected.at(model.parallel)
+    return memory.at(model.parallel)
 
 
 def _architecture(model: Model) -> Architecture | None:
