@@ -22,14 +22,9 @@ JudgedBy = Annotated[
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/calibration",
-    scope=Scope.READ,
-    summary="Calibrate CRAG's thresholds",
-    responses=answers(Calibrated, EXAMPLE),
-    refuses=(404, 409),
-)
+    router, "GET", "/{job}/calibration", Scope.READ, "Calibrate CRAG's thresholds",
+    answers(Calibrated, EXAMPLE), refuses=(404, 409),
+)  # fmt: skip
 async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
     """Of a `crag` job whose lists are labelled, by the dataset's gold documents or by the judge of `judged_by`: `upper`
     and `lower` for its evaluator, with 95 % intervals.

@@ -75,14 +75,7 @@ PIPELINE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@route(
-    router,
-    "GET",
-    "/pipelines",
-    scope=Scope.READ,
-    summary="List pipelines",
-    responses=answers(list[PipelineView], [PIPELINE]),
-)
+@route(router, "GET", "/pipelines", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]))
 async def pipelines() -> Response:
     """By name."""
     return json(await to_thread.run_sync(_pipelines))
@@ -122,7 +115,7 @@ MODEL: dict[str, Any] = {
 }  # fmt: skip
 
 
-@route(router, "GET", "/models", scope=Scope.READ, summary="List models", responses=answers(list[ModelView], [MODEL]))
+@route(router, "GET", "/models", Scope.READ, "List models", answers(list[ModelView], [MODEL]))
 async def models(deps: RequestDeps) -> Response:
     """As configured; addresses and keys are the operator's and not shown."""
     names = sorted(deps.settings.models)

@@ -133,14 +133,9 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @route(
-    router,
-    "POST",
-    "/chat",
-    scope=Scope.SUBMIT,
-    summary="Ask one question",
-    responses={**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)},
-    refuses=(404, 429),
-)
+    router, "POST", "/chat", Scope.SUBMIT, "Ask one question",
+    {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
+)  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
     """200 with the answer if it is there within `wait_s`, else 202 and the job's `Location`; the job goes on then.
 

@@ -16,15 +16,7 @@ Jobs = Annotated[list[str], Query(min_length=1, max_length=MOST, description="On
 Baseline = Annotated[str | None, Query(description="The job that all others are compared with; none: each with each.")]
 
 
-@route(
-    router,
-    "GET",
-    "",
-    scope=Scope.READ,
-    summary="Compare jobs",
-    responses=answers(Comparison, EXAMPLE),
-    refuses=(404, 409),
-)
+@route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison, EXAMPLE), refuses=(404, 409))
 async def comparison(job: Jobs, deps: RequestDeps, baseline: Baseline = None) -> Response:
     """Accuracy of each with its intervals; of each pair McNemar's exact test with Holm's correction, the difference
     with a bootstrap interval, Cohen's h, and how many items would tell the two apart. Items are matched by content.

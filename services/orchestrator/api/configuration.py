@@ -35,22 +35,14 @@ class ConfigurationChange(BaseModel):
     """Nested, as a job's."""
 
 
-@route(router, "GET", "", scope=Scope.READ, summary="Get the configuration", responses=CONFIGURATION | UNCHANGED)
+@route(router, "GET", "", Scope.READ, "Get the configuration", CONFIGURATION | UNCHANGED)
 async def get(deps: RequestDeps, seen: Seen) -> Response:
     """What holds now; version 0 before the first change. 304 while nothing has changed."""
     found = await configurations.holding(deps.database)
     return tagged(found, version=found.version, seen=seen)
 
 
-@route(
-    router,
-    "PATCH",
-    "",
-    scope=Scope.OPERATE,
-    summary="Change the configuration",
-    responses=CONFIGURATION,
-    refuses=(412, 428),
-)
+@route(router, "PATCH", "", Scope.OPERATE, "Change the configuration", CONFIGURATION, refuses=(412, 428))
 async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
     """From the next request on, at every process of the API; jobs that were accepted keep their parameters.
 
@@ -68,13 +60,9 @@ async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, 
 
 
 @route(
-    router,
-    "GET",
-    "/history",
-    scope=Scope.READ,
-    summary="List configurations",
-    responses=answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
-)
+    router, "GET", "/history", Scope.READ, "List configurations",
+    answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
+)  # fmt: skip
 async def history(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Every version, newest first."""
     return json(await configurations.listed(deps.database, limit, cursor))

@@ -54,16 +54,10 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
 
 
 @route(
-    router,
-    "POST",
-    "",
-    scope=Scope.SUBMIT,
-    summary="Upload a corpus",
-    status_code=201,
-    responses=answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
-    refuses=(409, 429),
-    openapi_extra=BODY,
-)
+    router, "POST", "", Scope.SUBMIT, "Upload a corpus",
+    answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
+    refuses=(409, 429), status_code=201, openapi_extra=BODY,
+)  # fmt: skip
 async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
     """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.
 
@@ -79,14 +73,9 @@ async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"]
 
 
 @route(
-    router,
-    "POST",
-    "/{name}/indexes",
-    scope=Scope.SUBMIT,
-    summary="Build a corpus's indexes",
-    responses=answers(Indexes, INDEXED),
-    refuses=(404,),
-)
+    router, "POST", "/{name}/indexes", Scope.SUBMIT, "Build a corpus's indexes",
+    answers(Indexes, INDEXED), refuses=(404,),
+)  # fmt: skip
 async def index(deps: RequestDeps, name: str) -> Response:
     """As the settings are now: what they and the documents determine is built where it is missing or damaged.
 
@@ -114,41 +103,24 @@ async def _index(deps: Deps, corpus: corpora.Corpus) -> Indexes:
 
 
 @route(
-    router,
-    "GET",
-    "",
-    scope=Scope.READ,
-    summary="List corpora",
-    responses=answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
-)
+    router, "GET", "", Scope.READ, "List corpora",
+    answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
+)  # fmt: skip
 async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
     return json(await corpora.listed(deps.database, limit, cursor))
 
 
-@route(
-    router,
-    "GET",
-    "/{name}",
-    scope=Scope.READ,
-    summary="Get a corpus",
-    responses=answers(corpora.Corpus, EXAMPLE),
-    refuses=(404,),
-)
+@route(router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.Corpus, EXAMPLE), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """By name."""
     return json(await corpora.get(deps.database, name))
 
 
 @route(
-    router,
-    "GET",
-    "/{name}/contamination",
-    scope=Scope.READ,
-    summary="Scan for leaked answers",
-    responses=answers(leaks.Leaks, leaks.EXAMPLE),
-    refuses=(404,),
-)
+    router, "GET", "/{name}/contamination", Scope.READ, "Scan for leaked answers",
+    answers(leaks.Leaks, leaks.EXAMPLE), refuses=(404,),
+)  # fmt: skip
 async def contamination(
     name: str, deps: RequestDeps, dataset: Annotated[str, Query(description="Whose questions.", examples=["math-500"])]
 ) -> Response:
@@ -160,14 +132,9 @@ async def contamination(
 
 
 @route(
-    router,
-    "GET",
-    "/{name}/documents",
-    scope=Scope.READ,
-    summary="List a corpus's documents",
-    responses=answers(pages.Page[previews.DocumentPreview], DOCUMENTS),
-    refuses=(404,),
-)
+    router, "GET", "/{name}/documents", Scope.READ, "List a corpus's documents",
+    answers(pages.Page[previews.DocumentPreview], DOCUMENTS), refuses=(404,),
+)  # fmt: skip
 async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """In the corpus's order, with texts up to 4,000 characters."""
     return json(await previews.documents(deps.database, name, limit, cursor))

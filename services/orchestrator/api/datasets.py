@@ -46,16 +46,10 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
 
 
 @route(
-    router,
-    "POST",
-    "",
-    scope=Scope.SUBMIT,
-    summary="Upload a dataset",
-    status_code=201,
-    responses=answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
-    refuses=(409, 429),
-    openapi_extra=BODY,
-)
+    router, "POST", "", Scope.SUBMIT, "Upload a dataset",
+    answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
+    refuses=(409, 429), status_code=201, openapi_extra=BODY,
+)  # fmt: skip
 async def create(
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["math-500"])],
@@ -81,41 +75,24 @@ async def create(
 
 
 @route(
-    router,
-    "GET",
-    "",
-    scope=Scope.READ,
-    summary="List datasets",
-    responses=answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
-)
+    router, "GET", "", Scope.READ, "List datasets",
+    answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
+)  # fmt: skip
 async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
     return json(await datasets.listed(deps.database, limit, cursor))
 
 
-@route(
-    router,
-    "GET",
-    "/{name}",
-    scope=Scope.READ,
-    summary="Get a dataset",
-    responses=answers(datasets.Dataset, EXAMPLE),
-    refuses=(404,),
-)
+@route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.Dataset, EXAMPLE), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
     """By name."""
     return json(await datasets.get(deps.database, name))
 
 
 @route(
-    router,
-    "GET",
-    "/{name}/items",
-    scope=Scope.READ,
-    summary="List a dataset's items",
-    responses=answers(pages.Page[previews.ItemPreview], ITEMS),
-    refuses=(404,),
-)
+    router, "GET", "/{name}/items", Scope.READ, "List a dataset's items",
+    answers(pages.Page[previews.ItemPreview], ITEMS), refuses=(404,),
+)  # fmt: skip
 async def items(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Questions with their expected answers, in the dataset's order."""
     return json(await previews.items(deps.database, name, limit, cursor))

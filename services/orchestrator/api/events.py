@@ -140,15 +140,9 @@ RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stre
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/events",
-    scope=Scope.READ,
-    summary="Watch a job",
-    responses=RESPONSES,
-    refuses=(404, 409, 429),
-    response_class=EventSourceResponse,
-)
+    router, "GET", "/{job}/events", Scope.READ, "Watch a job",
+    RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
+)  # fmt: skip
 async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDeps) -> AsyncIterator[ServerSentEvent]:
     """`state` for every change, `progress` when counts changed, `gate` when it has decided; the end state comes last.
 

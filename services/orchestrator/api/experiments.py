@@ -97,16 +97,7 @@ ACCEPTED = answers(ExperimentView, EXAMPLE, status=202)
 ENTRY: dict[str, Any] = {field: EXAMPLE[field] for field in experiments.Entry.__struct_fields__}
 
 
-@route(
-    router,
-    "POST",
-    "",
-    scope=Scope.SUBMIT,
-    summary="Submit an experiment",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 429),
-)
+@route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """202: all its jobs are committed, in one transaction. Cells that ask the same share a job; jobs share their calls.
 
@@ -119,15 +110,7 @@ async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) ->
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
-@route(
-    router,
-    "POST",
-    "/plan",
-    scope=Scope.READ,
-    summary="Plan an experiment",
-    responses=answers(ExperimentPlan, PLAN),
-    refuses=(404,),
-)
+@route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan, PLAN), refuses=(404,))
 async def plan(request: Experiment, deps: RequestDeps) -> Response:
     """Nothing is made. What jobs share is counted once as far as that can be known, and calls are upper ends."""
     grid = await running.expanded(deps.database, deps.settings, request)
@@ -149,27 +132,15 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
 
 
 @route(
-    router,
-    "GET",
-    "",
-    scope=Scope.READ,
-    summary="List experiments",
-    responses=answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
-)
+    router, "GET", "", Scope.READ, "List experiments",
+    answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
+)  # fmt: skip
 async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
     return json(await experiments.listed(deps.database, limit, cursor))
 
 
-@route(
-    router,
-    "GET",
-    "/{experiment}",
-    scope=Scope.READ,
-    summary="Get an experiment",
-    responses=ONE | UNCHANGED,
-    refuses=(404, 409),
-)
+@route(router, "GET", "/{experiment}", Scope.READ, "Get an experiment", ONE | UNCHANGED, refuses=(404, 409))
 async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
     """Every cell with its job and state, samples counted, estimate. By id, name, or the first characters of the id."""
     found = await experiments.get(deps.database, experiment)
@@ -177,44 +148,27 @@ async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
 
 
 @route(
-    router,
-    "GET",
-    "/{experiment}/report",
-    scope=Scope.READ,
-    summary="Report on an experiment",
-    responses=answers(ExperimentReport, REPORT),
-    refuses=(404, 409),
-)
+    router, "GET", "/{experiment}/report", Scope.READ, "Report on an experiment",
+    answers(ExperimentReport, REPORT), refuses=(404, 409),
+)  # fmt: skip
 async def report_on(experiment: str, deps: RequestDeps) -> Response:
     """A row per cell: accuracy with interval, failures, calls made and reused, loads, the gate's decision."""
     return json(await report(deps.database, experiment))
 
 
 @route(
-    router,
-    "POST",
-    "/{experiment}/cancel",
-    scope=Scope.SUBMIT,
-    summary="Cancel an experiment",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409),
-)
+    router, "POST", "/{experiment}/cancel", Scope.SUBMIT, "Cancel an experiment",
+    ACCEPTED, refuses=(404, 409), status_code=202,
+)  # fmt: skip
 async def cancel(experiment: str, deps: RequestDeps) -> Response:
     """Cancel every job of it that has not ended. Again is harmless."""
     return await _answer(deps, await running.cancel(deps.database, experiment))
 
 
 @route(
-    router,
-    "POST",
-    "/{experiment}/resume",
-    scope=Scope.SUBMIT,
-    summary="Resume an experiment",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 429),
-)
+    router, "POST", "/{experiment}/resume", Scope.SUBMIT, "Resume an experiment",
+    ACCEPTED, refuses=(404, 409, 429), status_code=202,
+)  # fmt: skip
 async def resume(experiment: str, deps: RequestDeps) -> Response:
     """Requeue its jobs that failed or were cancelled, or hold samples that failed for a passing reason.
 

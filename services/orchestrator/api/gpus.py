@@ -91,36 +91,22 @@ EXAMPLE: dict[str, Any] = {
 EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
 
 
-@route(router, "GET", "", scope=Scope.READ, summary="List devices", responses=answers(list[DeviceView], [EXAMPLE]))
+@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]))
 async def listed(deps: RequestDeps) -> Response:
     """Every device that ever held a model or may, by name, each as in `GET /v1/gpus/{device}`."""
     return json([await _view(deps, device) for device in sorted(await _known(deps))])
 
 
-@route(
-    router,
-    "GET",
-    "/{device}",
-    scope=Scope.READ,
-    summary="Get a device",
-    responses=answers(DeviceView, EXAMPLE),
-    refuses=(404,),
-)
+@route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
     """From the database's rows; lease and guard are asked, too, and their absence is shown, not fatal."""
     return json(await _view(deps, await _check_device(deps, device)))
 
 
 @route(
-    router,
-    "POST",
-    "/{device}/drain",
-    scope=Scope.OPERATE,
-    summary="Empty a device",
-    status_code=202,
-    responses=answers(DeviceView, EMPTIED, status=202),
-    refuses=(404,),
-)
+    router, "POST", "/{device}/drain", Scope.OPERATE, "Empty a device",
+    answers(DeviceView, EMPTIED, status=202), refuses=(404,), status_code=202,
+)  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
     """Calls in flight end, the models are unloaded, and none is loaded until `release`, whatever is restarted.
 
@@ -133,15 +119,9 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
 
 
 @route(
-    router,
-    "POST",
-    "/{device}/release",
-    scope=Scope.OPERATE,
-    summary="Use a device again",
-    status_code=202,
-    responses=answers(DeviceView, EXAMPLE, status=202),
-    refuses=(404,),
-)
+    router, "POST", "/{device}/release", Scope.OPERATE, "Use a device again",
+    answers(DeviceView, EXAMPLE, status=202), refuses=(404,), status_code=202,
+)  # fmt: skip
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """The scheduler goes on at once with what is queued. Again is harmless."""
     await devices.release(deps.database, await _check_device(deps, device), actor)

@@ -28,27 +28,16 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Check]
 
 
-@route(
-    router,
-    "GET",
-    "/healthz",
-    scope=None,
-    summary="Is this process up?",
-    responses=answers(dict[str, str], {"status": "ok"}),
-)
+@route(router, "GET", "/healthz", None, "Is this process up?", answers(dict[str, str], {"status": "ok"}))
 async def healthz() -> dict[str, str]:
     """Asks nobody else."""
     return {"status": "ok"}
 
 
 @route(
-    router,
-    "GET",
-    "/readyz",
-    scope=Scope.READ,
-    summary="Can jobs run?",
-    responses=answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
-)
+    router, "GET", "/readyz", Scope.READ, "Can jobs run?",
+    answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
+)  # fmt: skip
 async def readyz(deps: RequestDeps) -> Response:
     """200 if every check is well, else 503; each says what to do. `mathrag doctor` looks at more."""
     found = await checks(readiness(deps.settings), deps)
@@ -57,13 +46,9 @@ async def readyz(deps: RequestDeps) -> Response:
 
 
 @route(
-    router,
-    "GET",
-    "/v1/checks",
-    scope=Scope.OPERATE,
-    summary="Check everything",
-    responses=answers(Readiness, {"ready": True, "checks": [WELL]}),
-)
+    router, "GET", "/v1/checks", Scope.OPERATE, "Check everything",
+    answers(Readiness, {"ready": True, "checks": [WELL]}),
+)  # fmt: skip
 async def examined(deps: RequestDeps) -> Response:
     """All that `mathrag doctor` says, well or not: with the settings that the services run with, by those that know.
 

@@ -44,16 +44,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     violations: list[audit.Violation]
 
 
-@route(
-    router,
-    "POST",
-    "",
-    scope=Scope.SUBMIT,
-    summary="Submit a job",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 429),
-)
+@route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """202: the job is committed, and survives the loss of everything but the database. Poll `Location`.
 
@@ -65,14 +56,7 @@ async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) ->
 
 
 @route(
-    router,
-    "POST",
-    "/{job}/requeue",
-    scope=Scope.SUBMIT,
-    summary="Requeue a job",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 429),
+    router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
 async def requeue(job: str, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """A new job that asks for the same as one that has ended; replies are shared, so only what failed is computed anew.
@@ -107,13 +91,9 @@ async def _answer(
 
 
 @route(
-    router,
-    "GET",
-    "",
-    scope=Scope.READ,
-    summary="List jobs",
-    responses=answers(pages.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
-)
+    router, "GET", "", Scope.READ, "List jobs",
+    answers(pages.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
+)  # fmt: skip
 async def listed(
     deps: RequestDeps,
     seen: Seen,
@@ -124,7 +104,7 @@ async def listed(
     return tagged(page(found), seen=seen)
 
 
-@route(router, "GET", "/{job}", scope=Scope.READ, summary="Get a job", responses=JOB | UNCHANGED, refuses=(404, 409))
+@route(router, "GET", "/{job}", Scope.READ, "Get a job", JOB | UNCHANGED, refuses=(404, 409))
 async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
     """By id, by name, or by the first characters of the id (four or more). 304 while nothing has changed.
 
@@ -136,9 +116,7 @@ async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
     )
 
 
-@route(
-    router, "PATCH", "/{job}", scope=Scope.SUBMIT, summary="Change a job", responses=JOB, refuses=(404, 409, 412, 428)
-)
+@route(router, "PATCH", "/{job}", Scope.SUBMIT, "Change a job", JOB, refuses=(404, 409, 412, 428))
 async def change(job: str, request: JobChange, deps: RequestDeps, versions: RequiredVersions) -> Response:
     """Name, rank and metadata, whatever its state; the rank counts for its queued calls, too.
 
@@ -150,14 +128,7 @@ async def change(job: str, request: JobChange, deps: RequestDeps, versions: Requ
 
 
 @route(
-    router,
-    "POST",
-    "/{job}/cancel",
-    scope=Scope.SUBMIT,
-    summary="Cancel a job",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 412),
+    router, "POST", "/{job}/cancel", Scope.SUBMIT, "Cancel a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
     """Its samples end at once; calls in flight may still end. Again is harmless; an ended job answers 409."""
@@ -167,16 +138,7 @@ async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
     return await _answer(deps, public_id, 202)
 
 
-@route(
-    router,
-    "POST",
-    "/{job}/pause",
-    scope=Scope.SUBMIT,
-    summary="Pause a job",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 412),
-)
+@route(router, "POST", "/{job}/pause", Scope.SUBMIT, "Pause a job", ACCEPTED, refuses=(404, 409, 412), status_code=202)
 async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
     """Nothing of it is begun any more; calls in flight may still end. Again is harmless; an ended job answers 409."""
     public_id = await jobs.public_id(deps.database, job)
@@ -186,14 +148,7 @@ async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
 
 
 @route(
-    router,
-    "POST",
-    "/{job}/resume",
-    scope=Scope.SUBMIT,
-    summary="Resume a job",
-    status_code=202,
-    responses=ACCEPTED,
-    refuses=(404, 409, 412),
+    router, "POST", "/{job}/resume", Scope.SUBMIT, "Resume a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
     """It goes on where it was. Harmless for a job that is not paused; an ended job answers 409."""
@@ -204,13 +159,7 @@ async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/report",
-    scope=Scope.READ,
-    summary="Report",
-    responses=answers(reports.Report, reports.EXAMPLE),
-    refuses=(404, 409),
+    router, "GET", "/{job}/report", Scope.READ, "Report", answers(reports.Report, reports.EXAMPLE), refuses=(404, 409)
 )
 async def report(job: str, deps: RequestDeps) -> Response:
     """Accuracy with its interval, failures, and what it cost. Final once the job has ended."""
@@ -218,14 +167,9 @@ async def report(job: str, deps: RequestDeps) -> Response:
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/audit",
-    scope=Scope.READ,
-    summary="Check the invariants",
-    responses=answers(Audit, {"clean": True, "violations": []}),
-    refuses=(404, 409),
-)
+    router, "GET", "/{job}/audit", Scope.READ, "Check the invariants",
+    answers(Audit, {"clean": True, "violations": []}), refuses=(404, 409),
+)  # fmt: skip
 async def check(job: str, deps: RequestDeps) -> Response:
     """From the database's rows alone."""
     violations = await audit.check_apart(deps.database, await jobs.public_id(deps.database, job))

@@ -20,7 +20,7 @@ RESPONSE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@route(router, "GET", "/metrics", scope=Scope.READ, summary="Metrics", responses=RESPONSE, response_class=Response)
+@route(router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
 async def metrics(request: Request, deps: RequestDeps) -> Response:
     """What operators watch, for Prometheus; the same for five seconds. Not there where the operator switched it off."""
     found: Metrics = request.app.state.metrics

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
 EXAMPLE: dict[str, Any] = {"orphans": ["mathrag-dense-51c9…"], "deleted": False}
 
 
-@route(router, "GET", "", scope=Scope.READ, summary="List unused indexes", responses=answers(Orphans, EXAMPLE))
+@route(router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans, EXAMPLE))
 async def list_orphans(deps: RequestDeps) -> Response:
     """What builds that broke off, or a database that was replaced, left behind on Elasticsearch.
 
@@ -27,14 +27,7 @@ async def list_orphans(deps: RequestDeps) -> Response:
     return await _answer(RetrieverClient(deps.http, deps.settings).list_orphans())
 
 
-@route(
-    router,
-    "DELETE",
-    "",
-    scope=Scope.OPERATE,
-    summary="Delete unused indexes",
-    responses=answers(Orphans, {**EXAMPLE, "deleted": True}),
-)
+@route(router, "DELETE", "", Scope.OPERATE, "Delete unused indexes", answers(Orphans, {**EXAMPLE, "deleted": True}))
 async def delete_orphans(deps: RequestDeps) -> Response:
     """The same indexes, deleted for good.
 

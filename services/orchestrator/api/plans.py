@@ -105,14 +105,9 @@ class PlanRequest(BaseModel):
 
 
 @route(
-    router,
-    "GET",
-    "/jobs/{job}/plan",
-    scope=Scope.READ,
-    summary="Plan what is left of a job",
-    responses=answers(PlanView, ANSWER),
-    refuses=(404, 409),
-)
+    router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan what is left of a job",
+    answers(PlanView, ANSWER), refuses=(404, 409),
+)  # fmt: skip
 async def of_job(job: str, deps: RequestDeps) -> Response:
     """Residencies in order, MiB against budget, flips, seconds and why, for the calls that the job still has to make.
 
@@ -126,15 +121,7 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
         return json(await plan_of(connection, deps, wanted))
 
 
-@route(
-    router,
-    "POST",
-    "/plan",
-    scope=Scope.READ,
-    summary="Plan what is not there",
-    responses=answers(PlanView, ANSWER),
-    refuses=(404,),
-)
+@route(router, "POST", "/plan", Scope.READ, "Plan what is not there", answers(PlanView, ANSWER), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
     """As `GET /v1/jobs/{job}/plan`, for a job that is not submitted, or for models and devices that nobody has yet.
 

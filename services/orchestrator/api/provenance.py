@@ -25,15 +25,7 @@ RESPONSES = answers(lines.SampleLine, EXAMPLE, media="application/x-ndjson")
 RESPONSES[200]["content"]["application/json"] = {"schema": {"type": "object"}, "example": PROV}
 
 
-@route(
-    router,
-    "GET",
-    "/{job}/provenance",
-    scope=Scope.READ,
-    summary="Stream the provenance of a job",
-    responses=RESPONSES,
-    refuses=(404, 409),
-)
+@route(router, "GET", "/{job}/provenance", Scope.READ, "Stream the provenance of a job", RESPONSES, refuses=(404, 409))
 async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl", "prov"] = "jsonl") -> Response:  # noqa: A002 - the API's word
     """Of an ended job: a line per sample with its link of the chain, or one W3C PROV-JSON document. 409 before."""
     async with deps.database.transaction() as connection:

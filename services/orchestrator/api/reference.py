@@ -38,13 +38,13 @@ KEY</code>.</p>
 """
 
 
-@route(router, "GET", "/openapi.json", scope=Scope.READ, responses={})
+@route(router, "GET", "/openapi.json", Scope.READ, "Get the OpenAPI document", {})
 async def openapi(request: Request) -> Response:
     """OpenAPI 3.1."""
     return Response(json.dumps(request.app.openapi()), media_type="application/json")
 
 
-@route(router, "GET", "/docs", scope=Scope.READ, responses={})
+@route(router, "GET", "/docs", Scope.READ, "Get the reference page", {})
 async def docs(request: Request) -> Response:
     """Every operation with its parameters and examples."""
     document = request.app.openapi()

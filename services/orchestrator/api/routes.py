@@ -19,9 +19,10 @@ def route(
     router: APIRouter,
     method: str,
     path: str,
-    *,
     scope: Scope | None,
+    summary: str,
     responses: Responses,
+    *,
     refuses: tuple[int, ...] = (),
     **options: Any,
 ) -> Callable[[Handler], Handler]:
@@ -31,13 +32,13 @@ def route(
         scope: what a key must allow; None: everybody is answered.
         responses: what it answers, with schema and example (`openapi.answers`).
         refuses: statuses of its problems, besides those that every route may answer with.
-        options: of FastAPI's `add_api_route`, such as the summary.
+        options: of FastAPI's `add_api_route`, such as the status.
     """
 
     def add(handler: Handler) -> Handler:
         declare_scope(handler, scope)
         documented = refusals(router.prefix + path, refuses, responses)
-        router.add_api_route(path, handler, methods=[method], responses=documented, **options)
+        router.add_api_route(path, handler, methods=[method], summary=summary, responses=documented, **options)
         return handler
 
     return add

@@ -60,14 +60,9 @@ PROVENANCE: dict[str, Any] = {
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/results",
-    scope=Scope.READ,
-    summary="Stream results",
-    responses=formats.with_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")),
-    refuses=(404, 409),
-)
+    router, "GET", "/{job}/results", Scope.READ, "Stream results",
+    formats.with_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
+)  # fmt: skip
 async def results(
     job: str,
     deps: RequestDeps,
@@ -88,14 +83,9 @@ async def results(
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/samples",
-    scope=Scope.READ,
-    summary="List samples",
-    responses=answers(pages.Page[samples.SampleRow], {"data": [SAMPLE], "next_cursor": None}),
-    refuses=(404, 409),
-)
+    router, "GET", "/{job}/samples", Scope.READ, "List samples",
+    answers(pages.Page[samples.SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
+)  # fmt: skip
 async def sample_page(
     job: str,
     deps: RequestDeps,
@@ -110,14 +100,9 @@ async def sample_page(
 
 
 @route(
-    router,
-    "GET",
-    "/{job}/samples/{index}",
-    scope=Scope.READ,
-    summary="One sample's provenance",
-    responses=answers(provenance.Provenance, PROVENANCE),
-    refuses=(404, 409),
-)
+    router, "GET", "/{job}/samples/{index}", Scope.READ, "One sample's provenance",
+    answers(provenance.Provenance, PROVENANCE), refuses=(404, 409),
+)  # fmt: skip
 async def sample(
     job: str,
     deps: RequestDeps,

@@ -108,15 +108,7 @@ EXAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@route(
-    router,
-    "POST",
-    "/search",
-    scope=Scope.READ,
-    summary="Search a corpus",
-    responses=answers(SearchAnswer, EXAMPLE),
-    refuses=(404,),
-)
+@route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer, EXAMPLE), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
     """The `k` best documents for one question, as a pipeline with these `params` would find them.
 

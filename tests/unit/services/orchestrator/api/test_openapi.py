@@ -113,14 +113,14 @@ def test_two_views_of_one_name_are_refused() -> None:
     del openapi._components["TwiceUsed"]
 
 
+VIEW = dict[str, int | None]
+
+
 def application() -> FastAPI:
     """One route, written as every route of the API is."""
     router = APIRouter(prefix="/v1/shelves")
 
-    @route(
-        router, "GET", "/{shelf}", scope=Scope.READ, summary="Get a shelf", refuses=(404,),
-        responses=openapi.answers(dict[str, int | None], {"a": None}),
-    )  # fmt: skip
+    @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", openapi.answers(VIEW, {"a": None}), refuses=(404,))
     async def get(shelf: Annotated[str, Path(examples=["top"])]) -> None:
         """By name."""
 
