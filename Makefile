@@ -24,7 +24,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world compose test e2e smoke slow faults simulate real real-vllm lint lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world compose test e2e smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,11 +81,15 @@ real: $(STAMP) ## Elasticsearch and llama-server themselves: conformance, jobs, 
 real-vllm: $(STAMP) ## vLLM itself, on the processor: 6 GB
 	$(BIN)/python -m pytest tests/real -m vllm $(REAL)
 
-lint: $(STAMP) ## Style, types, and who may import whom
+lint: $(STAMP) ## Style, types, who may import whom, and whether what is generated is up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/generate --check
+
+generate: $(STAMP) ## Write what repeats the code: schemas, mathrag.example.yaml, tables of docs/
+	$(BIN)/python .ci/generate
 
 lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) pyproject.toml --upgrade --output-file requirements/base.txt

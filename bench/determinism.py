@@ -24,8 +24,9 @@ from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
 from mathrag.stack import state
 from services.guard.drivers.process import ProcessDriver
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from shared.storage.sql import sql
 

@@ -62,7 +62,7 @@ def _chosen(found: Plan) -> tuple[str, ...]:
     for residency in found.chosen.residencies:
         models = [f"{each.name} ×{each.parallel}" for each in residency.models]
         models += ["retrieval"] if residency.retrieval_mib else []
-        held.append(f"{' + '.join(models)}: {residency.predicted_mib}")
+        held.append(f"{' + '.join(models)}: {residency.memory_mib}")
     seconds = f"{found.chosen.seconds / 60:.1f}"
     return found.chosen.name, "; ".join(held), str(found.chosen.loads), str(found.chosen.flips), seconds
 
@@ -71,7 +71,7 @@ def _together(found: Plan) -> str:
     """What the whole would take."""
     every = [option for option in (found.chosen, *found.others) if option is not None]
     whole = next(option for option in every if option.name == "together, retrieval on the GPU")
-    return str(whole.residencies[0].predicted_mib)
+    return str(whole.residencies[0].memory_mib)
 
 
 if __name__ == "__main__":

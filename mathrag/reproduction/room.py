@@ -16,11 +16,12 @@ from shared.lease.estimates import MemoryEstimate
 from shared.lease.hardware import Hardware
 from shared.lease.memory import estimate_memory
 from shared.lease.plan import plan
+from shared.model_settings import Model
 from shared.models.metadata import MetadataError, files
 from shared.models.metadata import ollama as of_ollama
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
 from shared.models.presets import PRESETS
-from shared.settings import Model, Settings
+from shared.settings import Settings
 
 CALLS = 1000
 TOKENS = 512

@@ -31,10 +31,11 @@ from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
 from shared.lease.lease import RENEW_S, Phase, RedisLease
+from shared.model_settings import Model
 from shared.models import known_versions
 from shared.queue import Ticker, celery_app
 from shared.runtime import models
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
 

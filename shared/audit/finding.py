@@ -25,6 +25,8 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """The first five items of the dataset that these rows belong to, from 0: `mathrag sample show JOB INDEX`."""
     item_count: int = 0
     """How many items there are."""
+    source_changed: bool = False
+    """The job ran from another source than this version has, which cannot tell whether the rows are what they were."""
 
 
 class Audit(NamedTuple):

@@ -36,6 +36,10 @@ PREPARED = sql("""
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
 
+ALTERED, MISCOPIED = "its text is not what its hash says", "its columns are not what its outcome says"
+OF_ROWS = (ALTERED, MISCOPIED)
+"""What is wrong whatever the source of the pipeline is."""
+
 Steps = list[list[tuple[bytes, int, bytes | None]]]
 """By position, by slot: the key and the id of the call, and its accepted reply as stored."""
 History = dict[int, Steps]
@@ -62,7 +66,7 @@ class Auditor:
                     for message in [progress] if isinstance(progress, str) else _differences(row, progress):
                         yield message, f"samples {row['id']}"
                 for hash_ in self._altered():
-                    yield "its text is not what its hash says", f"documents {hash_}"
+                    yield ALTERED, f"documents {hash_}"
 
     def _altered(self) -> list[str]:
         """Documents of the batch that are not what their hash says, each once for the whole audit."""
@@ -152,7 +156,7 @@ def _differences(row: RowMapping, progress: Progress) -> Iterator[str]:
         if canonical.encode(replay.result) != row["outcome"]:
             yield "replayed, it has another outcome"
         elif _columns(replay.result) != tuple(row[name] for name in ("answer", "extraction", "correct", "strict")):
-            yield "its columns are not what its outcome says"
+            yield MISCOPIED
         if progress.record != row["record_hash"]:
             yield "its record hash does not verify"
 
@@ -190,8 +194,14 @@ async def _replays(audit: Audit) -> list[Violation]:
 
 
 def _violation(audit: Audit, message: str, rows: Sequence[str]) -> Violation:
-    """Says so, too, if the pipeline is not the one that the job ran with."""
-    name = audit.job["pipeline"]
-    if name in registry.names() and registry.pipeline_hash(name) != audit.job["pipeline_hash"].hex():
-        message += " (the pipeline's source has changed since the job: audit it with the version that ran it)"
-    return Violation(invariant="I18", message=message, rows=tuple(rows))
+    """Of rows that another source would have written otherwise it says no more than that."""
+    source_changed = message not in OF_ROWS and has_changed_source(audit.job)
+    if source_changed:
+        message = f"source changed: cannot be replayed by this version ({message}); audit it with the one that ran it"
+    return Violation(invariant="I18", message=message, rows=tuple(rows), source_changed=source_changed)
+
+
+def has_changed_source(job: RowMapping) -> bool:
+    """Whether the job's pipeline is there, and its source is not the one that the job ran from."""
+    name = job["pipeline"]
+    return name in registry.names() and registry.pipeline_hash(name) != job["pipeline_hash"].hex()

@@ -27,7 +27,7 @@ class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     parallel: int
     context: int
-    predicted_mib: int
+    memory_mib: int = msgspec.field(name="predicted_mib")
     basis: str
     """Of the memory: learned, declared, estimated or unknown."""
     calls: int
@@ -42,7 +42,7 @@ class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[PlannedModel, ...]
     retrieval_mib: int
     """Of searches on the same device; 0 where they run on the CPU."""
-    predicted_mib: int
+    memory_mib: int = msgspec.field(name="predicted_mib")
     budget_mib: int
     resident: bool
     """It is there already: nothing is loaded, and what it really takes is known to fit."""
@@ -76,7 +76,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         """Most that is held at once, on all devices."""
         most: dict[str, int] = {}
         for residency in self.residencies:
-            most[residency.device] = max(most.get(residency.device, 0), residency.predicted_mib)
+            most[residency.device] = max(most.get(residency.device, 0), residency.memory_mib)
         return sum(most.values())
 
 
@@ -208,7 +208,7 @@ def _residency(
         device=room.device,
         models=tuple(_planned(demand, slots[demand.model_id]) for demand in group),
         retrieval_mib=mib,
-        predicted_mib=_memory(group, slots) + mib,
+        memory_mib=_memory(group, slots) + mib,
         budget_mib=room.budget_mib,
         resident=resident,
         load_s=0.0 if resident else sum(demand.load_s.value for demand in group),
@@ -238,7 +238,7 @@ def _planned(demand: Demand, parallel: int) -> PlannedModel:
         name=demand.name,
         parallel=parallel,
         context=demand.context,
-        predicted_mib=demand.memory.at(parallel),
+        memory_mib=demand.memory.at(parallel),
         basis=demand.memory.basis,
         calls=demand.calls,
         call_s=demand.call_s,
@@ -247,11 +247,11 @@ def _planned(demand: Demand, parallel: int) -> PlannedModel:
 
 
 def _too_large(residency: PlannedResidency) -> str | None:
-    if residency.resident or residency.predicted_mib <= residency.budget_mib:
+    if residency.resident or residency.memory_mib <= residency.budget_mib:
         return None
-    parts = [f"{each.name} {each.predicted_mib} with slots: {each.parallel}" for each in residency.models]
+    parts = [f"{each.name} {each.memory_mib} with slots: {each.parallel}" for each in residency.models]
     parts += [f"retrieval {residency.retrieval_mib}"] if residency.retrieval_mib else []
-    return f"{residency.predicted_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
+    return f"{residency.memory_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
 
 
 def _kind(groups: Grouped) -> str:

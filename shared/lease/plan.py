@@ -86,7 +86,7 @@ def _groups(demands: Sequence[Demand], chosen: Option, why: str) -> dict[str, tu
     for residency in chosen.residencies:
         models = tuple(sorted(model.model_id for model in residency.models))
         slots = {m.model_id: m.parallel for m in residency.models if m.parallel < configured[m.model_id]}
-        group = Group(parallel=slots, models=models, predicted_mib=residency.predicted_mib, why=why)
+        group = Group(parallel=slots, models=models, memory_mib=residency.memory_mib, why=why)
         groups.setdefault(residency.device, {}).setdefault(models, group)
     return {device: tuple(found.values()) for device, found in groups.items()}
 

@@ -9,9 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from shared.contracts.architecture import Architecture
+from shared.device_settings import Device
 from shared.lease.memory import estimate_memory
+from shared.model_settings import Model
 from shared.models.metadata import MetadataError, files
-from shared.settings import Device, Model
 
 
 def memory_of_all(models: Mapping[str, Model], devices: Iterable[Device]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from shared.lease.memory import context_of, estimate_memory
 from shared.mathtext import mathematics, verification
 from shared.models import weights
 from shared.pipelines.binding import Pin
-from shared.retrieval import MODELS
+from shared.retrieval_settings import MODELS
 
 REGISTER = text("""
     INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, estimated,

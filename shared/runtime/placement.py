@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared import suggestions
+from shared.device_settings import Device
 from shared.errors import Invalid
+from shared.model_settings import Model
 from shared.models.ollama import DEFAULT_URL
 from shared.runtime.configured_memory import memory_of_all
-from shared.settings import Device, Model, Settings
+from shared.settings import Settings
 
 
 def placement(

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.calls import CALL_KINDS
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
@@ -53,7 +54,6 @@ STAGES = sql("""
     GROUP BY c.role""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
-ROLES = ("estimate", "retrieve", "rerank", "judge", "verify", "write", "generate", "grade")
 SHORTEST_PREFIX = 4
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
@@ -206,7 +206,9 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     left = row["total"] - row["completed"] - row["failed"]
     eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
-    stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
+    stages = {
+        role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
+    }
     lost = await unserved.of_job(connection, job)
     away = await waiting.of_jobs(connection, [job])
     return _job(row, stages, eta, lost, away.get(job, ()))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from shared.settings import REPOSITORY, Model, Settings
+from shared.model_settings import Model
+from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 from tests.running import RunningStack, ended, mathrag, running_stack
 

@@ -90,6 +90,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def others(request: httpx2.Request) -> httpx2.Response:
     """Retriever and guard."""
+    if request.url.path == "/orphans":
+        return httpx2.Response(200, json={"orphans": ["mathrag-0"], "deleted": request.method == "DELETE"})
     if request.url.path != "/search":
         return httpx2.Response(200, json={"state": "open", "epoch": 1, "in_flight": 0})
     asked = msgspec.json.decode(request.content)["searches"]

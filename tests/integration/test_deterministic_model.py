@@ -9,8 +9,10 @@ import pytest
 from services.guard.drivers.process import LlamaServer, ProcessDriver
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.rag.prompts import render, template
-from shared.settings import REPOSITORY, Device, Model
+from shared.settings import REPOSITORY
 
 pytestmark = pytest.mark.anyio
 

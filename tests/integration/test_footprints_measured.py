@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services.guard.drivers.process import LlamaServer, ProcessDriver
+from shared.device_settings import Device
 from shared.lease.memory import AssumedMemory, assume_memory
+from shared.model_settings import Model
 from shared.models.metadata import gguf
-from shared.settings import REPOSITORY, Device, Model
+from shared.settings import REPOSITORY
 
 pytestmark = pytest.mark.anyio
 

@@ -15,11 +15,12 @@ from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Generate, Judge, Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import Held, Picture
 from shared.queue import Ticker
 from shared.runtime import online
-from shared.settings import Device, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, furnish, model, rows, scalar, submit_job, worker

@@ -13,9 +13,11 @@ from services.guard.memory import NotMeasured, Process, Reading
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind, Token
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.chat import Away, ChatFailed
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model, Settings
+from shared.settings import Settings
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import current
 from tests.simulation.pipelines import POISON

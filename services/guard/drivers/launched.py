@@ -24,13 +24,14 @@ from shared.bearer import authorization
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models import command_lines
 from shared.models.chat import ChatFailed
 from shared.models.command_lines import Asked, Page
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 LOOK_S = 0.1
 ANSWER_S = 5.0

@@ -17,6 +17,8 @@ from services.guard.drivers.ports import DriverError
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
@@ -25,7 +27,6 @@ from shared.models.ollama_answers import Reloaded, Removed, RunnerDied
 from shared.models.ollama_orphans import orphans
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 PROBE_S = 2.0
 """Between two looks at what is resident."""

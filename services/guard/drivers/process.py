@@ -18,12 +18,13 @@ from services.guard.page_cache import read_ahead
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import LLAMA
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 STOP_S = 5.0
 

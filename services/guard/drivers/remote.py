@@ -18,11 +18,12 @@ from shared.bearer import authorization
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models import ollama
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 PROBE_S = 5.0
 TRIES = 3

@@ -10,8 +10,9 @@ import zlib
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, Token
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 RATING = "Rating:"
 

@@ -18,7 +18,8 @@ from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError, Server
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
-from shared.settings import Device, Model
+from shared.device_settings import Device
+from shared.model_settings import Model
 
 SLEEP_S = 120.0
 """For the weights to be moved."""

@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.work import over_calls
-from shared.settings import Model, TokenPrice
+from shared.model_settings import Model, TokenPrice
 
 # `uncounted`: replies of a model whose server does not count tokens. A failure without tokens never reached the model.
 USED = over_calls("""

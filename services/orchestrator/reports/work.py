@@ -7,8 +7,9 @@ import msgspec
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage.jobs import ROLES
-from shared.storage.residencies import Residency, residencies
+from shared.contracts.calls import CALL_KINDS
+from shared.contracts.provenance import Residency
+from shared.storage.residencies import residencies
 from shared.storage.sql import sql
 
 # A job's calls, each once; `made`: one of the job's own steps put it into the queue.
@@ -84,7 +85,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 async def work(connection: AsyncConnection, job: int) -> Work:
     """Count the calls of the job with this row id."""
     rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
-    stages = {role: _stage(rows[role]) for role in ROLES if role in rows}
+    stages = {role: _stage(rows[role]) for role in CALL_KINDS if role in rows}
     loads = (await connection.execute(LOADS, {"job": job})).all()
     return Work(
         model_loads=len(loads),

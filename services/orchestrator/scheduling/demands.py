@@ -10,12 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds
 from shared.contracts.architecture import MIB
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.lease import learned_memory, residencies
 from shared.lease.demand import Demand, Room
 from shared.lease.estimates import Estimate
 from shared.lease.hardware import Hardware
 from shared.lease.memory import LearnedMemory, context_of
-from shared.settings import Device, Model
+from shared.model_settings import Model
 
 MODELS = text("""
     SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models

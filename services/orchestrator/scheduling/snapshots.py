@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
 from shared.runtime.sweeper import READY
-from shared.settings import Device
 from shared.storage.sql import sql
 
 STARVED_S = 60.0

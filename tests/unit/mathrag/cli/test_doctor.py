@@ -12,7 +12,8 @@ from mathrag.cli.failures import Exit
 from mathrag.cli.local import running
 from mathrag.stack import lock, passwords, state
 from shared.checks.check import Check
-from shared.settings import Device, Settings
+from shared.device_settings import Device
+from shared.settings import Settings
 from tests.unit.commands import Server, mathrag, refuses, says
 
 

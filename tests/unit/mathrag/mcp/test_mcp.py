@@ -219,7 +219,7 @@ async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
 
 def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As every missing extra does."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "mcp" or "orchestrator.mcp.server" in name]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "mcp" or name == "mathrag.mcp.server"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     ended = mathrag("mcp")

@@ -10,8 +10,9 @@ from mathrag.reproduction import room
 from mathrag.reproduction.room import Wanted
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Lane
+from shared.model_settings import Model
 from shared.models.presets import PRESETS
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from tests.doubles.ollama_models import SHOWN, SIZE
 from tests.doubles.ollama_server import ollama_server
 

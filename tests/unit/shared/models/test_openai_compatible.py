@@ -12,11 +12,12 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, FailureKind
 from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models import openai_compatible
 from shared.models.chat import Away, ChatFailed, Unreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND, TGI
-from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
 from tests.doubles.ollama_server import ollama_server
 

@@ -4,9 +4,11 @@ import os
 import shutil
 from pathlib import Path
 
+from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
+from shared.model_settings import Model
 from shared.runtime.configured_memory import memory_of, memory_of_all
-from shared.settings import REPOSITORY, Device, Model
+from shared.settings import REPOSITORY
 
 JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
 CPU, GPU = Device(id="cpu:0"), Device(id="GPU-1")

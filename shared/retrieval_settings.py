@@ -37,14 +37,15 @@ class Embeddings(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     kind: Literal["static", "openai", "ollama", "gguf", "sentence-transformers"] = "static"
-    """`static`: the shipped table of token vectors; `openai`: any server with `/v1/embeddings`; `gguf`: a file, served
-    by llama.cpp inside the retriever; `sentence-transformers`: needs the extra `rerank`."""
+    """`static`: the shipped table of token vectors; `openai`: any server with `/v1/embeddings`; `ollama`: an Ollama
+    server; `gguf`: a file, served by llama.cpp inside the retriever; `sentence-transformers`: needs the extra
+    `rerank`."""
     path: Path | None = MODELS / "static-embeddings"
     """`static`: folder; `gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
     url: Url | None = None
     """`openai`, `ollama`: base URL of the server."""
     model: str = ""
-    """Its name there."""
+    """Name of the model on the server."""
     revision: str = ""
     """What tells one version of a remote model from the next, where the server does not say it."""
     api_key_env: str | None = None
@@ -52,10 +53,12 @@ class Embeddings(BaseModel):
     query_prefix: str = ""
     """Instruction before every question, such as bge's; documents have their own."""
     document_prefix: str = ""
+    """Instruction before every document."""
     max_chars: int = Field(default=0, ge=0)
     """Longer texts are cut to so many characters; 0: never. What the model cannot hold even so: `too_long`."""
     too_long: Literal["refuse", "cut"] = "refuse"
-    """A text of more tokens than the model holds: refused, or cut to the longest beginning that the model takes."""
+    """A text of more tokens than the model holds: refused, or cut to the longest beginning that the model takes
+    (docs/retrieval.md#embedders)."""
     batch: int = Field(default=64, gt=0, le=4096)
     """Texts in one request."""
     cache: int = Field(default=10_000, ge=0)
@@ -94,11 +97,13 @@ class Dense(BaseModel):
     search: int = Field(default=128, ge=1, le=10_000)
     """`hnsw`, `elasticsearch`: candidates while searching (efSearch, num_candidates)."""
     lists: int = Field(default=0, ge=0)
-    """`ivf`: number of lists; 0: the square root of the number of documents, times four."""
+    """`ivf`: number of lists; 0: four times the square root of the number of documents, at most one list for 39 of
+    them."""
     probes: int = Field(default=16, ge=1)
     """`ivf`: lists that are searched."""
     gpu: Literal["auto", "never"] = "never"
-    """`auto`: `flat` is searched on the first GPU where FAISS sees one (extra `gpu`) and `gpu_mib` suffices."""
+    """`auto`: `flat` is searched on the first GPU where FAISS sees one (extra `gpu`) and `gpu_mib` suffices
+    (docs/retrieval.md#back-ends)."""
     gpu_mib: int = Field(default=512, gt=0)
     """CUDA's context, scratch memory and vectors; models have so much less of that device's budget, used or not."""
 
@@ -115,10 +120,14 @@ class Sparse(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     backend: Literal["bm25s", "elasticsearch"] = "bm25s"
+    """`bm25s`: in the retriever; `elasticsearch`: on the server under `elasticsearch`."""
     k1: float = Field(default=1.2, ge=0, le=10)
+    """Saturation of BM25."""
     b: float = Field(default=0.75, ge=0, le=1)
+    """Length normalisation of BM25."""
     chinese: Literal["auto", "jieba", "bigrams"] = "auto"
-    """How runs of Chinese are cut; `auto`: by jieba where it is installed (extra `zh`)."""
+    """How runs of Chinese are cut: by `jieba` (extra `zh`) or into `bigrams`; `auto`: by jieba where it is installed
+    (docs/retrieval.md#chinese)."""
 
 
 def check_server_url(url: str, source: str) -> None:
@@ -155,17 +164,21 @@ class Elasticsearch(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
-    url: Secret = ""
-    """Also read from ELASTICSEARCH_URL."""
+    url: Secret = Field(default="", examples=["https://search.example.org:9200"])
+    """Base URL of the server; also read from ELASTICSEARCH_URL."""
     api_key: Annotated[Secret, AfterValidator(check_key)] = ""
+    """API key of the server; a secret."""
     ca_certs: Path | None = None
-    """PEM file of the certificate authority that signed the server's certificate, where the system does not know it."""
+    """PEM file of the certificate authority that signed the server's certificate, where the system does not know it
+    (docs/retrieval.md#certificates-of-elasticsearch)."""
     fingerprint: str = Field(default="", pattern="^$|^[0-9a-fA-F]{2}(:?[0-9a-fA-F]{2}){31}$")
-    """SHA-256 of the certificate of the server or of its authority, in place of `ca_certs`."""
+    """In place of `ca_certs`: SHA-256 of the certificate of the server or of its authority, in hexadecimal."""
     prefix: str = Field(default="mathrag", pattern="^[a-z][a-z0-9-]{0,40}$")
-    """Of every index and alias that is made there."""
+    """Prefix of every index and alias that is made there."""
     timeout_s: float = Field(default=30.0, gt=0)
+    """Longest wait for one request."""
     retries: int = Field(default=3, ge=0, le=10)
+    """Repetitions of a request that the server refused for the moment."""
 
     @property
     def address(self) -> str:
@@ -204,10 +217,15 @@ class Reranker(BaseModel):
     protocol: Literal["jina", "tei"] = "jina"
     """`jina`: `/v1/rerank` of llama.cpp and vLLM; `tei`: `/rerank` of text-embeddings-inference."""
     url: Url | None = None
+    """`endpoint`: base URL of the server."""
     model: str = ""
+    """Name of the model on the server."""
     path: Path | None = None
+    """`gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
     revision: str = ""
+    """What tells one version of a remote model from the next, where the server does not say it."""
     api_key_env: str | None = None
+    """Name of the environment variable that holds the key."""
     activation: Literal["sigmoid", "none"] = "sigmoid"
     """What makes a probability of the score as it comes: `none` where the server has done it already."""
     max_chars: int = Field(default=0, ge=0)
@@ -217,7 +235,8 @@ class Reranker(BaseModel):
     threads: int = Field(default=1, gt=0)
     """`gguf`: threads of llama.cpp; one is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for one request, with its repetitions."""
+    """Longest wait for one request, with its repetitions; jobs and searches wait as long for each request that their
+    documents take, and once more."""
 
     def patience_s(self, documents: int) -> float:
         """Seconds that whoever asks the retriever to score so many documents waits: for each of its requests, and one
@@ -236,15 +255,24 @@ class Reranker(BaseModel):
         return self
 
 
+EXAMPLE_EMBEDDINGS = {
+    "kind": "openai", "url": "http://127.0.0.1:8082", "model": "bge-small-en-v1.5", "revision": "1", "too_long": "cut",
+}  # fmt: skip
+EXAMPLE_RERANKER = {
+    "kind": "endpoint", "url": "http://127.0.0.1:8081", "model": "bge-reranker-v2-m3", "revision": "1",
+    "max_chars": 1500,
+}  # fmt: skip
+
+
 class Retrieval(BaseModel):
-    """How documents are found."""
+    """How documents are found (docs/retrieval.md)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    embeddings: Embeddings = Embeddings()
+    embeddings: Embeddings = Field(default=Embeddings(), examples=[EXAMPLE_EMBEDDINGS])
     dense: Dense = Dense()
     sparse: Sparse = Sparse()
-    reranker: Reranker = Reranker()
+    reranker: Reranker = Field(default=Reranker(), examples=[EXAMPLE_RERANKER])
     elasticsearch: Elasticsearch = Elasticsearch()
     timeout_s: float = Field(default=30.0, gt=0)
     """Longest wait for one search, after which it is tried again, and at last the stage's fallback is taken."""
