@@ -19,7 +19,7 @@ from mathrag.cli.failures import Exit, Failed, reported
 from mathrag.cli.local import DataDir, running
 from mathrag.cli.output import AsJson, print_json
 from mathrag.client import client
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes
 from services.orchestrator.probes.services import EDITED
@@ -122,7 +122,7 @@ async def probed(settings: Settings) -> list[Check]:
             Redis.from_url(settings.redis_url or "redis://") as redis,
             httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http,
         ):
-            held = Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+            held = Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
             return await checks(chosen, held)
     finally:
         await database.close()

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from services.orchestrator.api.numbers import WHOLE
-from services.orchestrator.api.submissions import Key, Metadata, Rank, Stored
+from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
 from shared.contracts.params import Params
 from shared.pipelines.binding import MOST_REPEATS
 

@@ -2,14 +2,14 @@
 
 import shlex
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import RESTART, NotReady
 from shared.storage import unserved
 
 
-async def models(held: Resources) -> str:
+async def models(deps: Deps) -> str:
     """Nobody waits for a model that no guard serves any more."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         forsaken = await unserved.of_all(connection)
     if not forsaken:
         return "none waits for a model that is not served"

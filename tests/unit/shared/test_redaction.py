@@ -15,6 +15,7 @@ from shared.contracts.api_keys import issue
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
+from shared.models.retriever_client import RetrieverClient
 from shared.redaction import redacted
 from shared.settings import Settings
 from tests.unit.asgi import ask
@@ -58,8 +59,9 @@ async def test_a_retrievers_failure(status: int | None) -> None:
         return httpx2.Response(status, text=SAID)
 
     database: Any = SimpleNamespace()
-    retrieving = Retrieving(database, Settings(retriever_url="http://retriever"))
-    retrieving._client = httpx2.AsyncClient(base_url="http://retriever", transport=httpx2.MockTransport(answer))
+    settings = Settings(retriever_url="http://retriever")
+    retrieving = Retrieving(database, settings)
+    retrieving._retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(answer)), settings)
     (failure,) = await retrieving._search([{}])
     assert isinstance(failure, Failure | Away)
     assert_harmless(failure.detail if isinstance(failure, Failure) else failure.said)

@@ -12,8 +12,9 @@ import yaml
 from mathrag.cli.experiments import looks
 from mathrag.cli.failures import Exit, Failed
 from mathrag.client.client import Client
-from services.orchestrator.api.examples import EXPERIMENT, EXPERIMENT_REPORT
+from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
+from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
 from services.orchestrator.experiments.document import EXAMPLE, Experiment, schema
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from shared.settings import REPOSITORY

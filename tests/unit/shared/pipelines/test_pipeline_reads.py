@@ -5,13 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.api.submissions import JobRequest, check_read
+from services.orchestrator.api.submissions import JobRequest
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
+from shared.runtime.parameters import check_read
 from shared.runtime.price import dry_run
 
 VARIANTS: tuple[dict[str, Any], ...] = (

@@ -1,4 +1,4 @@
-"""Jobs that somebody watches: however many do, each is read once per poll, and no connection is held in between."""
+"""Polls of watched jobs: each job is read once per poll for all who watch it, and no connection is held in between."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,14 +7,14 @@ from shared.storage import events
 from shared.storage.database import Database
 
 POLL_S = 1.0
-"""Between two looks at a job that is watched."""
+"""Between two reads of a job that is watched."""
 
 
 async def _pause() -> None:
     await asyncio.sleep(POLL_S)
 
 
-class Watches:
+class JobPolls:
     """The polls that are due, by job."""
 
     def __init__(self, pause: Callable[[], Awaitable[None]] = _pause) -> None:
@@ -22,14 +22,14 @@ class Watches:
         self._due: dict[int, asyncio.Task[events.Picture]] = {}
 
     async def following(self, database: Database, job: int) -> events.Picture:
-        """The job as the next poll finds it; whoever waits for that at the same time shares it.
+        """The job as the next poll finds it; all who wait for that poll share its result.
 
         A poll is taken out of the list before it reads: who comes later may have seen more than it will find.
         """
         task = self._due.get(job)
         if task is None:
             task = self._due[job] = asyncio.create_task(self._poll(database, job))
-            task.add_done_callback(_noticed)
+            task.add_done_callback(retrieve_exception)
         return await asyncio.shield(task)
 
     async def _poll(self, database: Database, job: int) -> events.Picture:
@@ -40,7 +40,7 @@ class Watches:
         return await events.look(database, job)
 
 
-def _noticed(task: "asyncio.Task[events.Picture]") -> None:
-    """An error is for those who still watch; where nobody does, it is nobody's."""
+def retrieve_exception(task: "asyncio.Task[object]") -> None:
+    """Retrieve the exception of a shared task, so that asyncio does not warn when all who waited for it are gone."""
     if not task.cancelled():
         task.exception()
