@@ -21,8 +21,6 @@ CASES = 200
 ORDERS = {"each once": (1, 2), "the judge again": (1, 2, 1), "three turns": (1, 2, 1, 2, 1, 2)}
 """How one job needs its judge and its generator; what other jobs need comes behind. No shipped pipeline makes turns,
 and a rubric needs the judge again."""
-LEAST = 1e-9
-"""Shares below this are rounding."""
 HEAD = ("models", "needed", "cases", "cheaper", "saved, mean", "saved, most", "seconds, most")
 TOKENS = {Lane.JUDGE: 16, Lane.GENERATE: 512}
 
@@ -77,17 +75,13 @@ def savings(models: int, first: Sequence[int]) -> Iterator[tuple[float, float]]:
 
 def table() -> str:
     """A row in Markdown for every number of models and every order."""
-    lines = [HEAD, tuple("---" for _ in HEAD), *rows()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def rows() -> Iterator[tuple[str, ...]]:
-    """One for every number of models and every order."""
+    lines = [HEAD, ("---",) * len(HEAD)]
     for models, (name, first) in product((3, 4), ORDERS.items()):
         seconds, shares = zip(*savings(models, first), strict=True)
-        cheaper = sum(share > LEAST for share in shares)
+        cheaper = sum(share > 1e-9 for share in shares)  # what is below is rounding
         figures = f"{abs(statistics.mean(shares)):.1%}", f"{max(shares):.1%}", f"{max(seconds):.0f}"
-        yield str(models), name, str(len(shares)), str(cheaper), *figures
+        lines.append((str(models), name, str(len(shares)), str(cheaper), *figures))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":
