@@ -120,7 +120,7 @@ async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
 
         return noted
 
-    for module, name in ((submit, "dry_run"), (submit, "_row"), (needs, "dry_rounds")):
+    for module, name in ((drafting, "dry_run"), (submit, "_row"), (needs, "dry_rounds")):
         monkeypatch.setattr(module, name, noting(getattr(module, name)))
     assert (await api.http.post(path, json=WEIGHTS)).status_code in (200, 202)
     assert threads

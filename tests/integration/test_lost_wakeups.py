@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
 from shared.runtime import advance as advancing
-from shared.runtime import claims as claiming
+from shared.runtime import replies
 from shared.runtime import look as looking
 from shared.runtime import recording
 from shared.runtime.advance import Advancer
@@ -194,7 +194,7 @@ async def test_two_replies_that_commit_before_either_looks_wake_their_sample_onc
         looks.append(await looking.look(database, calls))
         return looks[-1]
 
-    monkeypatch.setattr(claiming, "look", look_after_both)
+    monkeypatch.setattr(replies, "look", look_after_both)
     async with processes(database, 2) as others:
         held = [HeldDatabase(other) for other in others]
         answering = [
@@ -432,7 +432,7 @@ async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
         return gapped
 
     monkeypatch.setattr(advancing, "record", with_gap(record))
-    monkeypatch.setattr(claiming, "look", with_gap(looking.look))
+    monkeypatch.setattr(replies, "look", with_gap(looking.look))
     bells, executors = Bells(), [Shuffling(random_) for _ in range(5)]
     async with processes(database, 5) as others:
         serving = []
