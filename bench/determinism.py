@@ -23,7 +23,7 @@ from sqlalchemy import text
 from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
-from mathrag.stack import state
+from mathrag.client import stack_state as state
 from services.guard.drivers.process import ProcessDriver
 from shared.models.chat import ChatFailed
 from shared.settings import Model, Settings

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx2
 
-from mathrag.stack import passwords, state
+from mathrag.client import stack_state as state
+from mathrag.stack import passwords
 from mathrag.stack.postgres import Postgres
 
 ENDED = ("completed", "failed", "cancelled")

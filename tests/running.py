@@ -14,7 +14,8 @@ from typing import Any
 import httpx2
 import psutil
 
-from mathrag.stack import passwords, state
+from mathrag.client import stack_state as state
+from mathrag.stack import passwords
 from mathrag.stack import postgres as pg
 from mathrag.stack import redis as rd
 

@@ -14,9 +14,10 @@ import msgspec
 import typer
 import yaml
 
-from mathrag.cli import configuration, configured_paths
+from mathrag.cli import config_findings as configuration
+from mathrag.cli import config_paths as configured_paths
+from mathrag.cli.command_groups import ApiCommand, Mutation
 from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.nouns import ApiCommand, Mutation
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.parameters import parameters
 from mathrag.client.client import MOST_OF_A_PAGE, Client

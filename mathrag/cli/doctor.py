@@ -14,11 +14,12 @@ import msgspec
 import typer
 from redis.asyncio import Redis
 
-from mathrag.cli import config, configuration
+from mathrag.cli import config
+from mathrag.cli import config_findings as configuration
 from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.local import DataDir, running
 from mathrag.cli.output import AsJson, print_json
 from mathrag.client import client
+from mathrag.stack.addresses import DataDir, running
 from services.orchestrator.deps import Resources
 from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes

@@ -22,9 +22,9 @@ from enum import IntEnum
 import msgspec
 import typer
 
-from mathrag.cli.configuration import REFUSALS, findings
-from mathrag.cli.system_errors import NO_ROOM, described
-from mathrag.cli.unsent import Shown
+from mathrag.cli.config_findings import REFUSALS, findings
+from mathrag.client.dry_run import Shown
+from mathrag.client.system_errors import NO_ROOM, described
 from shared.errors import MathragError
 
 

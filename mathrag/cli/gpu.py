@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mathrag.cli.command_groups import Mutation
 from mathrag.cli.failures import Failed, reported
-from mathrag.cli.nouns import Mutation
 from mathrag.cli.output import AsJson, facts, print_json
 from mathrag.client.client import Client, segment
 

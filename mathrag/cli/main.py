@@ -2,30 +2,17 @@
 
 import typer
 
-from mathrag.cli import (
-    asking,
-    bundle,
-    catalog,
-    completion,
-    config,
-    demo,
-    doctor,
-    experiments,
-    gpu,
-    grading,
-    jobs,
-    keys,
-    mcp,
-    nouns,
-    plan,
-    purge,
-    reproduce,
-    retrieval,
-    samples,
-    stack,
-    uploads,
-    version,
-)
+from mathrag.cli import command_groups as nouns
+from mathrag.cli import completion, config, demo, doctor, gpu, mcp, plan, purge, reproduce, retrieval, stack, version
+from mathrag.cli import experiment as experiments
+from mathrag.cli import grade as grading
+from mathrag.cli import job as jobs
+from mathrag.cli import key as keys
+from mathrag.cli import pipeline_and_model as catalog
+from mathrag.cli import report as bundle
+from mathrag.cli import sample as samples
+from mathrag.cli import search_and_chat as asking
+from mathrag.cli import upload as uploads
 
 app = typer.Typer(
     name="mathrag",

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.jobs import Model, Set
+from mathrag.cli.job import Model, Set
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.parameters import pair, parameters
 from mathrag.client.client import Client, segment

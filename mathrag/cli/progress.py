@@ -14,9 +14,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mathrag.cli.following import looks
 from mathrag.cli.output import waits
 from mathrag.client.client import Client
+from mathrag.client.following import looks
 
 
 class View(Protocol):

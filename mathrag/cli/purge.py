@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.local import DataDir, embedded
 from mathrag.cli.output import AsJson, print_json, table
+from mathrag.stack.addresses import DataDir, embedded
 from shared.runtime import purge as purging
 from shared.runtime import retention
 from shared.settings import Settings, load

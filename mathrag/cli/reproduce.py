@@ -12,10 +12,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from mathrag.cli import reproducing
+from mathrag.cli import reproduce_steps as reproducing
 from mathrag.cli.failures import Failed, reported
 from mathrag.cli.output import AsJson, print_json
-from mathrag.cli.reproduced import REPORT
+from mathrag.cli.reproduce_report import REPORT
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction import problems
 from mathrag.reproduction.preset import Changes

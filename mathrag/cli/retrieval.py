@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from mathrag.cli.failures import Failed, reported
-from mathrag.cli.jobs import Set
+from mathrag.cli.job import Set
 from mathrag.cli.output import AsJson, facts, figure, print_json, table, verdict
 from mathrag.cli.parameters import parameters
 

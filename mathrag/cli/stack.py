@@ -13,10 +13,12 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.configured_paths import missing_file
+from mathrag.cli.config_paths import missing_file
 from mathrag.cli.failures import Exit, Failed, reported
 from mathrag.cli.output import AsJson, print_json
-from mathrag.stack import lock, ports, privacy, room, state
+from mathrag.client import stack_state as state
+from mathrag.stack import disk_space as room
+from mathrag.stack import lock, ports, privacy
 from mathrag.stack.children import Stack
 from mathrag.stack.children import stack as build
 from mathrag.stack.supervisor import LOGS, Supervisor

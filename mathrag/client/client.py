@@ -11,9 +11,9 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import msgspec
 
-from mathrag.cli import unsent
 from mathrag.cli.failures import Failed
-from mathrag.stack import state
+from mathrag.client import dry_run as unsent
+from mathrag.client import stack_state as state
 from shared.access.bearer import authorization
 from shared.settings import load
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mathrag.cli.reports import lines
+from mathrag.cli.job_report import lines
 from mathrag.report import overview, source
 from mathrag.report.commands import again
 from mathrag.report.drilldown import entry

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from mathrag.reproduction import room
+from mathrag.reproduction import memory_check as room
 from shared.checks.check import Check
 from shared.settings import Settings
 

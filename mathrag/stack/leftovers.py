@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from mathrag.stack import state
+from mathrag.client import stack_state as state
 from mathrag.stack.birth import birth
 from mathrag.stack.process import POLL_S, Time
 

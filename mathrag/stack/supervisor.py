@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mathrag.stack import leftovers, lock, room, state
+from mathrag.client import stack_state as state
+from mathrag.stack import disk_space as room
+from mathrag.stack import leftovers, lock
 from mathrag.stack.birth import birth
 from mathrag.stack.keeper import Child, Keeper
 from mathrag.stack.process import REAL, Time

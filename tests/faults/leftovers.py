@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import psutil
 import pytest
 
-from mathrag.stack import state
+from mathrag.client import stack_state as state
 from tests.faults.processes import Processes, resume, until
 from tests.running import RunningStack, ended
 

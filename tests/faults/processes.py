@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from mathrag.stack import state
+from mathrag.client import stack_state as state
 from tests.faults.vocabulary import Subject
 from tests.running import DEADLINE_S, REPOSITORY, RunningStack, mathrag
 

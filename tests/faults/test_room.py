@@ -6,7 +6,7 @@ from functools import partial
 import psutil
 import pytest
 
-from mathrag.stack import room
+from mathrag.stack import disk_space as room
 from tests.faults import limits
 from tests.faults.limits import Disk, small_disk
 from tests.faults.processes import Processes, until

@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mathrag.cli import following, progress
+from mathrag.cli import progress
 from mathrag.cli.failures import Failed
 from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
-from mathrag.cli.sources import Sources
+from mathrag.client import following
+from mathrag.client import stack_state as state
 from mathrag.client.client import Client, segment
-from mathrag.stack import lock, state
+from mathrag.client.sources import Sources
+from mathrag.stack import lock
 from shared.ingest import paths
 from shared.ingest.lines import Row
 from shared.pipelines import registry

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mathrag.cli.failures import Failed
-from mathrag.cli.sources import Sources
+from mathrag.client import stack_state as state
 from mathrag.client.client import Client, segment
-from mathrag.stack import lock, state
+from mathrag.client.sources import Sources
+from mathrag.stack import lock
 from shared.ingest import paths
 from shared.settings import REPOSITORY
 from world.corpus import build, write

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mathrag.stack import state
+from mathrag.client import stack_state as state
 from shared.lease.flip import FlipState
 from tests.faults import real
 from tests.faults.leftovers import stack_repaired

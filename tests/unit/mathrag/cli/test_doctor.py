@@ -9,8 +9,9 @@ import pytest
 
 from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
-from mathrag.cli.local import running
-from mathrag.stack import lock, passwords, state
+from mathrag.client import stack_state as state
+from mathrag.stack import lock, passwords
+from mathrag.stack.addresses import running
 from shared.checks.check import Check
 from shared.settings import Device, Settings
 from tests.unit.commands import Server, mathrag, refuses, says

@@ -6,10 +6,10 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli import failures, following
+from mathrag.cli import failures
 from mathrag.cli.parameters import parameters
-from mathrag.client import client
-from mathrag.stack import state
+from mathrag.client import client, following
+from mathrag.client import stack_state as state
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from mathrag.cli.job_report import lapsed, lines, priced, retrieved, staged
 from mathrag.cli.output import accuracy, counted, last_line, waits
 from mathrag.cli.progress import Bars, summary
-from mathrag.cli.reports import lapsed, lines, priced, retrieved, staged
 from world.demo.running import merged
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mathrag.cli.stack import _Starting
-from mathrag.stack.state import ChildState, State
+from mathrag.client.stack_state import ChildState, State
 
 
 def stack(**phases: str) -> State:

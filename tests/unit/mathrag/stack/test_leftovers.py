@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.stack import leftovers, state
+from mathrag.client import stack_state as state
+from mathrag.stack import leftovers
 from mathrag.stack.birth import birth
 from mathrag.stack.process import Time
 from tests.faults.recording import Seen

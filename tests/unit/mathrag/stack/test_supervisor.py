@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mathrag.stack import lock, state
+from mathrag.client import stack_state as state
+from mathrag.stack import lock
 from mathrag.stack.keeper import Child
 from mathrag.stack.process import REAL, Time
 from mathrag.stack.supervisor import Chore, Step, Supervisor

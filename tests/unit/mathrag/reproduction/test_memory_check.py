@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from mathrag.reproduction import memory_check as room
 from mathrag.reproduction import preset as presets
-from mathrag.reproduction import room
-from mathrag.reproduction.room import Wanted
+from mathrag.reproduction.memory_check import Wanted
 from shared.contracts.calls import Lane
 from shared.lease.footprint import Architecture
 from shared.models.presets import PRESETS

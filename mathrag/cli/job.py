@@ -6,15 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli import calibration, comparison, exports, progress
+from mathrag.cli import job_calibrate as calibration
+from mathrag.cli import job_compare as comparison
+from mathrag.cli import job_files as exports
+from mathrag.cli import progress
+from mathrag.cli.command_groups import Mutation
 from mathrag.cli.failures import Exit, reported
-from mathrag.cli.following import ENDED
-from mathrag.cli.nouns import Mutation
+from mathrag.cli.job_report import print_report
 from mathrag.cli.output import AsJson, facts, last_line, print_json, table, waits
 from mathrag.cli.parameters import pair, parameters
 from mathrag.cli.references import CorpusOption, DatasetOption, Job, RequiredPipelineOption
-from mathrag.cli.reports import print_report
 from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
+from mathrag.client.following import ENDED
 
 PARTS = (
     ("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled"), ("in_progress", "in progress"),

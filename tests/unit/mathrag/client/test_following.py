@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mathrag.cli.failures import Failed
-from mathrag.cli.following import RETURN_S, events, looks
+from mathrag.client.following import RETURN_S, events, looks
 from tests.unit.commands import JOB, job
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mathrag.cli.configuration import Finding, where
+from mathrag.cli.config_findings import Finding, where
 from shared import suggestions
 from shared.settings import Settings, config_file
 

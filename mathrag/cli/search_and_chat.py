@@ -6,7 +6,7 @@ import typer
 
 from mathrag.cli import progress
 from mathrag.cli.failures import Exit, reported
-from mathrag.cli.jobs import Model, Set
+from mathrag.cli.job import Model, Set
 from mathrag.cli.output import AsJson, counted, facts, last_line, print_json, shortened
 from mathrag.cli.parameters import pair, parameters
 from mathrag.cli.references import CorpusOption, PipelineOption

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from mathrag.cli.failures import reported
-from mathrag.cli.local import DataDir
 from mathrag.cli.output import AsJson, facts, print_json, shortened
 from mathrag.cli.purge import Yes, confirm, owner_url
 from mathrag.cli.references import Corpus, Dataset
 from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
+from mathrag.stack.addresses import DataDir
 from shared.runtime import deleting
 from shared.settings import load
 from shared.storage.database import Database

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.exports import Force, Format, parts
 from mathrag.cli.failures import Failed, reported
+from mathrag.cli.job_files import Force, Format, parts
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import Jobs
 from mathrag.client.client import Client, segment

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from mathrag.cli.failures import Failed
-from mathrag.stack import lock, passwords, state
+from mathrag.client import stack_state as state
+from mathrag.stack import lock, passwords
 from mathrag.stack.postgres import Postgres
 from mathrag.stack.redis import Redis
 from shared.settings import Device, Settings, load

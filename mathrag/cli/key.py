@@ -11,8 +11,8 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 from mathrag.cli.failures import Failed, reported
-from mathrag.cli.local import DataDir, database_url
 from mathrag.cli.output import AsJson, print_json, table
+from mathrag.stack.addresses import DataDir, database_url
 from shared.contracts.api_keys import Scope
 from shared.storage import keys
 from shared.storage.database import Database

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli import contents, orphans
+from mathrag.cli import corpus_orphans as orphans
+from mathrag.cli import stored as contents
+from mathrag.cli.command_groups import LocalCommand, Mutation
 from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.nouns import LocalCommand, Mutation
 from mathrag.cli.output import AsJson, print_json, table
-from mathrag.cli.sources import Sources
 from mathrag.client.client import INDEXED_S, Client, segment
+from mathrag.client.sources import Sources
 from shared.ingest import paths
 from shared.ingest.passages import Chunking
 from shared.ingest.reader import OnError

@@ -8,8 +8,8 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli.exports import Format, parts
 from mathrag.cli.failures import Exit
+from mathrag.cli.job_files import Format, parts
 from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, says
 
 

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from mathrag.cli.experiment_reports import numbered, print_experiment, print_plan, print_report, progress
+from mathrag.cli.command_groups import Mutation
+from mathrag.cli.experiment_report import numbered, print_experiment, print_plan, print_report, progress
 from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.following import RETURN_S
-from mathrag.cli.jobs import Key, Wait, warn
-from mathrag.cli.nouns import Mutation
+from mathrag.cli.job import Key, Wait, warn
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
+from mathrag.client.following import RETURN_S
 from services.orchestrator.experiments import document
 
 experiment = typer.Typer(help="Grids of jobs that are compared.")

@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from mathrag.cli.unsent import DryRun, PrintCurl
+from mathrag.client.dry_run import DryRun, PrintCurl
 
 BARE = ("list", "status", "show")
 """What a noun by itself means: the first of these that it has."""

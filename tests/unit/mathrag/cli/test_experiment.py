@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from mathrag.cli.experiments import looks
+from mathrag.cli.experiment import looks
 from mathrag.cli.failures import Exit, Failed
 from mathrag.client.client import Client
 from services.orchestrator.api.examples import EXPERIMENT, EXPERIMENT_REPORT

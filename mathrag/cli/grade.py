@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.answer_lines import Line, answers, opened
 from mathrag.cli.failures import Failed, reported
+from mathrag.cli.grade_lines import Line, answers, opened
 from mathrag.cli.output import AsJson
 from shared.contracts.calls import Failure, Graded
 from shared.contracts.grading import Rules

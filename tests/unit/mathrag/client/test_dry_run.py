@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import typer.main
 
+from mathrag.cli.command_groups import LocalCommand
 from mathrag.cli.main import app
-from mathrag.cli.nouns import LocalCommand
-from mathrag.cli.unsent import curl
+from mathrag.client.dry_run import curl
 from tests.unit.commands import JOB, Server, mathrag, says
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")

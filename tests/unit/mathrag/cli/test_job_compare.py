@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from mathrag.cli.comparison import endings
 from mathrag.cli.failures import Exit
-from mathrag.cli.reports import print_report
+from mathrag.cli.job_compare import endings
+from mathrag.cli.job_report import print_report
 from services.orchestrator.reports import EXAMPLE as REPORT
 from services.orchestrator.reports.comparison import EXAMPLE
 from tests.unit.commands import Server, mathrag, refuses, says

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli.experiments import PATH
+from mathrag.cli.experiment import PATH
 from mathrag.cli.output import table
 from mathrag.client.client import Client
 from mathrag.reproduction.drawings import drawn

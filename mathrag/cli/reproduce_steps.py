@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli import doctor, experiments, reproduced
-from mathrag.cli.experiment_reports import progress
+from mathrag.cli import doctor
+from mathrag.cli import experiment as experiments
+from mathrag.cli import reproduce_report as reproduced
+from mathrag.cli.experiment_report import progress
 from mathrag.cli.failures import Failed
 from mathrag.cli.own_stack import own_stack
-from mathrag.cli.sources import Sources
 from mathrag.client.client import Client
+from mathrag.client.sources import Sources
 from mathrag.reproduction import checks, problems, record
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction.preset import Preset

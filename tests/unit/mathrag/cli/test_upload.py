@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mathrag.cli.main import app
-from mathrag.cli.sources import Sources
 from mathrag.client import client
+from mathrag.client.sources import Sources
 from shared.ingest import paths
 
 
