@@ -16,6 +16,7 @@ from pydantic_settings import (
 
 from shared.errors import Unavailable
 from shared.limits import Limits
+from shared.places import DATA_DIR, config_file
 from shared.retrieval import Retrieval, Secret, Url
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -250,7 +251,7 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    data_dir: Path = Path(".mathrag")
+    data_dir: Path = DATA_DIR
     database_url: Secret = ""
     """postgresql+asyncpg://... of the application's role."""
     owner_url: Secret = ""
@@ -356,11 +357,6 @@ def _readable_config() -> Path:
     if content is not None and not isinstance(content, dict):
         raise yaml.YAMLError(f"`{file}` must hold keys and values")
     return file
-
-
-def config_file() -> Path:
-    """Where settings are read from: `MATHRAG_CONFIG`, by default `mathrag.yaml` in the working directory."""
-    return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
 
 
 def load() -> Settings:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
 from shared.lease.placement import problems
-from shared.settings import Settings, config_file
+from shared.places import config_file
+from shared.settings import Settings
 from shared.suggestions import nearest
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)

@@ -1,28 +1,27 @@
 """`mathrag experiment`: a grid of jobs from a YAML file; run, watch, resume and compare them as one thing."""
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-import yaml
 
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.experiment_report import numbered, print_experiment, print_plan, print_report, progress
-from mathrag.cli.failures import Exit, Failed, reported
+from mathrag.cli.failures import Exit, reported
 from mathrag.cli.job import Key, Wait, warn
 from mathrag.cli.output import AsJson, print_json, table
-from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
-from mathrag.client.following import RETURN_S
-from services.orchestrator.experiments import document
+from mathrag.client import experiments
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.client.experiments import Experiment
+from mathrag.client.following import follow_experiment
+from mathrag.client.request import MOST_OF_A_PAGE, Request
 
-experiment = typer.Typer(help="Grids of jobs that are compared.")
-PATH = "/v1/experiments"
-POLL_S = 1.0
-ENDED = ("completed", "failed", "cancelled", "purged")
+T = TypeVar("T")
+experiment = typer.Typer()
 
 File = Annotated[Path, typer.Argument(help="YAML or JSON, as `mathrag experiment schema` says.")]
 Reuse = Annotated[
@@ -35,7 +34,7 @@ Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name, id, or th
 def plan(file: File, reuse: Reuse = None, as_json: AsJson = False) -> None:
     """What an experiment would come to: cells, jobs, calls, loads, time. Nothing is made."""
     with reported(as_json=as_json), Client() as client:
-        found = client.post(f"{PATH}/plan", _asked(file, reuse))
+        found = client.send(experiments.plan(_asked(file, reuse)))
         print_json(found) if as_json else print_plan(found)
 
 
@@ -43,7 +42,7 @@ def plan(file: File, reuse: Reuse = None, as_json: AsJson = False) -> None:
 def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
     """Submit all jobs of an experiment, or none; they run whether or not anyone watches."""
     with reported(as_json=as_json), Client() as client:
-        made = client.post(PATH, _asked(file, reuse), {"Idempotency-Key": key or str(uuid.uuid4())})
+        made = client.send(experiments.submit(_asked(file, reuse), key or str(uuid.uuid4())))
         warn(made)
         if wait:
             _watch(client, made["id"], as_json)
@@ -61,7 +60,7 @@ def list_experiments(
 ) -> None:
     """Experiments, newest first."""
     with reported(as_json=as_json), Client() as client:
-        found = list(islice(client.all(PATH, limit=min(limit, MOST_OF_A_PAGE)), limit))
+        found = list(islice(client.all(experiments.listed(min(limit, MOST_OF_A_PAGE))), limit))
         if as_json:
             print_json(found)
         elif found:
@@ -73,13 +72,13 @@ def list_experiments(
 @experiment.command()
 def show(name: Name, as_json: AsJson = False) -> None:
     """Every cell of an experiment as it is now."""
-    _looked(client_path=f"{PATH}/{segment(name)}", printing=print_experiment, as_json=as_json)
+    _looked(experiments.get(name), printing=print_experiment, as_json=as_json)
 
 
 @experiment.command()
 def report(name: Name, as_json: AsJson = False) -> None:
     """A row per cell, and what differs from the baseline."""
-    _looked(client_path=f"{PATH}/{segment(name)}/report", printing=print_report, as_json=as_json)
+    _looked(experiments.report(name), printing=print_report, as_json=as_json)
 
 
 @experiment.command()
@@ -105,7 +104,9 @@ def resume(name: Name, as_json: AsJson = False) -> None:
 def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
     """The JSON schema of an experiment's file, for editors; the repository has it as experiment-schema.json."""
     with reported(as_json=as_json):
-        typer.echo(document.schema())
+        from shared.contracts.experiments import schema
+
+        typer.echo(schema())
 
 
 def _asked(file: Path, reuse: str | None) -> Any:
@@ -120,6 +121,8 @@ def read(file: Path) -> Any:
     Raises:
         Failed: there is none, or it is no YAML.
     """
+    import yaml
+
     try:
         return yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
@@ -133,29 +136,9 @@ def read(file: Path) -> Any:
         raise Failed("invalid", f"{file} is no YAML: {' '.join(str(error).split())}") from error
 
 
-def looks(
-    client: Client, name: str, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
-) -> Iterator[Any]:
-    """The experiment, look by look, until it has ended; waits for a server that is away for a while."""
-    found = client.get(f"{PATH}/{segment(name)}")
-    yield found
-    seen = clock()
-    while found["state"] not in ENDED:
-        sleep(POLL_S)
-        try:
-            # By its id: nothing else will ever be found by it.
-            found = client.get(f"{PATH}/{found['id']}")
-        except Failed as failed:
-            if failed.kind != "unreachable" or clock() - seen > RETURN_S:
-                raise
-        else:
-            seen = clock()
-            yield found
-
-
 def _watch(client: Client, name: str, as_json: bool) -> None:
     said = ""
-    for found in looks(client, name):
+    for found in follow_experiment(client, name):
         if not as_json and (line := progress(found)) != said:
             typer.echo(said := line)
     if as_json:
@@ -166,15 +149,15 @@ def _watch(client: Client, name: str, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-def _looked(client_path: str, printing: Callable[[Any], None], as_json: bool) -> None:
+def _looked(request: Request[T], printing: Callable[[T], None], as_json: bool) -> None:
     with reported(as_json=as_json), Client() as client:
-        found = client.get(client_path)
+        found = client.send(request)
         print_json(found) if as_json else printing(found)
 
 
-def _change(name: str, verb: str, next_verb: str, as_json: bool) -> None:
+def _change(name: str, verb: Literal["cancel", "resume"], next_verb: str, as_json: bool) -> None:
     with reported(as_json=as_json), Client() as client:
-        changed = client.post(f"{PATH}/{segment(name)}/{verb}")
+        changed = client.send(experiments.change(name, verb))
         if as_json:
             print_json(changed)
         else:
@@ -182,6 +165,6 @@ def _change(name: str, verb: str, next_verb: str, as_json: bool) -> None:
             typer.echo(f"  next: mathrag experiment {next_verb} {changed['name']}")
 
 
-def _row(found: Any) -> tuple[object, ...]:
+def _row(found: Experiment) -> tuple[object, ...]:
     jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
     return found["id"][:8], found["name"], found["state"], found["cells"], jobs

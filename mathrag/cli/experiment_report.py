@@ -7,7 +7,9 @@ import msgspec
 import typer
 
 from mathrag.cli import plan
-from mathrag.cli.output import accuracy, counted, facts, table
+from mathrag.cli.output import facts, table
+from mathrag.client.experiments import Experiment
+from shared.pages.words import accuracy, counted
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
 ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY", "GATE")
@@ -18,7 +20,7 @@ def numbered(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def progress(found: Any) -> str:
+def progress(found: Experiment) -> str:
     """Such as "gate-or-not  running  jobs 3 completed, 1 running  samples 350/400  eta 12 s"."""
     counts = found["request_counts"]
     jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
@@ -42,7 +44,7 @@ def print_plan(found: Any) -> None:
         typer.echo(f"  note: {note}")
 
 
-def print_experiment(found: Any) -> None:
+def print_experiment(found: Experiment) -> None:
     """Every cell, with the job that answers it."""
     typer.echo(progress(found))
     table(CELLS, [

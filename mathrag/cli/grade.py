@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli.failures import reported
 from mathrag.cli.grade_lines import Line, answers, opened
 from mathrag.cli.output import AsJson
+from mathrag.client.errors import Failed
 from shared.contracts.calls import Failure, Graded
 from shared.contracts.grading import Rules
 from shared.processes.grading_pool import DEADLINE_S, GradingPool, Verdict

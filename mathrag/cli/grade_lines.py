@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from mathrag.cli.failures import Failed
+from mathrag.client.errors import Failed
 
 STDIN = "-"
 LONGEST = 1 << 20

@@ -2,32 +2,28 @@
 
 import uuid
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from mathrag.cli import job_calibrate as calibration
-from mathrag.cli import job_compare as comparison
-from mathrag.cli import job_files as exports
-from mathrag.cli import progress
+from mathrag.cli import job_calibrate, job_compare, job_files, progress
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.job_report import print_report
-from mathrag.cli.output import AsJson, facts, last_line, print_json, table, waits
-from mathrag.cli.parameters import pair, parameters
-from mathrag.cli.references import CorpusOption, DatasetOption, Job, RequiredPipelineOption
-from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
-from mathrag.client.following import ENDED
+from mathrag.cli.output import AsJson, facts, print_json, table, waits
+from mathrag.cli.parameters import Model, Set, pair, parameters
+from mathrag.cli.references import CorpusOption, DatasetOption, JobReference, RequiredPipelineOption
+from mathrag.client import jobs
+from mathrag.client.client import Client
+from mathrag.client.jobs import Job
+from mathrag.client.request import MOST_OF_A_PAGE
+from shared.pages.words import last_line
 
-PARTS = (
+PARTS: tuple[tuple[Literal["completed", "failed", "cancelled", "in_progress"], str], ...] = (
     ("completed", "completed"), ("failed", "failed"), ("cancelled", "cancelled"), ("in_progress", "in progress"),
 )  # fmt: skip
-job = typer.Typer(help="Runs of a pipeline over a dataset.")
+job = typer.Typer()
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as gate.tau=0.3.")]
-Model = Annotated[
-    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A model, such as judge=world-judge.")
-]
 Metadata = Annotated[list[str] | None, typer.Option("--metadata", metavar="KEY=TEXT", help="To find it again.")]
 Key = Annotated[
     str | None, typer.Option("--idempotency-key", help="The same key again is the same job. [default: a new one]")
@@ -66,7 +62,7 @@ def submit(
             "models": dict(pair(text, "--model") for text in model or []), "rank": rank,
             "metadata": dict(pair(text, "--metadata") for text in metadata or []),
         }  # fmt: skip
-        _submitted(client, client.post("/v1/jobs", body, _once(key)), wait, as_json)
+        _submitted(client, client.send(jobs.submit(body, key or str(uuid.uuid4()))), wait, as_json)
 
 
 @job.command("list")
@@ -83,20 +79,20 @@ def list_jobs(
     with reported(as_json=as_json), Client() as client:
         narrowed = {"state": state, "pipeline": pipeline, "dataset": dataset, "name": name}
         filters = {**narrowed, "experiment": experiment}
-        jobs = list(islice(client.all("/v1/jobs", limit=min(limit, MOST_OF_A_PAGE), **filters), limit))
+        found = list(islice(client.all(jobs.listed(min(limit, MOST_OF_A_PAGE), **filters)), limit))
         if as_json:
-            print_json(jobs)
-        elif jobs:
-            table(("ID", "NAME", "PIPELINE", "DATASET", "STATE", "DONE", "FAILED", "TOTAL"), map(_row, jobs))
+            print_json(found)
+        elif found:
+            table(("ID", "NAME", "PIPELINE", "DATASET", "STATE", "DONE", "FAILED", "TOTAL"), map(_row, found))
         else:
             typer.echo("No such job." if any(filters.values()) else "No jobs yet: mathrag job submit --help")
 
 
 @job.command()
-def show(reference: Job, as_json: AsJson = False) -> None:
+def show(reference: JobReference, as_json: AsJson = False) -> None:
     """One job as it is now."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get(f"/v1/jobs/{segment(reference)}")
+        found = client.send(jobs.get(reference))
         if as_json:
             print_json(found)
         else:
@@ -104,33 +100,33 @@ def show(reference: Job, as_json: AsJson = False) -> None:
 
 
 @job.command()
-def watch(reference: Job, as_json: AsJson = False) -> None:
+def watch(reference: JobReference, as_json: AsJson = False) -> None:
     """Follow a job until it has ended; exits with 1 unless it completed."""
     with reported(as_json=as_json), Client() as client:
         _watch(client, reference, as_json)
 
 
 @job.command(cls=Mutation)
-def cancel(reference: Job, as_json: AsJson = False) -> None:
+def cancel(reference: JobReference, as_json: AsJson = False) -> None:
     """Cancel a job: its samples end now. Again is harmless."""
     _change(reference, "cancel", "show", as_json)
 
 
 @job.command(cls=Mutation)
-def pause(reference: Job, as_json: AsJson = False) -> None:
+def pause(reference: JobReference, as_json: AsJson = False) -> None:
     """Begin nothing more of a job until it is resumed; calls in flight may still end."""
     _change(reference, "pause", "resume", as_json)
 
 
 @job.command(cls=Mutation)
-def resume(reference: Job, as_json: AsJson = False) -> None:
+def resume(reference: JobReference, as_json: AsJson = False) -> None:
     """Let a paused job go on where it was."""
     _change(reference, "resume", "watch", as_json)
 
 
-def _change(reference: str, verb: str, next_verb: str, as_json: bool) -> None:
+def _change(reference: str, verb: Literal["cancel", "pause", "resume"], next_verb: str, as_json: bool) -> None:
     with reported(as_json=as_json), Client() as client:
-        changed = client.post(f"/v1/jobs/{segment(reference)}/{verb}")
+        changed = client.send(jobs.change(reference, verb))
         if as_json:
             print_json(changed)
         else:
@@ -139,36 +135,30 @@ def _change(reference: str, verb: str, next_verb: str, as_json: bool) -> None:
 
 
 @job.command(cls=Mutation)
-def requeue(reference: Job, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
+def requeue(reference: JobReference, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
     """Ask for the same as a job that has ended: a new job, which computes only what failed."""
     with reported(as_json=as_json), Client() as client:
-        path = f"/v1/jobs/{segment(reference)}/requeue"
-        _submitted(client, client.post(path, headers=_once(key)), wait, as_json)
+        _submitted(client, client.send(jobs.requeue(reference, key or str(uuid.uuid4()))), wait, as_json)
 
 
 @job.command()
-def report(reference: Job, as_json: AsJson = False) -> None:
+def report(reference: JobReference, as_json: AsJson = False) -> None:
     """How well, with what certainty, and at what cost."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get(f"/v1/jobs/{segment(reference)}/report")
+        found = client.send(jobs.report(reference))
         if as_json:
             print_json(found)
         else:
             print_report(found)
 
 
-job.command()(comparison.compare)
-job.command()(calibration.calibrate)
-job.command()(exports.results)
-job.command()(exports.export)
+job.command()(job_compare.compare)
+job.command()(job_calibrate.calibrate)
+job.command()(job_files.results)
+job.command()(job_files.export)
 
 
-def _once(key: str | None) -> dict[str, str]:
-    """Sent again by whatever stands between us and the server, it is still one job."""
-    return {"Idempotency-Key": key or str(uuid.uuid4())}
-
-
-def _submitted(client: Client, submitted: Any, wait: bool, as_json: bool) -> None:
+def _submitted(client: Client, submitted: Job, wait: bool, as_json: bool) -> None:
     warn(submitted)
     if wait:
         _watch(client, submitted["id"], as_json)
@@ -195,7 +185,7 @@ def _watch(client: Client, reference: str, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-def print_job(found: Any) -> None:
+def print_job(found: Job) -> None:
     """What a person wants to know of a job, and where to go from here."""
     counts = found["request_counts"]
     typer.echo(f"job {found['name']} is {found['state']}")
@@ -216,15 +206,15 @@ def print_job(found: Any) -> None:
             ("unreadable", found.get("unreadable")),
         ]
     )
-    verb = "report" if found["state"] in ENDED else "watch"
+    verb = "report" if found["state"] in jobs.ENDED else "watch"
     typer.echo(f"  next: mathrag job {verb} {found['id'][:8]}")
 
 
-def _dataset(found: Any) -> str:
+def _dataset(found: Job) -> str:
     return f"{found['dataset']}, the first {found['limit']} items" if found.get("limit") else str(found["dataset"])
 
 
-def _row(found: Any) -> tuple[object, ...]:
+def _row(found: Job) -> tuple[object, ...]:
     counts = found["request_counts"]
     standing = f"{found['state']}, waits" if found.get("waiting") else found["state"]
     state = (found["id"][:8], found["name"], found["pipeline"], found["dataset"], standing)

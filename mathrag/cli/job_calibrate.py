@@ -7,12 +7,13 @@ import typer
 
 from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, facts, print_json
-from mathrag.cli.references import Job
-from mathrag.client.client import Client, segment
+from mathrag.cli.references import JobReference
+from mathrag.client import jobs
+from mathrag.client.client import Client
 
 
 def calibrate(
-    reference: Job,
+    reference: JobReference,
     trust: Annotated[float, typer.Option(help="Share of lists that are what the thresholds say.")] = 0.9,
     judged_by: Annotated[
         str | None, typer.Option(help="Job of `crag` whose judge labels the lists; by default gold documents do.")
@@ -21,7 +22,7 @@ def calibrate(
 ) -> None:
     """From which confidence on `crag` can be trusted to have found something, and below which not."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get(f"/v1/jobs/{segment(reference)}/calibration", trust=str(trust), judged_by=judged_by)
+        found = client.send(jobs.calibration(reference, trust, judged_by))
         if as_json:
             print_json(found)
         else:

@@ -6,16 +6,18 @@ from typing import Any
 import typer
 
 from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, accuracy, interval, print_json, table
+from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.references import Baseline, Jobs
+from mathrag.client import jobs
 from mathrag.client.client import Client
+from shared.pages.words import accuracy, interval
 from shared.rag.taxonomy import Ending
 
 
 def compare(references: Jobs, baseline: Baseline = None, as_json: AsJson = False) -> None:
     """Which jobs differ on the items that they have in common, and how sure that is."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get("/v1/comparison", job=references, baseline=baseline)
+        found = client.send(jobs.compare(references, baseline))
         if as_json:
             print_json(found)
         else:

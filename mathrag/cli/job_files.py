@@ -8,10 +8,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, print_lines_as_json
-from mathrag.cli.references import Job
-from mathrag.client.client import Client, segment
+from mathrag.cli.references import JobReference
+from mathrag.client import jobs
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.client.request import Request
 
 
 class Format(StrEnum):
@@ -31,8 +34,7 @@ class Part(NamedTuple):
     """One file of an export."""
 
     file: str
-    path: str
-    query: dict[str, str]
+    request: Request[bytes]
 
 
 Prompts = Annotated[bool, typer.Option("--prompts", help="With what the generator was asked.")]
@@ -40,33 +42,33 @@ Prompts = Annotated[bool, typer.Option("--prompts", help="With what the generato
 
 def parts(job: str, rows: Format, *, prompts: bool = False) -> Iterator[Part]:
     """All files of a job."""
-    path = f"/v1/jobs/{segment(job)}"
-    yield Part("job.json", path, {})
-    yield Part("report.json", f"{path}/report", {})
-    yield Part(f"results.{rows}", f"{path}/results", {"format": rows.value, **_asking(prompts)})
-    yield Part("provenance.jsonl", f"{path}/provenance", {"format": "jsonl"})
-    yield Part("audit.json", f"{path}/audit", {})
+    yield Part("job.json", jobs.file(job))
+    yield Part("report.json", jobs.file(job, "report"))
+    yield Part(f"results.{rows}", _results(job, rows, prompts=prompts))
+    yield Part("provenance.jsonl", jobs.file(job, "provenance", format="jsonl"))
+    yield Part("audit.json", jobs.file(job, "audit"))
 
 
-def _asking(prompts: bool) -> dict[str, str]:
-    return {"prompts": "true"} if prompts else {}
+def _results(job: str, rows: Format, *, prompts: bool) -> Request[bytes]:
+    return jobs.file(job, "results", format=rows.value, prompts="true" if prompts else None)
 
 
-def results(reference: Job, rows: Rows = Format.JSONL, prompts: Prompts = False, as_json: AsJson = False) -> None:
+def results(
+    reference: JobReference, rows: Rows = Format.JSONL, prompts: Prompts = False, as_json: AsJson = False
+) -> None:
     """Every sample that has ended so far, with what models said; one per line or row, with --json as one array."""
     with reported(as_json=as_json), Client() as client:
-        path = f"/v1/jobs/{segment(reference)}/results"
         if as_json:
-            print_lines_as_json(client.stream(path, format=Format.JSONL.value, **_asking(prompts)))
+            print_lines_as_json(client.stream(_results(reference, Format.JSONL, prompts=prompts)))
             return
         if rows is Format.PARQUET and sys.stdout.isatty():
             raise Failed("usage", "Parquet is nothing to look at", hint="write it to a file: > results.parquet")
-        sys.stdout.buffer.writelines(client.stream(path, format=rows.value, **_asking(prompts)))
+        sys.stdout.buffer.writelines(client.stream(_results(reference, rows, prompts=prompts)))
         sys.stdout.buffer.flush()
 
 
 def export(
-    reference: Job,
+    reference: JobReference,
     to: To,
     rows: Rows = Format.JSONL,
     prompts: Prompts = False,
@@ -82,7 +84,7 @@ def export(
         if not client.shows:
             to.mkdir(parents=True, exist_ok=True)
         for part in written:
-            client.save(part.path, to / part.file, **part.query)
+            client.save(part.request, to / part.file)
         if client.shows:
             return
         if as_json:

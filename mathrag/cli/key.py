@@ -10,9 +10,11 @@ from typing import Annotated, TypeVar
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, table
-from mathrag.stack.addresses import DataDir, database_url
+from mathrag.cli.references import DataDir
+from mathrag.client.errors import Failed
+from mathrag.stack.addresses import database_url
 from shared.contracts.api_keys import Scope
 from shared.storage import keys
 from shared.storage.database import Database
@@ -22,7 +24,7 @@ T = TypeVar("T")
 UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 _SPAN = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
-key = typer.Typer(no_args_is_help=True, help="API keys: create, list, rotate, revoke.")
+key = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Who uses it; letters, digits, `.`, `_` and `-`.")]
 Scopes = Annotated[list[Scope], typer.Option("--scope", help="read, submit or operate; again for more.")]

@@ -4,17 +4,18 @@ import typer
 
 from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, table
+from mathrag.client import catalog
 from mathrag.client.client import Client
 
-model = typer.Typer(help="Models that jobs may name.")
-pipeline = typer.Typer(help="Pipelines that jobs may name.")
+model = typer.Typer()
+pipeline = typer.Typer()
 
 
 @model.command("list")
 def list_models(as_json: AsJson = False) -> None:
     """Models as configured, and whether a guard has registered them."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get("/v1/models")
+        found = client.send(catalog.models())
         if as_json:
             print_json(found)
             return
@@ -40,7 +41,7 @@ def _models() -> None:
 def list_pipelines(as_json: AsJson = False) -> None:
     """Pipelines, each with what it does."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get("/v1/pipelines")
+        found = client.send(catalog.pipelines())
         if as_json:
             print_json(found)
         else:

@@ -1,6 +1,6 @@
 """Watching a job: bars with an ETA per stage on a terminal, one line per change elsewhere."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import typer
 from rich.console import Console
@@ -16,23 +16,24 @@ from rich.progress import (
 
 from mathrag.cli.output import waits
 from mathrag.client.client import Client
-from mathrag.client.following import looks
+from mathrag.client.following import follow_job
+from mathrag.client.jobs import Job
 
 
 class View(Protocol):
     """Shows a job as it is now."""
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """Called with every look at it."""
 
     def close(self) -> None:
         """Nothing more will come."""
 
 
-def watch(client: Client, job: str, view: View) -> Any:
+def watch(client: Client, job: str, view: View) -> Job:
     """Look until the job has ended; returns it as it ended."""
     try:
-        for found in looks(client, job):
+        for found in follow_job(client, job):
             view.show(found)
     finally:
         view.close()
@@ -48,7 +49,7 @@ def view() -> View:
 class Silent:
     """Shows nothing: for --json."""
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class Lines:
     def __init__(self) -> None:
         self._last = ""
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """The job's state and counts, if they changed."""
         line = summary(job)
         if line != self._last:
@@ -83,7 +84,7 @@ class Bars:
         self._waits: list[str] = []
         self._progress.start()
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """Move the bars."""
         for role, stage in job.get("stages", {}).items():
             self._move(role, stage["done"], stage["total"])
@@ -103,7 +104,7 @@ class Bars:
         self._progress.update(self._tasks[name], completed=done, total=total)
 
 
-def summary(job: Any) -> str:
+def summary(job: Job) -> str:
     """Such as "first  running  retrieve 20/40  judge 3/10  samples 0/100"."""
     counts = job["request_counts"]
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
@@ -111,13 +112,13 @@ def summary(job: Any) -> str:
     return "  ".join([job["name"], job["state"], *stages, samples, *_waiting(job)])
 
 
-def _waiting(job: Any) -> list[str]:
+def _waiting(job: Job) -> list[str]:
     """What the job waits for: what is away, and models that nobody serves."""
     away = [f"waiting {waits(each)}" for each in job.get("waiting", ())]
     return [*away, *filter(None, [unserved(job)])]
 
 
-def unserved(job: Any) -> str:
+def unserved(job: Job) -> str:
     """Which models the job waits for that nobody serves, and what to do; empty where it waits for none."""
     names = ", ".join(job.get("unserved", ()))
     said = f"no guard serves {names} as it was when the job was submitted"

@@ -8,16 +8,19 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli.failures import reported
 from mathrag.cli.job_files import Force, Format, parts
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import Jobs
-from mathrag.client.client import Client, segment
+from mathrag.client import experiments
+from mathrag.client import jobs as api
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
 
 MOST_COMPARED = 30
 """Jobs that GET /v1/comparison takes; an experiment brings its own comparisons."""
 
-report = typer.Typer(help="Reports that open without a server.")
+report = typer.Typer()
 Experiment = Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of this experiment instead.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the report; made if it is not there.")]
 Title = Annotated[str | None, typer.Option(help="Of the report. [default: the experiment's or the jobs' names]")]
@@ -41,11 +44,11 @@ def bundle(
             raise Failed("usage", "name the jobs, or an experiment", hint="mathrag report bundle JOB... --out DIR")
         if not client.shows and not force and out.exists() and any(out.iterdir()):
             raise Failed("conflict", f"{out} is not empty", hint="another folder, or --force")
-        from mathrag.report import write
+        from mathrag.report.bundle import write
         from shared.pages.figures import library
 
         library.required()
-        found = client.get(f"/v1/experiments/{segment(experiment)}/report") if experiment else None
+        found = client.send(experiments.report(experiment)) if experiment else None
         folders = list(_fetched(client, list(jobs or _members(found)), out / "data"))
         if client.shows:
             return
@@ -68,13 +71,12 @@ class Fetched(msgspec.Struct, frozen=True):
 
 def _fetched(client: Client, references: Sequence[str], data: Path) -> Iterator[Fetched]:
     for reference in dict.fromkeys(references):
-        job = client.get(f"/v1/jobs/{segment(reference)}")
+        job = client.send(api.get(reference))
         folder = data / slug(job["name"], job["id"])
         folder.mkdir(parents=True, exist_ok=True)
-        table = f"/v1/jobs/{segment(job['id'])}/results"
         for part in parts(job["id"], Format.JSONL):
-            client.save(part.path, folder / part.file, **part.query)
-        client.save(table, folder / "results.csv", format=Format.CSV.value)
+            client.save(part.request, folder / part.file)
+        client.save(api.file(job["id"], "results", format=Format.CSV.value), folder / "results.csv")
         yield Fetched(job["id"], job["name"], folder)
 
 
@@ -91,7 +93,7 @@ def _members(found: Any) -> list[str]:
 def _compared(client: Client, ids: Sequence[str]) -> Any:
     if not 1 < len(ids) <= MOST_COMPARED:
         return None
-    return client.get("/v1/comparison", job=list(ids), baseline=ids[0])
+    return client.send(api.compare(list(ids), ids[0]))
 
 
 def _named(names: Sequence[str]) -> str:

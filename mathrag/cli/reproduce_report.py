@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli.experiment import PATH
 from mathrag.cli.output import table
+from mathrag.client import experiments, jobs
 from mathrag.client.client import Client
 from mathrag.reproduction.drawings import drawn
 from mathrag.reproduction.page import FIGURES, Results, differences, page, terminal
@@ -36,12 +36,12 @@ def report(client: Client, name: str, preset: Preset, asked: Problems, ended: Se
 def gathered(client: Client, ended: Sequence[Any]) -> Results:
     """What the service says of the experiments; the second one is the grid of weights."""
     first, *rest = ended
-    said = client.get(f"{PATH}/{first['name']}/report")
+    said = client.send(experiments.report(first["name"]))
     return Results(
         experiment=said,
-        jobs={cell["variant"]: client.get(f"/v1/jobs/{cell['job']}/report") for cell in first["grid"]},
+        jobs={cell["variant"]: client.send(jobs.report(cell["job"])) for cell in first["grid"]},
         comparison=said["comparisons"]["pooled"] if said["comparisons"] else {"pairs": [], "notes": []},
-        heatmap=client.get(f"{PATH}/{rest[0]['name']}/report") if rest else None,
+        heatmap=client.send(experiments.report(rest[0]["name"])) if rest else None,
     )
 
 

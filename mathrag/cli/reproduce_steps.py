@@ -1,6 +1,5 @@
 """The steps of `mathrag reproduce`: problems, models, service, plan, experiment, report; checks come first."""
 
-import asyncio
 import os
 import re
 import sys
@@ -13,13 +12,14 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli import doctor
-from mathrag.cli import experiment as experiments
-from mathrag.cli import reproduce_report as reproduced
+from mathrag.cli import doctor, reproduce_report
 from mathrag.cli.experiment_report import progress
-from mathrag.cli.failures import Failed
 from mathrag.cli.own_stack import own_stack
+from mathrag.client import catalog, experiments, jobs, service, texts
 from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.client.experiments import Experiment
+from mathrag.client.following import follow_experiment
 from mathrag.client.sources import Sources
 from mathrag.reproduction import checks, problems, record
 from mathrag.reproduction import preset as presets
@@ -70,14 +70,14 @@ def run(wanted: Wanted) -> None:
         title("Plan")
         new = [each for each in documents if known(client, each["name"]) is None]
         for each in new:
-            show_plan(client.post(f"{experiments.PATH}/plan", each))
+            show_plan(client.send(experiments.plan(each)))
         if new and not wanted.yes:
             agreed()
         record.write(wanted.out, now)
         title("Run")
         ended = [follow(client, submit(client, each)) for each in documents]
         title("Report")
-        reproduced.report(client, wanted.name, wanted.preset, asked, ended, wanted.out)
+        reproduce_report.report(client, wanted.name, wanted.preset, asked, ended, wanted.out)
 
 
 def title(step: str) -> None:
@@ -102,11 +102,11 @@ def served(wanted: Wanted) -> Iterator[Client]:
     """
     if os.environ.get("MATHRAG_URL"):
         with Client() as client:
-            passed(msgspec.convert(client.readiness()["checks"], list[Check]))
+            passed(msgspec.convert(client.send(service.readiness())["checks"], list[Check]))
             yield client
         return
     settings = presets.settings(wanted.preset)
-    passed(checks.complete(asyncio.run(doctor.probed(settings)), settings))
+    passed(checks.complete(doctor.probed(settings), settings))
     title("Service")
     with own_stack(wanted.out, wanted.preset.configuration, keep=wanted.keep), Client() as client:
         yield client
@@ -146,11 +146,11 @@ def identified(client: Client, wanted: Wanted, asked: Problems) -> Record:
     return Record(preset=wanted.name, experiment=document, models=models, embeddings=embeddings)
 
 
-def _registered(client: Client) -> dict[str, Any]:
+def _registered(client: Client) -> dict[str, catalog.Model]:
     """The models that answer both roles."""
     deadline = time.monotonic() + SERVED_S
     while True:
-        found = {role: model for model in client.get("/v1/models") for role in model["default_for"]}
+        found = {role: model for model in client.send(catalog.models()) for role in model["default_for"]}
         missing = sorted({model["name"] for model in found.values() if not model["registered"]})
         if not missing:
             return found
@@ -163,9 +163,9 @@ def _registered(client: Client) -> dict[str, Any]:
 def upload(client: Client, asked: Problems) -> None:
     """Both, under names that say what they hold: what is there already stays."""
     given = {"format": "jsonl", "skip_empty": "false", "on_error": "reject"}
-    made = client.upload("/v1/corpora", Sources(paths.corpus_lines(asked.corpus)), name=asked.corpus_name, **given)
+    made = client.send(texts.upload("corpora", Sources(paths.corpus_lines(asked.corpus)), asked.corpus_name, **given))
     typer.echo(f"  corpus {asked.corpus_name}: {made['documents']} documents, indexed")
-    made = client.upload("/v1/datasets", [asked.asked], name=asked.dataset_name, **given)
+    made = client.send(texts.upload("datasets", [asked.asked], asked.dataset_name, **given))
     typer.echo(f"  dataset {asked.dataset_name}: {made['items']} questions")
 
 
@@ -211,30 +211,30 @@ def submit(client: Client, document: dict[str, Any]) -> str:
     """Its name: a new experiment, or the one that is there, with what failed of it asked again."""
     name: str = document["name"]
     if known(client, name) is None:
-        client.post(experiments.PATH, document, {"Idempotency-Key": name})
+        client.send(experiments.submit(document, name))
     else:
-        client.post(f"{experiments.PATH}/{name}/resume")
+        client.send(experiments.change(name, "resume"))
     return name
 
 
-def known(client: Client, name: str) -> Any:
+def known(client: Client, name: str) -> Experiment | None:
     """The experiment as it stands; None: it was never submitted."""
     try:
-        return client.get(f"{experiments.PATH}/{name}")
+        return client.send(experiments.get(name))
     except Failed as failed:
         if failed.kind != "not_found":
             raise
         return None
 
 
-def follow(client: Client, name: str) -> Any:
+def follow(client: Client, name: str) -> Experiment:
     """The experiment once it has ended, with a line whenever more is known.
 
     Raises:
         Failed: a job of it failed or was cancelled.
     """
     said = ""
-    for found in experiments.looks(client, name):
+    for found in follow_experiment(client, name):
         if (line := progress(found)) != said:
             typer.echo(f"  {line}")
             said = line
@@ -248,5 +248,5 @@ AGAIN = "the same command asks again for what failed, and for nothing else"
 
 def _reasons(client: Client, found: Any) -> str:
     bad = {cell["job"]: cell["variant"] for cell in found["grid"] if cell["state"] in ("failed", "cancelled")}
-    said = [(variant, client.get(f"/v1/jobs/{job}")) for job, variant in bad.items()]
+    said = [(variant, client.send(jobs.get(job))) for job, variant in bad.items()]
     return "; ".join(f"{variant} {job['state']}: {job['reason'] or 'no reason given'}" for variant, job in said)

@@ -8,17 +8,19 @@ import typer
 
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, facts, print_json, table
-from mathrag.cli.references import Job
-from mathrag.client.client import MOST_OF_A_PAGE, Client, segment
+from mathrag.cli.references import JobReference
+from mathrag.client import jobs
+from mathrag.client.client import Client
+from mathrag.client.request import MOST_OF_A_PAGE
 
 SHOWN_ROWS = 5
 """Of a violation; --json has all."""
-sample = typer.Typer(help="Single answers, with all they were made from.")
+sample = typer.Typer()
 
 
 @sample.command("list")
 def list_samples(
-    reference: Job,
+    reference: JobReference,
     limit: Annotated[int, typer.Option(help="How many, in dataset order.")] = 50,
     differing: Annotated[
         bool, typer.Option("--differing", help="Only those that the two graders judge differently.")
@@ -28,9 +30,8 @@ def list_samples(
 ) -> None:
     """Samples of a job, in dataset order."""
     with reported(as_json=as_json), Client() as client:
-        path = f"/v1/jobs/{segment(reference)}/samples"
         only = {name: "true" for name, asked in (("differing", differing), ("wrong", wrong)) if asked}
-        found = list(islice(client.all(path, limit=min(limit, MOST_OF_A_PAGE), **only), limit))
+        found = list(islice(client.all(jobs.samples(reference, min(limit, MOST_OF_A_PAGE), **only)), limit))
         if as_json:
             print_json(found)
         else:
@@ -45,7 +46,7 @@ def _row(found: Any) -> tuple[object, ...]:
 
 @sample.command()
 def show(
-    reference: Job,
+    reference: JobReference,
     index: Annotated[int, typer.Argument(help="Of the item, in dataset order, from 0.")],
     repeat: Annotated[int, typer.Option(help="Which repeat, from 0.")] = 0,
     prompts: Annotated[bool, typer.Option("--prompts", help="With what models were asked.")] = False,
@@ -53,18 +54,17 @@ def show(
 ) -> None:
     """One sample: its calls, who answered them, when, and during which epoch."""
     with reported(as_json=as_json), Client() as client:
-        asking = {"prompts": "true"} if prompts else {}
-        found = client.get(f"/v1/jobs/{segment(reference)}/samples/{index}", repeat=repeat, **asking)
+        found = client.send(jobs.sample(reference, index, repeat, prompts=prompts))
         if as_json:
             print_json(found)
         else:
             print_sample(found)
 
 
-def audit(reference: Job, as_json: AsJson = False) -> None:
+def audit(reference: JobReference, as_json: AsJson = False) -> None:
     """Check a job's rows against the invariants; exits with 1 when one is violated."""
     with reported(as_json=as_json), Client() as client:
-        found = client.get(f"/v1/jobs/{segment(reference)}/audit")
+        found = client.send(jobs.audit(reference))
         if as_json:
             print_json(found)
         else:

@@ -6,12 +6,12 @@ import typer
 
 from mathrag.cli import progress
 from mathrag.cli.failures import Exit, reported
-from mathrag.cli.job import Model, Set
-from mathrag.cli.output import AsJson, counted, facts, last_line, print_json, shortened
-from mathrag.cli.parameters import pair, parameters
+from mathrag.cli.output import AsJson, facts, print_json, shortened
+from mathrag.cli.parameters import Model, Set, pair, parameters
 from mathrag.cli.references import CorpusOption, PipelineOption
-from mathrag.client.client import Client, segment
-from mathrag.mcp.tools import Server
+from mathrag.client import jobs, questions, texts
+from mathrag.client.client import Client
+from shared.pages.words import counted, last_line
 
 Question = Annotated[str, typer.Argument(metavar="QUESTION", help="In quotes, so that the shell leaves it as it is.")]
 
@@ -30,10 +30,10 @@ def search(
     """Find the documents of a corpus that fit a question; nothing is stored."""
     with reported(as_json=as_json), Client() as client:
         body = {
-            "question": question, "corpus": Server(client).corpus_for(corpus), "mode": mode, "k": k,
+            "question": question, "corpus": corpus or _only_corpus(client), "mode": mode, "k": k,
             "enhance": enhance, "rerank": rerank, "crag": crag, "params": parameters(settings or []),
         }  # fmt: skip
-        found = client.post("/v1/search", body)
+        found = client.send(questions.search(body))
         if as_json:
             print_json(found)
         else:
@@ -54,17 +54,21 @@ def chat(
             "question": question, "corpus": corpus, "pipeline": pipeline, "params": parameters(settings or []),
             "models": dict(pair(text, "--model") for text in model or []), "wait_s": 0,
         }  # fmt: skip
-        asked = client.post("/v1/chat", body)
+        asked = client.send(questions.chat(body))
         if not as_json:
             typer.echo(_announced(asked), err=True)
         ended = progress.watch(client, asked["job"], progress.Silent() if as_json else progress.view())
-        answered = client.get(f"/v1/jobs/{segment(asked['job'])}/samples/0")
+        answered = client.send(jobs.sample(asked["job"], 0))
         if as_json:
             print_json({"job": asked["job"], "price": asked["price"], "sample": answered})
         else:
             print_answer(answered)
         if ended["state"] != "completed" or answered["outcome"] is None:
             raise typer.Exit(Exit.FINDING)
+
+
+def _only_corpus(client: Client) -> str:
+    return texts.only(client.send(texts.listed("corpora", limit=5)))
 
 
 def print_hits(found: Any) -> None:

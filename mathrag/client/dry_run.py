@@ -3,11 +3,12 @@
 import shlex
 from contextvars import ContextVar
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import httpx2
 import msgspec
-import typer
+
+from mathrag.client.errors import Shown
 
 KEY = '"Authorization: Bearer $MATHRAG_API_KEY"'
 """In double quotes: the shell that runs it knows the key, the screen never shows it."""
@@ -15,47 +16,22 @@ HEADERS = ("content-type", "idempotency-key", "if-match", "last-event-id")
 GLOBS = frozenset("[]{}")
 
 
-class Instead(StrEnum):
-    """What happens instead of sending."""
+class SendMode(StrEnum):
+    """What is done with a request."""
 
     SEND = "send"
     CURL = "curl"
     DRY = "dry"
 
 
-_instead = ContextVar("instead", default=Instead.SEND)
-
-
-class Shown(Exception):
-    """The request was shown; whoever waits for its answer has come to the end."""
-
-
-def _curl(value: bool) -> None:
-    # Asked of every command before `--dry-run`, so that one command's answer is never the next one's.
-    _instead.set(Instead.CURL if value else Instead.SEND)
-
-
-def _dry(value: bool) -> None:
-    if value:
-        _instead.set(Instead.DRY)
-
-
-PrintCurl = Annotated[
-    bool,
-    typer.Option(
-        "--print-curl", callback=_curl, is_eager=True, expose_value=False, help="Print it for curl; send nothing."
-    ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request; send nothing.")
-]
+send_mode = ContextVar("send_mode", default=SendMode.SEND)
 
 
 class Transport(httpx2.BaseTransport):
     """Shows every request, and sends none."""
 
-    def __init__(self, instead: Instead) -> None:
-        self._show = curl if instead is Instead.CURL else described
+    def __init__(self, mode: SendMode) -> None:
+        self._show = curl if mode is SendMode.CURL else described
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Never answers.
@@ -63,14 +39,14 @@ class Transport(httpx2.BaseTransport):
         Raises:
             Shown: always.
         """
-        typer.echo(self._show(request))
+        print(self._show(request))  # noqa: T201 - it is what the command is for
         raise Shown
 
 
 def transport() -> Transport | None:
     """None: send."""
-    instead = _instead.get()
-    return None if instead is Instead.SEND else Transport(instead)
+    mode = send_mode.get()
+    return None if mode is SendMode.SEND else Transport(mode)
 
 
 def curl(request: httpx2.Request) -> str:

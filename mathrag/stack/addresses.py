@@ -2,12 +2,9 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from mathrag.cli.failures import Failed
-from mathrag.client import stack_state as state
+from mathrag.client import stack_state
+from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords
 from mathrag.stack.postgres import Postgres
 from mathrag.stack.redis import Redis
@@ -15,8 +12,6 @@ from shared.settings import Device, Settings, load
 
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
 """Settings of addresses, by the name of the child that listens there."""
-
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Of the stack. [default: .mathrag]")]
 
 
 def database_url(data_dir: Path | None) -> str:
@@ -35,7 +30,7 @@ def embedded(data_dir: Path) -> Postgres:
     Raises:
         Failed: none does.
     """
-    running = state.read(data_dir) if lock.holder(data_dir) is not None else None
+    running = stack_state.read(data_dir) if lock.holder(data_dir) is not None else None
     ports = [child.port for child in running.children if child.name == "postgres"] if running else []
     if not ports or ports[0] is None:
         hint = "start it with `mathrag up`, or set MATHRAG_DATABASE_URL"
@@ -46,7 +41,7 @@ def embedded(data_dir: Path) -> Postgres:
 def running(settings: Settings, data_dir: Path | None) -> Settings:
     """`settings` with the addresses of the stack that runs on the data directory, where they name none themselves."""
     directory = data_dir or settings.data_dir
-    now = state.read(directory) if lock.holder(directory) is not None else None
+    now = stack_state.read(directory) if lock.holder(directory) is not None else None
     ports = {} if now is None else {child.name: child.port for child in now.children}
     addresses = {} if now is None else _addresses(directory, ports)
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}

@@ -24,7 +24,7 @@ from shared.contracts.calls import (
     Write,
 )
 from shared.contracts.grading import MATH, Rules
-from shared.contracts.params import GradingParams, Params
+from shared.contracts.params import MOST_REPEATS, GradingParams, Params
 from shared.contracts.requests import DocumentRef, Request, SlotValue
 from shared.rag.graders import marking
 from shared.rag.prompts import template, template_reference
@@ -68,8 +68,6 @@ class RepeatedDraw(ValueError):
 
 MOST_DRAWS = 1000
 """Texts that are sampled from one prompt of one sample: a draw is from 0 to 999."""
-MOST_REPEATS = 1000
-"""Repeats of a job: from 0 to 999."""
 LANES: Mapping[str, Lane] = {
     "retrieve": Lane.JUDGE,
     "rerank": Lane.JUDGE,

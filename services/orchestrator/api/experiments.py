@@ -18,8 +18,8 @@ from services.orchestrator.api.plans import PlanView, planned
 from services.orchestrator.api.views import edited
 from services.orchestrator.deps import Held, Limit, Resources, json
 from services.orchestrator.experiments import planning, running
-from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.report import ExperimentReport, report
+from shared.contracts.experiments import Experiment
 from shared.storage import experiments, pages
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.api.numbers import WHOLE
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.submissions import check_read_by, params_of
 from services.orchestrator.deps import Held, json
 from services.orchestrator.searching.answering import Answering
 from services.orchestrator.searching.steps import Options, steps, verdict
 from shared.contracts.calls import MAX_QUESTION
+from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Item, Trace
 from shared.errors import Unavailable

@@ -9,14 +9,13 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from services.orchestrator.api.numbers import WHOLE
 from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.calls import Decoding
-from shared.contracts.params import Params
+from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
+from shared.contracts.params import MOST_REPEATS, Params
 from shared.errors import Invalid
 from shared.pipelines import registry
-from shared.pipelines.binding import MOST_REPEATS
 from shared.runtime.amending import Change
 from shared.runtime.submit import Submission
 from shared.storage import pages
@@ -38,13 +37,7 @@ EXAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-# PostgreSQL's text holds everything but NUL.
-Stored = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
-Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
-Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
-"""At most 16 pairs, keys of 64 and values of 512 characters."""
 Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
-Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
 State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
 
 

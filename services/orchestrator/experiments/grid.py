@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from services.orchestrator.api.submissions import check_read, params_of
-from services.orchestrator.experiments.document import Experiment, ExperimentDataset, Variant
 from shared import suggestions
 from shared.contracts import canonical
+from shared.contracts.experiments import Experiment, ExperimentDataset, Variant
 from shared.contracts.params import Params
 from shared.errors import Invalid, TooLarge
 from shared.pipelines import registry

@@ -4,9 +4,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from services.orchestrator.api.numbers import WHOLE
 from shared import suggestions
 from shared.contracts.calls import Lane
+from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.lease.assumed import Assumptions

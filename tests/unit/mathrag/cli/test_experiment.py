@@ -14,8 +14,8 @@ from mathrag.cli.failures import Exit, Failed
 from mathrag.client.client import Client
 from services.orchestrator.api.examples import EXPERIMENT, EXPERIMENT_REPORT
 from services.orchestrator.api.experiments import PLAN
-from services.orchestrator.experiments.document import EXAMPLE, Experiment, schema
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from shared.contracts.experiments import EXAMPLE, Experiment, schema
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, refuses, says
 

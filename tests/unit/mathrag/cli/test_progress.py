@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from mathrag.cli.job_report import lapsed, lines, priced, retrieved, staged
-from mathrag.cli.output import accuracy, counted, last_line, waits
+from mathrag.cli.output import waits
 from mathrag.cli.progress import Bars, summary
+from shared.pages.words import accuracy, counted, last_line
 from world.demo.running import merged
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mathrag.cli.failures import Failed
+from mathrag.client.errors import Failed
 from mathrag.client.following import RETURN_S, events, looks
 from tests.unit.commands import JOB, job
 

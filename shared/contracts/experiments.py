@@ -5,10 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from services.orchestrator.api.numbers import WHOLE
-from services.orchestrator.api.submissions import Key, Metadata, Rank, Stored
-from shared.contracts.params import Params
-from shared.pipelines.binding import MOST_REPEATS
+from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
+from shared.contracts.params import MOST_REPEATS, Params
 
 EXAMPLE: dict[str, Any] = {
     "name": "gate-or-not", "datasets": [{"dataset": "math-500", "corpus": "math"}],
