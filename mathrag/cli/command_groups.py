@@ -12,6 +12,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
+from mathrag.cli.ready_values import ReadyParameters
+
 BARE = ("list", "status", "show")
 """What a noun by itself means: the first of these that it has."""
 UNUSED_BY_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
@@ -59,7 +61,11 @@ def _options(of: Callable[..., None]) -> list[Any]:
     return list(get_command(alone).params)
 
 
-class ApiCommand(TyperCommand):
+class PlainCommand(ReadyParameters, TyperCommand):
+    """A command that does its work here."""
+
+
+class ApiCommand(PlainCommand):
     """A command that calls the API."""
 
     options: Callable[..., None] = staticmethod(_asking)
@@ -74,11 +80,11 @@ class Mutation(ApiCommand):
     options = staticmethod(_changing)
 
 
-class LocalCommand(TyperCommand):
+class LocalCommand(PlainCommand):
     """A command that reaches the database itself; no request to show."""
 
 
-class Noun(TyperGroup):
+class Noun(ReadyParameters, TyperGroup):
     """A group whose bare name is its list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -102,7 +108,7 @@ class Entry(NamedTuple):
 
     def listed(self) -> TyperCommand:
         """What stands for it in the list of commands."""
-        return TyperCommand(name=self.name, help=self.help)
+        return PlainCommand(name=self.name, help=self.help)
 
     def loaded(self) -> Any:
         """The command itself."""
@@ -110,14 +116,14 @@ class Entry(NamedTuple):
         settings: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": "rich"}
         if not isinstance(found, typer.Typer):
             return get_command_from_info(CommandInfo(name=self.name, callback=found, cls=self.cls), **settings)
-        for command in found.registered_commands:
-            if command.cls in (None, TyperCommand):
-                command.cls = self.cls
+        for registered in found.registered_commands:
+            if registered.cls in (None, TyperCommand):
+                registered.cls = self.cls
         noun = TyperInfo(found, name=self.name, help=self.help, cls=Noun)
         return get_group_from_info(noun, suggest_commands=True, **settings)
 
 
-class Commands(TyperGroup):
+class Commands(ReadyParameters, TyperGroup):
     """Lists commands without importing them; imports the one that is asked for."""
 
     entries: tuple[Entry, ...] = ()

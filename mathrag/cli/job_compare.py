@@ -11,7 +11,6 @@ from mathrag.cli.references import Baseline, Jobs
 from mathrag.client import jobs
 from mathrag.client.client import Client
 from shared.pages.words import accuracy, interval
-from shared.rag.taxonomy import Ending
 
 
 def compare(references: Jobs, baseline: Baseline = None, as_json: AsJson = False) -> None:
@@ -50,6 +49,8 @@ def endings(jobs: Any) -> Iterator[tuple[object, ...]]:
 
 def columns(moved: Any) -> list[str]:
     """Endings on the right that occur, in the one order."""
+    from shared.rag.taxonomy import Ending
+
     names = {name for row in moved.values() for name in row}
     return [each.value for each in Ending if each.value in names]
 

@@ -1,31 +1,30 @@
 """The `mathrag` command: every verb is a plain function, listed here and imported when it is called."""
 
 import typer
-from typer.core import TyperCommand
 
 from mathrag.cli import version
-from mathrag.cli.command_groups import Commands, Entry
+from mathrag.cli.command_groups import Commands, Entry, PlainCommand
 
 ENTRIES = (
-    Entry("up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", TyperCommand),
-    Entry("down", "stack", "Stop what `mathrag up` started; all data stay.", TyperCommand),
+    Entry("up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand),
+    Entry("down", "stack", "Stop what `mathrag up` started; all data stay.", PlainCommand),
     Entry(
         "status",
         "stack",
         "What runs, where, and how often it was restarted; exits with 1 when nothing runs.",
-        TyperCommand,
+        PlainCommand,
     ),
     Entry(
         "doctor",
         "doctor",
         "Check everything that a job needs; exits with 1 when something is wrong, and says how to mend it.",
-        TyperCommand,
+        PlainCommand,
     ),
     Entry(
         "demo",
         "demo",
         "Start everything, answer 300 questions in five ways, and explain what came out; one to four minutes.",
-        TyperCommand,
+        PlainCommand,
     ),
     Entry("audit", "sample", "Check a job's rows against the invariants; exits with 1 when one is violated."),
     Entry(
@@ -41,20 +40,20 @@ ENTRIES = (
         "grade",
         "grade",
         "Grade answers in a file, in its order; no service is needed. With --json, one object a line.",
-        TyperCommand,
+        PlainCommand,
     ),
     Entry(
         "mcp",
         "mcp",
         "Serve an assistant over standard input and output, as MCP clients want it; docs/mcp.md has their snippet.",
-        TyperCommand,
+        PlainCommand,
     ),
-    Entry("purge", "purge", "Delete ended jobs for good, and the calls that no job needs any more.", TyperCommand),
+    Entry("purge", "purge", "Delete ended jobs for good, and the calls that no job needs any more.", PlainCommand),
     Entry(
         "completion",
         "completion",
         "Print the completion script of a shell; put it where the shell reads it at its start.",
-        TyperCommand,
+        PlainCommand,
     ),
     Entry("corpus", "corpus", "What is searched."),
     Entry("dataset", "dataset", "What is asked."),
@@ -65,15 +64,15 @@ ENTRIES = (
     Entry("model", "pipeline_and_model", "Models that jobs may name."),
     Entry("gpu", "gpu", "Devices: what they hold, why, and whether they may."),
     Entry("report", "report", "Reports that open without a server."),
-    Entry("key", "key", "API keys: create, list, rotate, revoke.", TyperCommand),
+    Entry("key", "key", "API keys: create, list, rotate, revoke.", PlainCommand),
     Entry(
         "config",
         "config",
         "Settings: what may be set, what is wrong, what holds, what is changed while all runs.",
-        TyperCommand,
+        PlainCommand,
     ),
-    Entry("reproduce", "reproduce", "The paper's experiment with your own models.", TyperCommand),
-    Entry("retrieval", "retrieval", "How well documents are found, without a model or a running stack.", TyperCommand),
+    Entry("reproduce", "reproduce", "The paper's experiment with your own models.", PlainCommand),
+    Entry("retrieval", "retrieval", "How well documents are found, without a model or a running stack.", PlainCommand),
 )
 
 

@@ -3,16 +3,6 @@
 from typing import Protocol
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from mathrag.cli.output import waits
 from mathrag.client.client import Client
@@ -42,8 +32,14 @@ def watch(client: Client, job: str, view: View) -> Job:
 
 def view() -> View:
     """Bars where a person watches, lines elsewhere."""
+    from rich.console import Console
+
     console = Console()
-    return Bars(console) if console.is_terminal else Lines()
+    if not console.is_terminal:
+        return Lines()
+    from mathrag.cli.progress_bars import Bars
+
+    return Bars(console)
 
 
 class Silent:
@@ -73,46 +69,15 @@ class Lines:
         """Nothing to tidy up."""
 
 
-class Bars:
-    """One bar per stage, and one for the samples."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn())
-        times = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
-        self._progress = Progress(*columns, *times, console=console)
-        self._tasks: dict[str, TaskID] = {}
-        self._waits: list[str] = []
-        self._progress.start()
-
-    def show(self, job: Job) -> None:
-        """Move the bars."""
-        for role, stage in job.get("stages", {}).items():
-            self._move(role, stage["done"], stage["total"])
-        counts = job["request_counts"]
-        self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
-        if (waiting := _waiting(job)) != self._waits:
-            self._waits = waiting
-            self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
-
-    def close(self) -> None:
-        """Leave the bars as they are."""
-        self._progress.stop()
-
-    def _move(self, name: str, done: int, total: int) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=total)
-        self._progress.update(self._tasks[name], completed=done, total=total)
-
-
 def summary(job: Job) -> str:
     """Such as "first  running  retrieve 20/40  judge 3/10  samples 0/100"."""
     counts = job["request_counts"]
     stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
-    return "  ".join([job["name"], job["state"], *stages, samples, *_waiting(job)])
+    return "  ".join([job["name"], job["state"], *stages, samples, *waiting(job)])
 
 
-def _waiting(job: Job) -> list[str]:
+def waiting(job: Job) -> list[str]:
     """What the job waits for: what is away, and models that nobody serves."""
     away = [f"waiting {waits(each)}" for each in job.get("waiting", ())]
     return [*away, *filter(None, [unserved(job)])]
