@@ -3,7 +3,8 @@
     python -m bench.startup [--runs 15]
 
 Each command runs as a process of its own, in turns with one that only imports typer, rich and the HTTP client. What is
-printed is the median of user and system time, children included. A server of this program answers the requests.
+printed is the median of user and system time, children included. A server of this program answers the requests. A first
+turn does not count: it compiles what was not compiled.
 """
 
 import argparse
@@ -50,10 +51,10 @@ def measure(runs: int, environment: dict[str, str]) -> dict[str, float]:
     commands = {"": [sys.executable, "-c", LIBRARIES]}
     commands |= {" ".join(words): [sys.executable, "-m", "mathrag.cli.main", *words] for words in COMMANDS}
     times: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(runs):
+    for _ in range(runs + 1):
         for name, command in commands.items():
             times[name].append(cost(command, environment))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(found[1:]) for name, found in times.items()}
 
 
 def main() -> None:
@@ -65,7 +66,8 @@ def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
         address = f"http://127.0.0.1:{server.server_port}"
-        found = measure(runs, {**os.environ, "MATHRAG_URL": address, "MATHRAG_DATA_DIR": folder})
+        own = {"MATHRAG_URL": address, "MATHRAG_DATA_DIR": folder, "PYTHONDONTWRITEBYTECODE": ""}
+        found = measure(runs, {**os.environ, **own})
     server.shutdown()
     libraries = found.pop("")
     print(f"{LIBRARIES}: {libraries:.3f} s")

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command, get_command_from_info, get_group_from_info
-from typer.models import CommandInfo, TyperInfo
+from typer.main import get_command, get_command_from_info, get_command_name
+from typer.models import CommandInfo
 
 from mathrag.cli.ready_values import ReadyParameters
 
@@ -85,7 +85,14 @@ class LocalCommand(PlainCommand):
 
 
 class Noun(ReadyParameters, TyperGroup):
-    """A group whose bare name is its list."""
+    """A group whose bare name is its list; a command is built when it is asked for."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name; None: there is none."""
+        found: Any = super().get_command(ctx, cmd_name)
+        if isinstance(found, CommandInfo):
+            self.commands[cmd_name] = _build(found)
+        return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`mathrag job --state running` is `mathrag job list --state running`."""
@@ -113,14 +120,19 @@ class Entry(NamedTuple):
     def loaded(self) -> Any:
         """The command itself."""
         found = getattr(import_module(f"mathrag.cli.{self.module}"), self.name)
-        settings: dict[str, Any] = {"pretty_exceptions_short": True, "rich_markup_mode": "rich"}
         if not isinstance(found, typer.Typer):
-            return get_command_from_info(CommandInfo(name=self.name, callback=found, cls=self.cls), **settings)
-        for registered in found.registered_commands:
-            if registered.cls in (None, TyperCommand):
-                registered.cls = self.cls
-        noun = TyperInfo(found, name=self.name, help=self.help, cls=Noun)
-        return get_group_from_info(noun, suggest_commands=True, **settings)
+            return _build(CommandInfo(name=self.name, callback=found, cls=self.cls))
+        commands: dict[str, Any] = {}
+        for command in found.registered_commands:
+            if command.cls in (None, TyperCommand):
+                command.cls = self.cls
+            commands[command.name or get_command_name(getattr(command.callback, "__name__", ""))] = command
+        bare_is_help = bool(found.info.no_args_is_help)
+        return Noun(name=self.name, commands=commands, help=self.help, no_args_is_help=bare_is_help)
+
+
+def _build(command: CommandInfo) -> Any:
+    return get_command_from_info(command, pretty_exceptions_short=True, rich_markup_mode="rich")
 
 
 class Commands(ReadyParameters, TyperGroup):

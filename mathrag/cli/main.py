@@ -1,10 +1,13 @@
 """The `mathrag` command: every verb is a plain function, listed here and imported when it is called."""
 
+import gc
+
 import typer
 
 from mathrag.cli import version
 from mathrag.cli.command_groups import Commands, Entry, PlainCommand
 
+gc.set_threshold(100_000)
 ENTRIES = (
     Entry("up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand),
     Entry("down", "stack", "Stop what `mathrag up` started; all data stay.", PlainCommand),

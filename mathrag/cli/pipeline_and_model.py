@@ -32,11 +32,6 @@ def list_models(as_json: AsJson = False) -> None:
                 typer.echo(f"warning: {each['name']}: {each['warning']}", err=True)
 
 
-@model.callback()
-def _models() -> None:
-    """Keeps `list` a command of its own."""
-
-
 @pipeline.command("list")
 def list_pipelines(as_json: AsJson = False) -> None:
     """Pipelines, each with what it does."""
@@ -50,8 +45,3 @@ def list_pipelines(as_json: AsJson = False) -> None:
             )
             for file in sorted({change["file"] for each in found for change in each["changed"]}):
                 typer.echo(f"{file} was edited after the service had imported it: restart the service to run it")
-
-
-@pipeline.callback()
-def _pipelines() -> None:
-    """Keeps `list` a command of its own."""

@@ -1,28 +1,35 @@
-"""The synchronous client: `Client().send(jobs.get("first"))`."""
+"""The synchronous client: `Client().send(jobs.get("first"))`.
+
+The HTTP library is imported when there is a client: help needs none, and it takes as long as all else together.
+"""
 
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import httpx2
-
-from mathrag.client import dry_run
 from mathrag.client.address import url
 from mathrag.client.connection import ANSWER_S, SILENT_S, options
 from mathrag.client.errors import Shown
 from mathrag.client.reply import decoded, failed, reaching, streamed
 from mathrag.client.request import Page, Request, T
 
+if TYPE_CHECKING:
+    import httpx2
+
 
 class Client:
     """One server."""
 
-    transport: httpx2.BaseTransport | None = None
+    transport: "httpx2.BaseTransport | None" = None
     """None: the network."""
 
     def __init__(self, base: str | None = None, patience_s: float = ANSWER_S) -> None:
+        import httpx2
+
+        from mathrag.client import dry_run
+
         self.url = base or url()
         self.shows = (shown := dry_run.transport()) is not None
         """Requests are shown, and none is sent."""
@@ -72,14 +79,16 @@ class Client:
             partial.unlink(missing_ok=True)
 
     @contextmanager
-    def events(self, request: Request[bytes]) -> Iterator[Iterator[httpx2.ServerSentEvent]]:
+    def events(self, request: Request[bytes]) -> "Iterator[Iterator[httpx2.ServerSentEvent]]":
         """The open stream of server-sent events."""
+        import httpx2
+
         timeout = httpx2.Timeout(ANSWER_S, read=SILENT_S)
         with self._open(request, timeout=timeout) as reply:
             yield iter(streamed(reply, self.url))
 
     @contextmanager
-    def _open(self, request: Request[bytes], **more: Any) -> Iterator[httpx2.Response]:
+    def _open(self, request: Request[bytes], **more: Any) -> "Iterator[httpx2.Response]":
         arguments = {**request.arguments(), **more}
         with reaching(self.url), self._http.stream(request.method, request.path, **arguments) as reply:
             if reply.is_error:
