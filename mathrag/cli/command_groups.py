@@ -1,5 +1,6 @@
 """How commands are grouped and loaded: by noun; a bare noun lists what there is; what calls the API can show it."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,6 +17,8 @@ from mathrag.cli.ready_values import ReadyParameters
 
 BARE = ("list", "status", "show")
 """What a noun by itself means: the first of these that it has."""
+COMPLETES = "_MATHRAG_COMPLETE"
+"""Set by a shell that asks what may come next."""
 UNUSED_BY_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
 """What typer's help imports and never calls here: with their parsers and highlighters, 40 % of the time of a help."""
 
@@ -151,6 +154,8 @@ class Commands(ReadyParameters, TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *arguments: Any, **named: Any) -> Any:
         """Run the command line."""
+        if COMPLETES in os.environ:
+            import_module("mathrag.cli.completion")  # knows the shells
         words = sys.argv[1:] if args is None else args
         if "--help" in words or not words:
             _import_help()

@@ -10,6 +10,7 @@ from mathrag.cli import job_calibrate, job_compare, job_files, progress
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.job_report import print_report
+from mathrag.cli.job_state import unserved
 from mathrag.cli.output import AsJson, facts, print_json, table, waits
 from mathrag.cli.parameters import Model, Set, pair, parameters
 from mathrag.cli.references import CorpusOption, DatasetOption, JobReference, RequiredPipelineOption
@@ -195,7 +196,7 @@ def print_job(found: Job) -> None:
         [
             ("id", found["id"]),
             ("reason", last_line(found["reason"])),
-            ("waiting", progress.unserved(found)),
+            ("waiting", unserved(found)),
             *(("waiting", waits(each)) for each in found.get("waiting", ())),
             ("pipeline", found["pipeline"]),
             ("dataset", _dataset(found)),

@@ -11,7 +11,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mathrag.cli import progress
+from mathrag.cli.job_state import waiting as waits_of
 from mathrag.client.jobs import Job
 
 
@@ -32,7 +32,7 @@ class Bars:
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
-        if (waiting := progress.waiting(job)) != self._waits:
+        if (waiting := waits_of(job)) != self._waits:
             self._waits = waiting
             self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
 

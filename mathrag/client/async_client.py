@@ -1,8 +1,8 @@
 """The asynchronous client: `await AsyncClient().send(jobs.get("first"))`, with the requests of the synchronous one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import Any, Self
 
 import httpx2
 
@@ -35,7 +35,7 @@ class AsyncClient:
             Failed: the server answers with a problem, or not at all.
         """
         with reaching(self.url):
-            reply = await self._http.request(request.method, request.path, **request.arguments())
+            reply = await self._http.request(request.method, request.path, **_arguments(request))
         return decoded(request, reply)
 
     async def all(self, request: Request[Page[T]]) -> AsyncIterator[T]:
@@ -58,3 +58,13 @@ class AsyncClient:
                     await reply.aread()
                     raise failed(reply)
                 yield aiter(streamed(reply, self.url))
+
+
+def _arguments(request: Request[T]) -> dict[str, Any]:
+    found = request.arguments()
+    return found if request.lines is None else {**found, "content": _one_by_one(request.lines)}
+
+
+async def _one_by_one(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import yaml
 
-from mathrag.cli.experiment import looks
 from mathrag.cli.failures import Exit, Failed
 from mathrag.client.client import Client
+from mathrag.client.following import follow_experiment
 from services.orchestrator.api.examples import EXPERIMENT, EXPERIMENT_REPORT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
@@ -156,7 +156,10 @@ def test_whoever_watches_waits_for_a_server_that_is_away_for_a_while(server: Ser
 
     requests = server(answer)
     with Client("http://127.0.0.1:1") as client:
-        states = [found["state"] for found in looks(client, "gate-or-not", sleep=lambda _: None, clock=lambda: 0.0)]
+        states = [
+            found["state"]
+            for found in follow_experiment(client, "gate-or-not", sleep=lambda _: None, clock=lambda: 0.0)
+        ]
     assert states == ["running", "running", "completed"]
     assert [request.url.path.rsplit("/", 1)[1] for request in requests] == ["gate-or-not", *[EXPERIMENT["id"]] * 3]
 
@@ -173,7 +176,7 @@ def test_a_server_that_stays_away_ends_the_watch(server: Server) -> None:
     server(answer)
     times = iter(range(0, 10_000, 30))
     with Client("http://127.0.0.1:1") as client, pytest.raises(Failed, match="no answer"):
-        list(looks(client, "e", sleep=lambda _: None, clock=lambda: next(times)))
+        list(follow_experiment(client, "e", sleep=lambda _: None, clock=lambda: next(times)))
 
 
 def test_the_schema_is_committed_as_it_is() -> None:

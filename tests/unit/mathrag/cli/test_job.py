@@ -157,7 +157,7 @@ def test_an_export_that_fails_leaves_no_half_file(server: Server, tmp_path: Path
 
 def test_the_parts_of_a_job_are_addressed_whatever_its_name_holds() -> None:
     """A slash in a name is part of the name."""
-    assert all(part.path.startswith("/v1/jobs/a%2Fb") for part in parts("a/b", Format.JSONL))
+    assert all(part.request.path.startswith("/v1/jobs/a%2Fb") for part in parts("a/b", Format.JSONL))
 
 
 @pytest.mark.parametrize("body", [b"", b'{"index":0}\n', b'{"index":0}\n{"index":1}\n'])

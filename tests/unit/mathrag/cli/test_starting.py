@@ -2,7 +2,7 @@
 
 import pytest
 
-from mathrag.cli.stack import _Starting
+from mathrag.cli.up import _Starting
 from mathrag.client.stack_state import ChildState, State
 
 

@@ -3,17 +3,14 @@
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import msgspec
 import pytest
-import typer.main
 
 from mathrag.cli.command_groups import LocalCommand
-from mathrag.cli.main import app
 from mathrag.client.dry_run import curl
-from tests.unit.commands import JOB, Server, mathrag, says
+from tests.unit.commands import JOB, Server, command_of, mathrag, says
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
 MUTATIONS = {"index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "drain", "release"}
@@ -23,7 +20,8 @@ NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 @pytest.mark.parametrize("noun", NOUNS)
 def test_every_command_that_calls_the_api_can_be_shown_as_curl(noun: str) -> None:
     """And every one that changes what is there, uploads aside, as a request."""
-    for name, command in typer.main.get_command(app).commands[noun].commands.items():  # type: ignore[attr-defined]
+    for name in command_of(noun).commands:
+        command = command_of(noun, name)
         if isinstance(command, LocalCommand):
             continue
         options = {option for parameter in command.params for option in parameter.opts}
@@ -108,14 +106,15 @@ def test_the_only_device_is_not_looked_up_when_nothing_may_be_sent(server: Serve
 
 def test_every_command_speaks_json() -> None:
     """One document on stdout; a completion script is a script, an assistant is spoken to in MCP, a demo is read."""
-    silent = {" ".join(path) for path, command in commands(typer.main.get_command(app)) if "--json" not in command}
+    silent = {" ".join(path) for path, command in commands() if "--json" not in command}
     assert silent == {"completion", "demo", "mcp"}
 
 
-def commands(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+def commands(*path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
     """Every command with its options."""
-    for name, command in group.commands.items():
+    for name in command_of(*path).commands:
+        command = command_of(*path, name)
         if hasattr(command, "commands"):
-            yield from commands(command, *path, name)
+            yield from commands(*path, name)
         else:
             yield (*path, name), {option for parameter in command.params for option in parameter.opts}

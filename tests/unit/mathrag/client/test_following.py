@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx2
 import pytest
+from httpx2 import ServerSentEvent
 
+from mathrag.client import jobs
+from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.following import RETURN_S, events, looks
-from tests.unit.commands import JOB, job
+from mathrag.client.following import RETURN_S, follow_job
+from mathrag.client.request import Request
+from tests.unit.commands import JOB, Server, job
 
 
 class Api:
@@ -20,16 +25,16 @@ class Api:
         self.asked: list[str] = []
         self.last: list[str | None] = []
 
-    def get(self, path: str) -> Any:
+    def send(self, request: Request[Any]) -> Any:
         """The next look."""
-        self.asked.append(path)
+        self.asked.append(request.path)
         return _said(next(self.found))
 
     @contextmanager
-    def events(self, path: str, last: str | None) -> Iterator[Iterator[str]]:
+    def events(self, request: Request[bytes]) -> Iterator[Iterator[ServerSentEvent]]:
         """The next stream; an entry of it that is a failure breaks it off."""
-        self.last.append(last)
-        yield (line for entry in _said(next(self.streams)) for line in _said(entry).split("\n"))
+        self.last.append(request.headers.get("last-event-id"))
+        yield (_said(entry) for entry in _said(next(self.streams)))
 
 
 def _said(entry: Any) -> Any:
@@ -40,14 +45,14 @@ def _said(entry: Any) -> Any:
 
 AWAY = Failed("unreachable", "away")
 NONE = Failed("not_found", "no such route")
-STATE = 'event: state\ndata: {"version":2}\nid: 2\n'
-PROGRESS = 'event: progress\ndata: {"stages":{"judge":{"done":1,"total":2}}}\nid: 3\n'
+STATE = ServerSentEvent(event="state", data='{"version":2}', id="2")
+PROGRESS = ServerSentEvent(event="progress", data='{"stages":{"judge":{"done":1,"total":2}}}', id="3")
 
 
 def followed(api: Api, *times: float) -> list[Any]:
     """Every look at the job, by a clock that shows `times`, then stands still."""
     clock = iter(times)
-    return list(looks(api, "first", lambda _: None, lambda: next(clock, 0.0)))  # type: ignore[arg-type]
+    return list(follow_job(api, "first", lambda _: None, lambda: next(clock, 0.0)))  # type: ignore[arg-type]
 
 
 def test_progress_is_told_and_not_asked_for() -> None:
@@ -110,7 +115,11 @@ def test_a_job_that_has_ended_is_not_followed() -> None:
     assert len(followed(Api([job("failed")], []))) == 1
 
 
-def test_events_are_read_line_by_line() -> None:
-    """Comments say nothing; an event ends with an empty line."""
-    lines = [": ping", "", "id: 1", "event: state", 'data: {"a":1}', "", "data:{}", ""]
-    assert [tuple(event) for event in events(lines)] == [("1", "state", {"a": 1}), (None, "message", {})]
+def test_a_stream_is_read_however_it_is_cut(server: Server) -> None:
+    """Comments keep it alive and say nothing; an event ends with an empty line."""
+    said = b': ping\n\nid: 1\nevent: state\ndata: {"a":1}\n\ndata: {}\n\n'
+    pieces = {"content-type": "text/event-stream"}
+    server(lambda _: httpx2.Response(200, headers=pieces, content=(bytes([byte]) for byte in said)))
+    with Client() as client, client.events(jobs.events("first", None)) as events:
+        found = [(event.id, event.event, event.data) for event in events]
+    assert found == [("1", "state", '{"a":1}'), ("1", "message", "{}")]
