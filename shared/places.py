@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 DATA_DIR = Path(".mathrag")
+PREFIX = "mathrag_"
+NO_SETTINGS = frozenset(f"{PREFIX}{name}" for name in ("data_dir", "config", "url", "api_key"))
+"""Variables beside which no other has to be read to know the data folder."""
 
 
 def config_file() -> Path:
@@ -15,13 +18,14 @@ def config_file() -> Path:
 def data_dir() -> Path:
     """`data_dir` of the settings, from environment, secret files, configuration file or default, in this order.
 
-    Checking all settings takes longer than most commands that only have to find the service.
+    Checking all settings takes longer than most commands that only have to find the service; they are checked where the
+    environment holds others. A file is read for this one alone.
     """
     environment = {name.lower(): value for name, value in os.environ.items()}
+    if any(name.startswith(PREFIX) and name not in NO_SETTINGS for name in environment):
+        return _checked()
     if (given := environment.get("mathrag_data_dir")) is not None:
         return Path(given)
-    if os.environ.get("MATHRAG_SECRETS_DIR"):
-        return _checked()
     return _of_file() if config_file().exists() else DATA_DIR
 
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from mathrag.client import stack_state
 from mathrag.client.errors import Failed
+from shared.places import config_file
 from shared.places import data_dir as configured_data_dir
 
 DEFAULT = "http://127.0.0.1:8080"
@@ -17,7 +18,18 @@ def url(data_dir: Path | None = None) -> str:
     if given := os.environ.get("MATHRAG_URL"):
         return given.rstrip("/")
     running = stack_state.read(data_dir or configured_data_dir())
-    return running.url if running and running.phase == "running" else DEFAULT
+    if running and running.phase == "running":
+        return running.url
+    _check_settings()
+    return DEFAULT
+
+
+def _check_settings() -> None:
+    """Say what is wrong with the configuration file before a server is asked that it may keep from starting."""
+    if config_file().exists():
+        from shared.settings import load
+
+        load()
 
 
 def is_local(address: str) -> bool:

@@ -78,3 +78,15 @@ def test_settings_that_are_wrong_are_the_users_to_correct(monkeypatch: pytest.Mo
     assert ended.exit_code == Exit.INVALID
     assert "MATHRAG_PORT" in ended.stderr
     assert "mathrag config validate" in ended.stderr
+
+
+def test_a_settings_file_that_is_wrong_is_said_where_no_stack_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may be what keeps the stack from starting."""
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.yaml").write_text("port: many\n")
+    monkeypatch.setenv("MATHRAG_CONFIG", "wrong.yaml")
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, "wrong.yaml, line 1" in ended.stderr) == (Exit.INVALID, True)

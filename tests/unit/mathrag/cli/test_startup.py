@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mathrag.cli.main import ENTRIES
+from mathrag.client import stack_state
 from tests.unit.commands import command_of
 
 HEAVY = {
@@ -75,9 +76,12 @@ def test_help_needs_no_http_and_requests_no_drawing(tmp_path: Path) -> None:
     assert "rich" not in imported(tmp_path, "job", "list", "--print-curl")
 
 
-def test_a_settings_file_that_names_no_folder_is_not_parsed(tmp_path: Path) -> None:
+def test_where_a_stack_runs_a_settings_file_that_names_no_folder_is_not_parsed(tmp_path: Path) -> None:
     """A command that only asks the API wants one setting of it."""
     (tmp_path / "mathrag.yaml").write_text("port: 8081\n")
+    (tmp_path / ".mathrag").mkdir()
+    running = stack_state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=())
+    stack_state.write(tmp_path / ".mathrag", running)
     assert not imported(tmp_path, "job", "list", "--print-curl") & HEAVY
 
 
