@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mathrag.cli.main import app
-from mathrag.cli.stack import scaled
+from mathrag.cli.up import scaled
 from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords, ports, privacy
 from mathrag.stack.children import stack
