@@ -9,8 +9,12 @@ STAMP := $(VENV)/installed
 UV := $(VENV)/lock/bin/uv
 AUDIT := $(VENV)/advisories/bin/pip-audit
 
-# Each process has servers of its own; a database that is given is for one alone.
-PARALLEL := $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses 2 --dist loadfile)
+# The tests start hundreds of processes from the same files: each is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
+# Each process has servers of its own; a database that is given is for one alone. `test` waits for a third of its time,
+# so three processes keep two cores busy.
+parallel = $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses $(1) --dist loadfile)
 
 # Which tests took how long.
 REAL := --durations=0 --durations-min=1
@@ -20,7 +24,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world compose test e2e faults simulate real real-vllm lint lock advisories ci clean
+.PHONY: help demo reproduce-world compose test e2e smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,10 +55,13 @@ compose: ## Build and start everything in containers; `docker compose down` stop
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
 test: $(STAMP) ## Unit and integration tests
-	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults" $(PARALLEL)
+	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults" $(call parallel,3)
 
 e2e: $(STAMP) ## Tests against the whole running stack
-	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(PARALLEL)
+	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(call parallel,2)
+
+smoke: $(STAMP) ## The few tests of a whole running stack that every change must pass: a job, the command line, a killed worker
+	$(BIN)/python -m pytest tests/e2e tests/faults -m smoke
 
 slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
 	$(BIN)/python -m pytest tests/e2e -m slow
@@ -74,11 +81,15 @@ real: $(STAMP) ## Elasticsearch and llama-server themselves: conformance, jobs, 
 real-vllm: $(STAMP) ## vLLM itself, on the processor: 6 GB
 	$(BIN)/python -m pytest tests/real -m vllm $(REAL)
 
-lint: $(STAMP) ## Style, types, and who may import whom
+lint: $(STAMP) ## Style, types, who may import whom, and whether what is generated is up to date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/generate --check
+
+generate: $(STAMP) ## Write what repeats the code: schemas, mathrag.example.yaml, tables of docs/
+	$(BIN)/python .ci/generate
 
 lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
 	$(COMPILE) pyproject.toml --upgrade --output-file requirements/base.txt
@@ -101,8 +112,11 @@ $(AUDIT): requirements/audit.txt
 	@$(VENV)/advisories/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-ci: ## What runs before a change is accepted
+ci: ## What runs before a change is accepted, in at most 12 minutes on two cores
 	@.ci/run
+
+ci-full: ## That and all the rest: containers, upgrades, mutants, every fault, real servers; ends with what was skipped
+	@.ci/full
 
 clean: ## Remove the environment and all caches; data in .mathrag stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

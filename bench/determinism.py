@@ -18,23 +18,24 @@ from statistics import median
 from typing import Any
 
 import psutil
-from sqlalchemy import text
 
 from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
 from mathrag.client import stack_state
 from services.guard.drivers.process import ProcessDriver
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
+from shared.storage.sql import sql
 
 KILLS = {"judge": ("judge", (0.2, 0.5, 0.8)), "generate": ("generator", (0.2, 0.5, 0.8))}
 """By stage: the worker that is killed, and when: shares of the stage's calls."""
-REPLIES = text("""
+REPLIES = sql("""
     SELECT c.role, s.kind, s.ordinal, t.position, t.slot, encode(sha256(a.reply), 'hex')
     FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
-    JOIN attempts a ON a.call_id = c.id AND a.accepted
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE j.public_id = :job AND c.role IN ('judge', 'generate')
     UNION ALL
     SELECT 'answer', s.kind, s.ordinal, 0, 0, o.answer

@@ -34,7 +34,7 @@ from services.retriever.words import PAIRS
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
 from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval import Dense, Elasticsearch
+from shared.retrieval_settings import Dense, Elasticsearch
 from shared.settings import Settings
 
 BATCH = 1000

@@ -20,7 +20,7 @@ from services.retriever.elasticsearch.server import Server
 from services.retriever.ports import Batch
 from services.retriever.words import PAIRS
 from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval import Dense, Elasticsearch
+from shared.retrieval_settings import Dense, Elasticsearch
 from shared.settings import Settings
 
 CHUNK = 500

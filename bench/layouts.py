@@ -13,7 +13,7 @@ from services.retriever.texts import indexed_text
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
 from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval import MODELS, Dense
+from shared.retrieval_settings import MODELS, Dense
 
 K = 10
 DENSE = Dense()

@@ -6,7 +6,7 @@ Qwen2.5 0.5B judges and 7B generates, both in one quantisation, for 500 question
 from collections.abc import Iterator
 
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, demanded, roomy
-from shared.lease.assumed import Assumptions
+from shared.lease.hardware import Hardware
 from shared.lease.plan import Plan, plan
 
 CARDS = {"8 GB": 7600, "12 GB": 11_700, "16 GB": 15_800, "24 GB": 24_000}
@@ -37,7 +37,7 @@ def planned(quantisation: str, budget_mib: int) -> Plan:
     generator = ModelWanted(
         role="generate", preset="qwen2.5-7b", quantisation=quantisation, name="generator", context=4096, calls=QUESTIONS
     )
-    models = demanded([judge, generator], Assumptions(), on_gpu=True)
+    models = demanded([judge, generator], Hardware(), on_gpu=True)
     return plan(models, roomy([DeviceWanted(budget_mib=budget_mib)]), retrieval=SEARCHES.retrieval())
 
 
@@ -62,7 +62,7 @@ def _chosen(found: Plan) -> tuple[str, ...]:
     for residency in found.chosen.residencies:
         models = [f"{each.name} ×{each.parallel}" for each in residency.models]
         models += ["retrieval"] if residency.retrieval_mib else []
-        held.append(f"{' + '.join(models)}: {residency.predicted_mib}")
+        held.append(f"{' + '.join(models)}: {residency.memory_mib}")
     seconds = f"{found.chosen.seconds / 60:.1f}"
     return found.chosen.name, "; ".join(held), str(found.chosen.loads), str(found.chosen.flips), seconds
 
@@ -71,7 +71,7 @@ def _together(found: Plan) -> str:
     """What the whole would take."""
     every = [option for option in (found.chosen, *found.others) if option is not None]
     whole = next(option for option in every if option.name == "together, retrieval on the GPU")
-    return str(whole.residencies[0].predicted_mib)
+    return str(whole.residencies[0].memory_mib)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ import asyncpg
 from bench.uploads import ROUNDS, connected, database, peak, server, system, written
 from mathrag.stack import postgres as pg
 from shared.runtime import models
+from shared.runtime.drafting import Submission
 from shared.runtime.models import ModelIdentity
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import submit
 from shared.settings import Settings
 from shared.storage.database import Database
 

@@ -59,7 +59,7 @@ def main() -> None:
 def off() -> float:
     """Seconds that a call pays for telemetry that is off: the guard's look, and its share of the chunk's log fields."""
     resident = guard.Resident(ScriptedServer(), 1, name="m", driver="scripted")  # type: ignore[arg-type]
-    looked = timed(lambda: guard._traced(resident, CALL)) - timed(lambda: guard._outcome(resident.server, CALL))
+    looked = timed(lambda: guard._traced(resident, CALL)) - timed(lambda: guard._answer(resident, CALL))
     return max(looked, 0.0) + bound() / CHUNK
 
 

@@ -1,31 +1,11 @@
 """What goes wrong, as sentences that name the fix.
 
-One base carries the HTTP status; one handler turns it into a problem.
-
-MathragError
-├── BadRequest            400   (a header or cursor that is malformed)
-├── Unauthorized          401
-├── Forbidden             403
-├── NotFound              404
-├── TimedOut              408
-├── Conflict              409
-│   ├── InProgress        409   (the same again, in a second)
-│   └── Unreadable        409   (written by a release that this one does not understand)
-├── PreconditionFailed    412
-├── TooLarge              413
-├── Invalid               422   (field named)
-│   └── InvalidLine       422   (line named)
-├── IdempotencyMismatch   422
-├── PreconditionRequired  428
-├── TooMany               429
-├── HeaderTooLarge        431
-└── Unavailable           503
-    └── Refused           503   (it answers, and refuses this request)
+One base carries the HTTP status; one handler turns it into a problem. docs/api.md has the table.
 """
 
 
 class MathragError(Exception):
-    """Base of every error that a user may see."""
+    """Something went wrong that should not, a defect of ours; the base of every error that a user may see."""
 
     status = 500
     kind = "internal"
@@ -37,7 +17,7 @@ class MathragError(Exception):
 
 
 class BadRequest(MathragError):
-    """A header or cursor is malformed; the message names it."""
+    """A header, cursor or body that cannot be read; the message names it."""
 
     status = 400
     kind = "bad_request"
@@ -65,7 +45,8 @@ class NotFound(MathragError):
 
 
 class TimedOut(MathragError):
-    """The request did not arrive in time; the message names the limit."""
+    """Header or body did not arrive in time (`limits.header_s`, `limits.idle_s`, `limits.body_bytes_s`); the connection
+    is closed."""
 
     status = 408
     kind = "timed_out"
@@ -111,7 +92,7 @@ class InvalidLine(Invalid):
 
 
 class IdempotencyMismatch(MathragError):
-    """The key was sent before, with another request."""
+    """The `Idempotency-Key` was sent before, with another request."""
 
     status = 422
     kind = "idempotency_mismatch"
@@ -146,14 +127,16 @@ class TooMany(MathragError):
 
 
 class HeaderTooLarge(MathragError):
-    """The header has more bytes or fields than the operator allows; the message names the limit."""
+    """The header has more bytes or fields than the operator allows (`limits.header_bytes`, `limits.header_fields`); the
+    connection is closed."""
 
     status = 431
     kind = "header_too_large"
 
 
 class Unavailable(MathragError):
-    """A service that is needed does not answer; `what` names it, where the message says more than that."""
+    """A service or PostgreSQL is away, or `limits.connections` are open; an `Idempotency-Key` makes it safe to send
+    again."""
 
     status = 503
     kind = "unavailable"
@@ -161,6 +144,7 @@ class Unavailable(MathragError):
     def __init__(self, message: str, *, hint: str | None = None, what: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.what = what or message
+        """The service that is away, where the message says more than that."""
 
 
 class Refused(Unavailable):

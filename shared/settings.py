@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -14,101 +14,14 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from shared.device_settings import Device
 from shared.errors import Unavailable
 from shared.limits import Limits
+from shared.model_settings import EXAMPLE_MODELS, Model
 from shared.places import DATA_DIR, config_file
-from shared.retrieval import Retrieval, Secret, Url
+from shared.retrieval_settings import Retrieval, Secret
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-class TokenPrice(BaseModel):
-    """What a provider charges for a model, in US dollars per million tokens."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    prompt: float = Field(ge=0, allow_inf_nan=False)
-    """Of what the model reads."""
-    completion: float = Field(ge=0, allow_inf_nan=False)
-    """Of what it writes."""
-
-    def of(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What so many tokens cost, in US dollars."""
-        return (self.prompt * prompt_tokens + self.completion * completion_tokens) / 1_000_000
-
-
-VLLM_LOAD_S = 600.0
-
-
-class Model(BaseModel):
-    """A model that jobs may ask for by name."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    driver: Literal["process", "vllm-sleep", "ollama", "remote", "scripted"]
-    server: Literal["embedded", "llama.cpp", "tgi", "vllm"] = "embedded"
-    """`process`: the program that serves it; `embedded`: llama.cpp, as it comes with this package."""
-    command: tuple[str, ...] = ()
-    """`process`, `vllm-sleep`: the program and further arguments; by default the program by its usual name."""
-    path: Path | None = None
-    """`process`, `vllm-sleep`: the GGUF file; for TGI and vLLM a folder of config and safetensors."""
-    hub: str | None = None
-    """TGI and vLLM: name on the Hugging Face hub, where there is no `path`."""
-    revision: str | None = Field(default=None, pattern="^[0-9a-f]{40}$")
-    """Commit of the hub's repository; without it the model is not pinned, and replies are reused inside a job only."""
-    url: Url | None = None
-    """`remote`: base URL of an OpenAI-compatible or TGI server; `ollama`: of the server, by default on this machine."""
-    tag: str | None = None
-    """`ollama`: the model as it was pulled; by default the name under `models`."""
-    api_key_env: str | None = None
-    """`remote`: name of the environment variable that holds the key; the key itself is never stored."""
-    context: int = Field(default=1024, gt=0)
-    """Tokens per slot."""
-    parallel: int = Field(default=8, gt=0)
-    """Calls that the server answers at once; 1 with `deterministic` on llama.cpp."""
-    threads: int = Field(default=1, gt=0)
-    """`process`: threads of the server; one is fastest for very small models."""
-    footprint_mib: int = Field(default=0, ge=0)
-    """Declared memory, held against the device's budget; 0: estimated from the model's metadata, where it has any."""
-    asleep_mib: int = Field(default=0, ge=0)
-    """`vllm-sleep`: memory of the host that its weights take while it sleeps; where that is not free it is stopped."""
-    call_timeout_s: float = Field(default=120.0, gt=0)
-    """Longest answer to one prompt; what takes longer is broken off and tried again."""
-    deterministic: bool = False
-    """Whether a prompt gets the same reply whatever runs beside it, also after a kill. llama.cpp then has one slot and
-    no prompt cache, vLLM batch-invariant kernels; other servers cannot promise it and are refused."""
-    device: str | None = None
-    """Id of the device that it runs on; by default the stages are kept apart where there are several."""
-    price: TokenPrice | None = None
-    """For the cost in reports; it decides nothing. Without it the cost of the model's calls is unknown."""
-
-    @model_validator(mode="after")
-    def _fitting(self) -> Self:
-        if self.server != "embedded" and self.driver != "process":
-            raise ValueError(f"`server` belongs to driver `process`, not `{self.driver}`; take it away")
-        if self.command and self.driver != "vllm-sleep" and self.server == "embedded":
-            raise ValueError("`command` needs a `server` that it starts: llama.cpp, tgi or vllm")
-        if self.hub is not None and self.driver != "vllm-sleep" and self.server not in ("tgi", "vllm"):
-            raise ValueError("`hub` is for TGI and vLLM; give the file as `path`")
-        if self.hub is not None and self.path is not None:
-            raise ValueError("`hub` and `path` name two models; take one away")
-        if self.revision is not None and self.hub is None:
-            raise ValueError("`revision` is a commit of `hub`; files in `path` are known by their bytes")
-        return self
-
-    @model_validator(mode="after")
-    def _repeatable(self) -> Self:
-        if not self.deterministic:
-            return self
-        kind = self.server if self.driver == "process" else self.driver
-        if kind in ("tgi", "ollama", "remote"):
-            said = f"`deterministic` cannot be promised for {kind}: its replies depend on what else it computes"
-            raise ValueError(f"{said}; take it away, or serve the model by llama.cpp or vLLM")
-        if kind in ("embedded", "llama.cpp"):
-            if "parallel" in self.model_fields_set and self.parallel > 1:
-                raise ValueError(f"`deterministic` needs one slot on llama.cpp; take `parallel: {self.parallel}` away")
-            self.parallel = 1
-        return self
 
 
 def _shipped() -> dict[str, Model]:
@@ -119,94 +32,46 @@ def _shipped() -> dict[str, Model]:
     }
 
 
-class Device(BaseModel):
-    """The device that one guard owns."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    id: str = "cpu:0"
-    residency: Literal["staged", "together", "auto"] = "staged"
-    """`staged`: one model at a time; `together`: several that fit; `auto`: what the planner finds cheapest."""
-    budget_mib: int = 160
-    """Sum of declared footprints that may be resident; 160 refuses the two shipped models together."""
-    memory: Literal["measured", "declared"] | None = None
-    """`measured`: NVML testifies, and without it nothing is loaded; `declared`: the figures above are all there is.
-    By default a GPU that is named by its UUID is measured."""
-    reserve_mib: int = Field(default=256, ge=0)
-    """What must stay free beside the models that are loaded, on a measured device."""
-    free_timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for unloaded memory to be free; then what can be killed is killed, and it is waited once more."""
-    load_timeout_s: float = 120.0
-    """Longest start of a model server; where it is not set, vLLM has 600 s: it took up to 215 s on a processor."""
-    drain_timeout_s: float = 30.0
-    max_wait_s: float = Field(default=900.0, ge=0)
-    """A job that can go on only with another model than the resident ones waits so long for them; 0: to their end."""
-    max_residency_s: float = Field(default=1800.0, ge=0)
-    """A residency that was open for so long gives way to such a job at once; 0: never."""
-    online_patience_s: float = Field(default=10.0, ge=0)
-    """A question to `/v1/chat` waits so long for a model that is not resident before it is loaded for it."""
-    guard_url: str = ""
-    """Of its guard, where `mathrag up` does not start it; of the first device the setting `guard_url`."""
-    _vectors_mib: int = PrivateAttr(default=0)
-
-    @property
-    def models_mib(self) -> int:
-        """What models may take: the budget, less what vectors have of it (`retrieval.dense.gpu_mib`)."""
-        return self.budget_mib - self._vectors_mib
-
-    def load_timeout_of(self, model: Model) -> float:
-        """Longest start of the model's server, in seconds."""
-        slow = model.driver == "vllm-sleep" or model.server == "vllm"
-        return VLLM_LOAD_S if slow and "load_timeout_s" not in self.model_fields_set else self.load_timeout_s
-
-    def shared(self, vectors_mib: int) -> "Device":
-        """The same device with so much of its budget set aside for vectors."""
-        copy = self.model_copy()
-        copy._vectors_mib = vectors_mib
-        return copy
-
-    @property
-    def measured(self) -> bool:
-        """Whether its memory is measured."""
-        return self.memory == "measured" or (self.memory is None and self.id.startswith(("GPU-", "MIG-")))
-
-
 class Workers(BaseModel):
-    """How workers claim and commit."""
+    """How the workers of both lanes claim, compute and commit."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     chunk: int = Field(default=16, gt=0, le=256)
-    """Calls claimed together; twice the slots of a small backend is enough."""
+    """Calls claimed together; twice the slots of a small model server is enough. The retriever answers at most 256 at
+    once."""
     streams: int = Field(default=2, gt=0)
     """Chunks in flight per worker, so that the backend never waits for a commit."""
     window_ms: int = Field(default=25, ge=0)
     """Replies that arrive within this time are committed together."""
     claim_ttl_s: float = Field(default=15.0, gt=0, le=600)
+    """A claim lives so long without renewal; it is renewed three times in it."""
     outage_s: float = Field(default=3600.0, gt=0)
     """So long a call waits for a server that is away (a search engine, a model server, a device that cannot be loaded)
-    before it fails as `unavailable`."""
+    before it fails as `unavailable` (docs/operations.md#a-server-is-away)."""
     tick_s: float = Field(default=60.0, gt=0)
-    """Longest a tick works before it hands over to a fresh one."""
+    """Longest that a worker works on one tick; while Redis is away it goes on until its lease expires."""
     graders: int = Field(default=1, gt=0)
+    """Processes that grade answers."""
     grade_deadline_s: float = Field(default=5.0, gt=0)
+    """Longest grading of one answer, in seconds of the processor; ten times as many pass at most."""
     verifiers: int = Field(default=1, gt=0)
-    """Processes that check documents' equations; started when the first document comes."""
+    """Processes that check documents' equations; they start when the first document comes."""
     verify_deadline_s: float = Field(default=20.0, gt=0)
-    """Longest check of one document."""
+    """Longest check of one document, in seconds of the processor; ten times as many pass at most."""
     judges: int = Field(default=1, ge=0)
     """Worker processes of the judge lane that `mathrag up` starts; 0 where they run elsewhere."""
     generators: int = Field(default=1, ge=0)
-    """The same of the generate lane."""
+    """Worker processes of the generate lane that `mathrag up` starts; 0 where they run elsewhere."""
 
 
 class Telemetry(BaseModel):
-    """What processes say about themselves."""
+    """Traces, metrics and logs (docs/telemetry.md)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    otlp_endpoint: str = ""
-    """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces."""
+    otlp_endpoint: str = Field(default="", examples=["http://collector:4318"])
+    """Base URL of an OTLP/HTTP collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT. Without either nothing is traced."""
     content: bool = False
     """Whether questions, prompts and answers may stand in spans: they are what users wrote."""
     metrics: bool = True
@@ -214,12 +79,13 @@ class Telemetry(BaseModel):
     log_format: Literal["auto", "text", "json"] = "auto"
     """`auto`: JSON in a container, text elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level that is logged."""
     log_mib: int = Field(default=16, gt=0)
-    """A log file of `mathrag up` that is larger is rotated; one older file of the same size is kept."""
+    """A log file of `mathrag up` that is larger is rotated (docs/operations.md#what-grows); one older file is kept."""
 
 
 class Retention(BaseModel):
-    """What is deleted by itself."""
+    """What is deleted by itself (docs/operations.md#purge-and-retention)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -228,15 +94,16 @@ class Retention(BaseModel):
 
 
 class Access(BaseModel):
-    """Who may call the API."""
+    """Who may call the API (docs/security.md)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     keys: Literal["auto", "required", "off"] = "auto"
-    """`auto`: required as soon as `host` is no loopback address."""
+    """Whether API keys are asked for; `auto`: as soon as `host` is no loopback address."""
     hosts: tuple[str, ...] = ()
-    """Names besides `host` and the loopback ones under which the API is called, with a port where it is not the usual
-    one and pages of it may write; others are refused without keys."""
+    """Further names of the API in `Host` headers, besides `host` and the loopback ones, whose pages may write, too:
+    `rag.example.org`, with another port than 80 and 443 `rag.example.org:8443`. Any other is refused where keys are
+    off."""
 
 
 class Settings(BaseSettings):
@@ -246,42 +113,54 @@ class Settings(BaseSettings):
         env_prefix="MATHRAG_",
         env_nested_delimiter="__",
         extra="forbid",
-        use_attribute_docstrings=True,  # they stand in config-schema.json
+        use_attribute_docstrings=True,  # they stand in the schema, the example and docs/operations.md
         # What is wrong may be a secret in the wrong place.
         hide_input_in_errors=True,
     )
 
     data_dir: Path = DATA_DIR
-    database_url: Secret = ""
-    """postgresql+asyncpg://... of the application's role."""
-    owner_url: Secret = ""
-    """The same database as its owner, for migrations and purges."""
-    redis_url: Secret = ""
+    """Where everything is kept."""
+    database_url: Secret = Field(default="", examples=["postgresql+asyncpg://mathrag_app@db.example.org/mathrag"])
+    """The database as the application's role; empty: `mathrag up` starts the embedded PostgreSQL. Passwords are better
+    kept in files: MATHRAG_SECRETS_DIR."""
+    owner_url: Secret = Field(default="", examples=["postgresql+asyncpg://mathrag_owner@db.example.org/mathrag"])
+    """The same database as its owner, for migrations and `mathrag purge`; the services never see it."""
+    redis_url: Secret = Field(default="", examples=["redis://redis.example.org:6379/0"])
+    """A Redis of your own; empty: `mathrag up` starts the embedded one."""
     retriever_url: str = ""
+    """Where the retriever listens: set by `mathrag up`; set it yourself where you start the services yourself."""
     guard_url: str = ""
+    """Where the guard of the first device listens: set by `mathrag up`, as `retriever_url` is."""
     service_key: Secret = ""
-    """Shared by all services; guard and retriever ask for it, and need it where they listen beyond loopback."""
+    """Secret of all services; guard and retriever ask for it, and need it where they listen beyond loopback
+    (docs/security.md)."""
     host: str = "127.0.0.1"
+    """Where the API listens; beyond loopback it asks for API keys (docs/security.md): `mathrag key create`."""
     port: int = Field(default=8080, ge=0, le=65535)
-    models: dict[str, Model] = Field(default_factory=_shipped)
+    """Port of the API."""
+    models: dict[str, Model] = Field(default_factory=_shipped, examples=[EXAMPLE_MODELS])
+    """Models by name (docs/operations.md#add-a-model). They replace the shipped ones, so name those that you still
+    want."""
     roles: dict[Literal["judge", "generate"], str] = {"judge": "world-judge", "generate": "world-generator"}
     """The model that answers a role when a job does not name one."""
     retrieval: Retrieval = Retrieval()
     device: Device = Device()
-    devices: tuple[Device, ...] = ()
-    """Further devices, each with a guard of its own."""
+    """The device, or the first of several."""
+    devices: tuple[Device, ...] = Field(default=(), examples=[({"id": "GPU-51d0", "budget_mib": 24000},)])
+    """Further devices, each with the same keys as `device` and a guard of its own (docs/scaling.md#two-gpus)."""
     workers: Workers = Workers()
     access: Access = Access()
     retention: Retention = Retention()
     limits: Limits = Limits()
     telemetry: Telemetry = Telemetry()
     commit: str = ""
-    """Git commit of the code where it runs outside a clone; kept with every job."""
+    """Git commit of the code, kept with every job; a clone finds it by itself."""
     image_digest: str = ""
     """Digest of the container image; kept with every job."""
     require_idempotency_key: bool = False
-    """Whether a job without the header Idempotency-Key is refused."""
+    """Whether a job without the header `Idempotency-Key` is refused (docs/api.md#idempotency)."""
     sweep_s: float = Field(default=5.0, gt=0)
+    """Seconds between two sweeps, which repair what a crash has left."""
     patience_s: float = Field(default=30.0, gt=0)
     """How long CPU calls without progress may hold back a flip."""
 

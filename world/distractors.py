@@ -8,7 +8,7 @@ near and BM25, which does not stem, for different.  Unrelated: well reasoned, ab
 from collections.abc import Iterator
 from random import Random
 
-from shared.rag.shingles import same_words
+from shared.rag.duplicates import same_words
 from world.items import Item, Pair
 from world.problems import TEST_NAMES, Document, Operator, document, invented_name
 from world.setting import Setting, drawn

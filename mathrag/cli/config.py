@@ -24,8 +24,8 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
 from shared.places import config_file
+from shared.redaction import redacted
 from shared.settings import REPOSITORY, Settings, load
-from shared.telemetry.redaction import redacted
 
 config = typer.Typer()
 QUICK_S = 5.0

@@ -8,8 +8,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from shared.lease.placement import problems
 from shared.places import config_file
+from shared.runtime.placement import problems
 from shared.settings import Settings
 from shared.suggestions import nearest
 

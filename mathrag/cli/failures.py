@@ -1,15 +1,4 @@
-"""How a command ends. The table is closed: scripts may rely on it.
-
-    0  done
-    1  a finding: the job failed or was cancelled, the audit found violations, nothing runs
-    2  usage: the command line itself is wrong
-    3  there is nothing with this name or id
-    4  the input is invalid; the message names the field, or file and line
-    5  a conflict: the name is taken, the id is ambiguous, the state does not allow it
-    6  not now: the server, or something it needs, cannot be reached or has too much to do
-    7  an error of ours
-    8  refused: the API key is missing, not valid, or may not do this
-  130  interrupted; what was submitted goes on
+"""How a command ends. The table of exit codes is closed: scripts may rely on it.
 
 Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
 """
@@ -29,15 +18,26 @@ class Exit(IntEnum):
     """Exit codes."""
 
     DONE = 0
+    """Done."""
     FINDING = 1
+    """A finding: a job failed or was cancelled, an audit or the doctor found something, lines of an upload were left
+    out, nothing runs."""
     USAGE = 2
+    """The command line is wrong, or the server has not what it asks for."""
     NOT_FOUND = 3
+    """Nothing has this name or id."""
     INVALID = 4
+    """The input is invalid; the message names the field, or file and line."""
     CONFLICT = 5
+    """A conflict: the name is taken, the id ambiguous, the state another one, or another release wrote it."""
     UNREACHABLE = 6
+    """Not now: the server, or something it needs, is away or has too much to do."""
     INTERNAL = 7
+    """An error of ours."""
     REFUSED = 8
+    """Refused: the API key is missing, not valid, or may not do this."""
     INTERRUPTED = 130
+    """Interrupted; what was submitted goes on."""
 
 
 CODES = {

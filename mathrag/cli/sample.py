@@ -10,6 +10,7 @@ from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, facts, print_json, table
 from mathrag.cli.references import JobReference
 from mathrag.client import jobs
+from mathrag.client.audits import audited
 from mathrag.client.client import Client
 from mathrag.client.request import MOST_OF_A_PAGE
 
@@ -68,7 +69,7 @@ def audit(reference: JobReference, as_json: AsJson = False) -> None:
         if as_json:
             print_json(found)
         else:
-            print_audit(reference, found["violations"])
+            print_audit(reference, found)
         if not found["clean"]:
             raise typer.Exit(Exit.FINDING)
 
@@ -147,14 +148,16 @@ def _seconds(attempt: Any) -> str | None:
     return f"{(ended - started).total_seconds():.3f}"
 
 
-def print_audit(reference: str, violations: Any) -> None:
+def print_audit(reference: str, found: Any) -> None:
     """One paragraph per violation: what is wrong, the first items and rows, and how many there are."""
-    for violation in violations:
+    for violation in found["violations"]:
         typer.echo(f"{violation['invariant']}: {violation['message']}")
         if items := violation["items"]:
             typer.echo(f"  items {_first(items, violation['item_count'])}: mathrag sample show {reference} {items[0]}")
         typer.echo(f"  rows {_first(violation['rows'][:SHOWN_ROWS], len(violation['rows']))}")
-    typer.echo(f"job {reference}: {f'{len(violations)} violations' if violations else 'clean'}")
+    if found.get("source_changed"):
+        typer.echo(found.get("source_changed"))
+    typer.echo(f"job {reference}: {audited(found['violations'])}")
 
 
 def _first(shown: Any, count: int) -> str:

@@ -12,8 +12,8 @@ import typer
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, print_json
 from mathrag.client import stack_state
+from mathrag.client.data_dir import data_dir as configured_data_dir
 from mathrag.stack import disk_space, lock
-from shared.places import data_dir as configured_data_dir
 
 STOP_S = 120.0
 POLL_S = 0.1

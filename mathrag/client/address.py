@@ -5,9 +5,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from mathrag.client import stack_state
+from mathrag.client.data_dir import data_dir as configured_data_dir
 from mathrag.client.errors import Failed
 from shared.places import config_file
-from shared.places import data_dir as configured_data_dir
 
 DEFAULT = "http://127.0.0.1:8080"
 LOCAL = ("127.0.0.1", "localhost", "::1")

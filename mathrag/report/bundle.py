@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from mathrag.client.audits import audited
 from mathrag.report import overview, source
 from mathrag.report.commands import again
 from mathrag.report.drilldown import entry
@@ -121,7 +122,12 @@ def _models(read: Source) -> Mapping[str, str]:
 
 
 def _listed(read: Source) -> dict[str, Any]:
-    return {"slug": read.slug, "report": read.report, "audit": read.audit, "command": _command(read)}
+    return {
+        "slug": read.slug,
+        "report": read.report,
+        "audited": audited(read.audit["violations"]),
+        "command": _command(read),
+    }
 
 
 def _command(read: Source) -> str:
@@ -144,7 +150,7 @@ def _provenance(read: Source) -> Iterator[tuple[str, object]]:
         yield f"{kind} index", f"signature {index['signature']}, file {index['file_hash']}"
     yield "gate's decision", record.prepared
     yield "chain", read.chain and f"{read.chain}: every link was recomputed when this page was written"
-    yield "audit", "clean" if read.audit["clean"] else f"{len(read.audit['violations'])} violations"
+    yield "audit", audited(read.audit["violations"])
 
 
 def _period(told: Sequence[Source]) -> str:

@@ -9,10 +9,10 @@ import msgspec
 
 from mathrag.report.drilldown import before, ran, role, waited
 from mathrag.report.source import Sample
+from shared.contracts.calls import CALL_KINDS
+from shared.contracts.provenance import Residency
 from shared.contracts.samples import Candidate, GateDecision, Truth
 from shared.pages.figures import Figure, calibration, latency, memory, ranks, rho, roc
-from shared.storage.jobs import ROLES
-from shared.storage.residencies import Residency
 
 VERIFIER = "the verifier: no equation refuted"
 
@@ -59,7 +59,7 @@ class Measured:
         if self._rated:
             yield calibration.chart(calibration.of(self._rated))
         if self._ran:
-            yield latency.chart([row for stage in ROLES for row in self._latency(stage)])
+            yield latency.chart([row for stage in CALL_KINDS for row in self._latency(stage)])
         if residencies := list(_residencies(report)):
             ended = report["ended_at"]
             yield memory.chart(residencies, until=msgspec.convert(ended, datetime) if ended else None)

@@ -9,17 +9,19 @@ from typing import Any
 import msgspec
 
 from shared.checks.check import Check
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Lane
-from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Room
-from shared.lease.footprint import MIB, Architecture
+from shared.lease.estimates import MemoryEstimate
+from shared.lease.hardware import Hardware
+from shared.lease.memory import estimate_memory
 from shared.lease.plan import plan
-from shared.lease.prediction import Predicted, predict
+from shared.model_settings import Model
 from shared.models.metadata import MetadataError, files
 from shared.models.metadata import ollama as of_ollama
 from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed
 from shared.models.presets import PRESETS
-from shared.settings import Model, Settings
+from shared.settings import Settings
 
 CALLS = 1000
 TOKENS = 512
@@ -35,10 +37,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     architecture: Architecture | None
     on_gpu: bool
 
-    def predicted(self, architecture: Architecture | None = None, parallel: int | None = None) -> Predicted:
+    def memory(self, architecture: Architecture | None = None, parallel: int | None = None) -> MemoryEstimate:
         """Its memory; in another quantisation, with other slots."""
         other = architecture is not None or parallel is not None
-        return predict(
+        return estimate_memory(
             declared_mib=0 if other else self.model.footprint_mib,
             architecture=architecture or self.architecture,
             context=self.model.context,
@@ -48,7 +50,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     def needs(self) -> int:
         """MiB with all its slots: a server that is not the guard's own has as many as it was told."""
-        return self.predicted().at(self.model.parallel)
+        return self.memory().at(self.model.parallel)
 
 
 async def wanted(settings: Settings) -> list[Wanted]:
@@ -79,7 +81,7 @@ async def _architecture(name: str, model: Model) -> Architecture | None:
 
 def checked(models: list[Wanted], budget_mib: int, device: str) -> Check:
     """Each by itself must fit; whether both do at once decides how often one takes the other's place."""
-    unknown = [each.name for each in models if each.predicted().basis == "unknown"]
+    unknown = [each.name for each in models if each.memory().source is None]
     if unknown:
         fix = f"give {unknown[0]} a `footprint_mib` in a preset of your own: mathrag reproduce preset NAME > own.yaml"
         return Check(name="memory", ok=False, detail=f"nobody says what {', '.join(unknown)} take", fix=fix)
@@ -107,10 +109,10 @@ def _ways(models: list[Wanted], budget_mib: int) -> str:
 
 
 def _demand(number: int, each: Wanted) -> Demand:
-    weights = each.architecture.weights_bytes / MIB if each.architecture else float(each.needs())
-    assumed = Assumptions()
+    weights = each.architecture.weights_mib if each.architecture else float(each.needs())
+    assumed = Hardware()
     return Demand(
-        model_id=number, name=each.name, lane=each.lane, predicted=each.predicted(), parallel=each.model.parallel,
+        model_id=number, name=each.name, lane=each.lane, memory=each.memory(), parallel=each.model.parallel,
         context=each.model.context, calls=CALLS, load_s=assumed.load(weights), shared=each.on_gpu,
         call_s=assumed.call(weights, tokens=TOKENS, parallel=each.model.parallel, on_gpu=each.on_gpu),
     )  # fmt: skip
@@ -122,7 +124,7 @@ def remedies(large: Wanted, budget_mib: int) -> Iterator[str]:
         yield f"--budget {large.needs()} where the device has it, or a smaller model in a preset of your own"
         return
     found = [*_slots(large, budget_mib), *_quantisations(large, budget_mib)]
-    yield from found[:MOST_REMEDIES] or [f"a card for which --budget {large.predicted(parallel=1).at(1)} is right"]
+    yield from found[:MOST_REMEDIES] or [f"a card for which --budget {large.memory(parallel=1).at(1)} is right"]
 
 
 def _slots(large: Wanted, budget_mib: int, architecture: Architecture | None = None) -> list[str]:
@@ -130,7 +132,7 @@ def _slots(large: Wanted, budget_mib: int, architecture: Architecture | None = N
     slots = large.model.parallel
     while slots > 1:
         slots //= 2
-        if (mib := large.predicted(architecture, slots).at(slots)) <= budget_mib:
+        if (mib := large.memory(architecture, slots).at(slots)) <= budget_mib:
             server = f" (and OLLAMA_NUM_PARALLEL={slots} of the server)" if large.model.driver == "ollama" else ""
             return [f"--slots {slots}{server}: {mib} MiB"]
     return []
@@ -145,6 +147,6 @@ def _quantisations(large: Wanted, budget_mib: int) -> Iterator[str]:
             continue
         for name, weights in sorted(preset.weights_bytes.items(), key=lambda pair: -pair[1]):
             smaller = preset.quantised(name)
-            mib = large.predicted(smaller).at(large.model.parallel)
+            mib = large.memory(smaller).at(large.model.parallel)
             if weights < shape.weights_bytes and mib <= budget_mib:
                 yield f"the quantisation {name} in a preset of your own: {mib} MiB"

@@ -8,7 +8,8 @@ from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords
 from mathrag.stack.postgres import Postgres
 from mathrag.stack.redis import Redis
-from shared.settings import Device, Settings, load
+from shared.device_settings import Device
+from shared.settings import Settings, load
 
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
 """Settings of addresses, by the name of the child that listens there."""

@@ -18,8 +18,9 @@ from mathrag.stack.readiness import Ready, answers, has_heartbeat
 from mathrag.stack.rotation import rotate
 from mathrag.stack.supervisor import LOGS, Chore, Step
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.runtime import chats
-from shared.settings import Device, Settings
+from shared.settings import Settings
 
 ROTATION_S = 5.0
 """Between two looks at the logs' sizes."""

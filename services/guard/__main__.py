@@ -8,7 +8,7 @@ from shared import telemetry
 from shared.access import binding
 from shared.access.serving import serve
 from shared.errors import Invalid
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.settings import load
 
 

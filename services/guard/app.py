@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -26,15 +26,16 @@ from services.guard.guard import Guard, Resident, StaleEpoch
 from services.guard.reconciler import Reconciler
 from services.guard.warming import Warming
 from shared.access import internal
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
 from shared.lease.flip import FlipState
-from shared.lease.footprint import Architecture
 from shared.lease.lease import RENEW_S, Phase, RedisLease
+from shared.model_settings import Model
 from shared.models import known_versions
 from shared.queue import Ticker, celery_app
 from shared.runtime import models
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
 
@@ -49,6 +50,7 @@ MAX_BODY = 64 << 20
 _log = logging.getLogger(__name__)
 _REQUEST = msgspec.json.Decoder(RunRequest)
 _ENCODER = msgspec.json.Encoder()
+router = APIRouter()
 Identified = tuple[models.ModelIdentity, Architecture | None]
 
 
@@ -75,6 +77,19 @@ class Service:
             self.database, self.guard, settings.device, settings.models, self.drivers, self.announce
         )
         self.warming = Warming(self.database, self.guard, self.drivers)
+
+    @asynccontextmanager
+    async def running(self, _app: FastAPI) -> AsyncIterator[None]:
+        """Own the device and serve it inside the block."""
+        with ownership.of_host(self.settings):
+            async with ownership.of_database(self.settings) as lock:
+                await self.start()
+                endless = (self.reconcile_for_ever, self.renew_for_ever, self.register_for_ever, self.warm_for_ever)
+                loops = [asyncio.create_task(loop()) for loop in endless]
+                loops.append(asyncio.create_task(_end_without(lock)))
+                yield
+                await self.end(loops)
+                await self.stop()
 
     async def start(self) -> None:
         """Register the configured models, and no others; close what a dead guard left."""
@@ -215,59 +230,52 @@ def driver(name: str, model: Model, settings: Settings) -> Driver:
 def create_app(settings: Settings) -> FastAPI:
     """The guard's application; it owns the device while it lives."""
     service = Service(settings)
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        with ownership.of_host(settings):
-            async with ownership.of_database(settings) as lock:
-                await service.start()
-                endless = (
-                    service.reconcile_for_ever,
-                    service.renew_for_ever,
-                    service.register_for_ever,
-                    service.warm_for_ever,
-                )
-                loops = [asyncio.create_task(loop()) for loop in endless]
-                loops.append(asyncio.create_task(_end_without(lock)))
-                yield
-                await service.end(loops)
-                await service.stop()
-
-    app = FastAPI(title="MathRAG-Gate guard", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
+    app = FastAPI(
+        title="MathRAG-Gate guard", lifespan=service.running, openapi_url=None, telemetry=traces.server()
+    )  # fmt: skip
+    app.state.service = service
+    app.include_router(router)
+    app.add_exception_handler(StaleEpoch, _stale)
     internal.protect(app, settings, most=MAX_BODY)
-
-    @app.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
-
-    @app.get("/state")
-    async def state() -> dict[str, Any]:
-        current = service.reconciler.current
-        return {
-            "device": settings.device.id,
-            "state": service.reconciler.state.value,
-            "epoch": service.guard.epoch,
-            "models": list(current.models) if current and service.guard.epoch else [],
-            "in_flight": service.guard.in_flight,
-        }
-
-    @app.get("/checks/{name:path}")
-    async def check(name: str) -> Response:
-        found = await checks.look(name, settings, service.drivers, service.database)
-        return Response(msgspec.json.encode(found), media_type="application/json")
-
-    @app.post("/run")
-    async def run(request: Request) -> StreamingResponse:
-        stream = service.guard.run(_REQUEST.decode(await request.body()))
-        await anext(stream)  # admitted, or StaleEpoch before any byte goes out
-        return StreamingResponse(_lines(stream), media_type="application/x-ndjson")
-
-    @app.exception_handler(StaleEpoch)
-    async def stale(_request: Request, error: StaleEpoch) -> JSONResponse:
-        problem = {"type": "urn:mathrag:stale-epoch", "title": "Stale epoch", "status": 409, "detail": error.message}
-        return JSONResponse(problem, status_code=409, media_type="application/problem+json")
-
     return app
+
+
+@router.get("/healthz")
+async def _healthz() -> dict[str, str]:
+    return {"status": "ok"}
+
+
+@router.get("/state")
+async def _state(request: Request) -> dict[str, Any]:
+    service: Service = request.app.state.service
+    current = service.reconciler.current
+    return {
+        "device": service.settings.device.id,
+        "state": service.reconciler.state.value,
+        "epoch": service.guard.epoch,
+        "models": list(current.models) if current and service.guard.epoch else [],
+        "in_flight": service.guard.in_flight,
+    }
+
+
+@router.get("/checks/{name:path}")
+async def _check(name: str, request: Request) -> Response:
+    service: Service = request.app.state.service
+    found = await checks.look(name, service.settings, service.drivers, service.database)
+    return Response(msgspec.json.encode(found), media_type="application/json")
+
+
+@router.post("/run")
+async def _run(request: Request) -> StreamingResponse:
+    service: Service = request.app.state.service
+    stream = service.guard.run(_REQUEST.decode(await request.body()))
+    await anext(stream)  # admitted, or StaleEpoch before any byte goes out
+    return StreamingResponse(_lines(stream), media_type="application/x-ndjson")
+
+
+async def _stale(_request: Request, error: Exception) -> JSONResponse:
+    problem = {"type": "urn:mathrag:stale-epoch", "title": "Stale epoch", "status": 409, "detail": str(error)}
+    return JSONResponse(problem, status_code=409, media_type="application/problem+json")
 
 
 async def _end_without(lock: ownership.DatabaseLock) -> None:

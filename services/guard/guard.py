@@ -6,17 +6,18 @@ an `await` between them, so a drain can never overlook a chunk that passed the c
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+
+import msgspec
 
 from services.guard.clock import Clock
 from services.guard.drivers.ports import Server
 from shared.contracts.calls import FailureKind
-from shared.contracts.guard import Completion, End, ModelCall, RunRequest
+from shared.contracts.guard import Completion, End, ModelAnswer, ModelCall, RunRequest
 from shared.errors import Conflict
-from shared.models.chat import Away, ChatFailed, ChatReply, Unreached
+from shared.models.chat import Away, ChatFailed, Unreached
 from shared.telemetry import model_calls, traces
 
-RELEASED: dict[str, Any] = {"end": End.RELEASED}
+RELEASED = ModelAnswer(end=End.RELEASED)
 """Of a call that no model server has seen, or that was aborted: it goes back uncharged."""
 
 
@@ -149,14 +150,14 @@ class Guard:
                 resident.running += 1
                 started, concurrency = self.clock.now(), resident.running
                 try:
-                    result = await _traced(resident, call)
+                    answer = await _traced(resident, call)
                 finally:
                     resident.running -= 1
         except asyncio.CancelledError:
             # By the guard, or because nobody listens any more; then nobody reads this, either.
-            result = _undone(resident.server) if concurrency else RELEASED
+            answer = _undone(resident.server) if concurrency else RELEASED
         ended = self.clock.now()
-        result = await _believed(resident.server, result)
+        answer = await _believed(resident.server, answer)
         return Completion(
             id=call.id,
             started_at=started,
@@ -164,60 +165,51 @@ class Guard:
             device=self.device,
             epoch=epoch,
             concurrency=concurrency,
-            **result,
+            **msgspec.structs.asdict(answer),
         )
 
 
-async def _traced(resident: Resident, call: ModelCall) -> dict[str, Any]:
+async def _traced(resident: Resident, call: ModelCall) -> ModelAnswer:
     if not traces.on():
-        return await _outcome(resident, call)
-    with model_calls.noted(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as noted:
-        result = await _outcome(resident, call)
-        noted.ended(result)
-        return result
+        return await _answer(resident, call)
+    with model_calls.span(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as span:
+        answer = await _answer(resident, call)
+        model_calls.note(span, call, answer)
+        return answer
 
 
-async def _outcome(resident: Resident, call: ModelCall) -> dict[str, Any]:
+async def _answer(resident: Resident, call: ModelCall) -> ModelAnswer:
     if not resident.server.alive:  # it died while this call waited for a slot, or before it came
         return RELEASED
     try:
         async with asyncio.timeout(resident.call_timeout_s):
-            reply: ChatReply = await resident.server.complete(call.prompt, call.decoding, call.seed, call.logprobs)
+            return await resident.server.complete(call.prompt, call.decoding, call.seed, call.logprobs)
     except TimeoutError:
-        return {"failure": FailureKind.TIMEOUT, "detail": f"no answer within {resident.call_timeout_s} s"}
+        return ModelAnswer(failure=FailureKind.TIMEOUT, detail=f"no answer within {resident.call_timeout_s} s")
     except ChatFailed as failed:
         if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
             return RELEASED if isinstance(failed, Unreached) else _undone(resident.server)
         if isinstance(failed, Away):
             what = f"the server of model {resident.name!r}"
-            return {"end": End.WAITS, "what": what, "detail": failed.detail[:500]}
-        return {"failure": failed.kind, "detail": failed.detail[:500]}
+            return ModelAnswer(end=End.WAITS, what=what, detail=failed.detail[:500])
+        return ModelAnswer(failure=failed.kind, detail=failed.detail[:500])
     except Exception as error:  # noqa: BLE001 - one strange answer must not break off the whole chunk
-        return {"failure": FailureKind.BACKEND_ERROR, "detail": repr(error)[:500]}
-    return {
-        "text": reply.text,
-        "tokens": reply.tokens,
-        "finish_reason": reply.finish_reason,
-        "prompt_tokens": reply.prompt_tokens,
-        "completion_tokens": reply.completion_tokens,
-        "prompt_ms": reply.prompt_ms,
-        "completion_ms": reply.completion_ms,
-    }
+        return ModelAnswer(failure=FailureKind.BACKEND_ERROR, detail=repr(error)[:500])
 
 
-async def _believed(server: Server, result: dict[str, Any]) -> dict[str, Any]:
+async def _believed(server: Server, answer: ModelAnswer) -> ModelAnswer:
     """What a model said, once a look after it has found the model that was verified; its slot is free meanwhile."""
-    if "end" in result:
-        return result
+    if answer.end is not End.ANSWERED:
+        return answer
     try:
-        return result if await server.confirm() else RELEASED
+        return answer if await server.confirm() else RELEASED
     except asyncio.CancelledError:  # as in `_complete`; it had ended, so it is no suspect
         return RELEASED
 
 
-def _undone(server: Server) -> dict[str, Any]:
+def _undone(server: Server) -> ModelAnswer:
     """Of a call that nobody answers: what ran on a server that died may have killed it, and is a suspect."""
-    return {"end": End.LAPSED, "detail": "the model server died"} if server.died else RELEASED
+    return ModelAnswer(end=End.LAPSED, detail="the model server died") if server.died else RELEASED
 
 
 async def _survives(server: Server) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import psutil
 
-from shared.settings import Device
+from shared.device_settings import Device
 
 MIB = 1 << 20
 

@@ -12,12 +12,13 @@ from services.guard.drivers.ports import Driver, DriverError, Server
 from services.guard.guard import Guard, Resident
 from services.guard.memory import Memory, NotMeasured, memory_of
 from services.guard.verification import Sleep, Verification
-from shared.lease import bands, policy, residencies
+from shared.device_settings import Device
+from shared.lease import learned_memory, policy, residencies
 from shared.lease.flip import Effect, Event, FlipMachine, FlipState
 from shared.lease.lease import Phase
 from shared.lease.residencies import Residency
+from shared.model_settings import Model
 from shared.runtime import outages
-from shared.settings import Device, Model
 from shared.storage.database import Database
 from shared.storage.outages import again
 from shared.telemetry import logs, traces
@@ -137,7 +138,7 @@ class Reconciler:
         ):
             await self._run(event)
             if self._machine.state is FlipState.QUARANTINED:
-                span.fail("quarantined")
+                traces.fail(span, "quarantined")
 
     async def _run(self, event: Event) -> None:
         """Feed the machine until it has no more effects."""
@@ -196,7 +197,7 @@ class Reconciler:
         """What comes must fit the budget and find room, and nothing that was started may still be alive."""
         wanted = self._want()
         names = await self._names(wanted)
-        needed = wanted.predicted_mib or sum(self._models[name].footprint_mib for name in names.values())
+        needed = wanted.memory_mib or sum(self._models[name].footprint_mib for name in names.values())
         if needed > self._device.models_mib:
             said = ", ".join(sorted(names.values()))
             raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.models_mib} MiB")
@@ -242,7 +243,7 @@ class Reconciler:
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
         await self._verification.resident()
-        await self._write(partial(bands.learn, epoch=self._want().epoch, driver=self._verification.driver))
+        await self._write(partial(learned_memory.learn, epoch=self._want().epoch, driver=self._verification.driver))
         return Event.RESIDENT
 
     async def _open(self) -> None:

@@ -9,7 +9,7 @@ from services.guard import memory
 from services.guard.clock import Clock
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import Memory, Reading
-from shared.settings import Device
+from shared.device_settings import Device
 
 LOOK_S = 0.2
 LOOKS = 3

@@ -9,6 +9,7 @@ from services.judge import retriever
 from shared.contracts.calls import Failure, FailureKind, Reply, Scored
 from shared.contracts.documents import Document
 from shared.contracts.requests import Request
+from shared.models.retriever_client import NoReply
 from shared.rag.rendering import references
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.claims import Claimed
@@ -19,7 +20,6 @@ from shared.storage.database import Database
 from shared.storage.library import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
-_REPLY: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
 
 
 class Reranking:
@@ -27,8 +27,7 @@ class Reranking:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._settings = settings.retrieval.reranker
-        self._client = retriever.client(settings)
+        self._retriever = retriever.client(settings)
         self._library = LibraryCache()
 
     async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:  # noqa: ARG002 - no lease
@@ -56,10 +55,7 @@ class Reranking:
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"there is no document {missing}")
         if not texts:
             return Scored(scores=())
-        return await self._scores(request, texts)
-
-    async def _scores(self, request: Request, texts: list[str]) -> Reply | retriever.Away:
-        timeout_s = self._settings.patience_s(len(texts))
-        body = {"model": request.model, "question": request.values["question"], "documents": texts}
-        answer = await retriever.post(self._client, "/rerank", body, timeout_s)
-        return _REPLY.decode(answer) if isinstance(answer, bytes) else answer
+        try:
+            return await self._retriever.rerank(request.model, request.values["question"], texts)
+        except NoReply as error:
+            return retriever.unanswered(error, self._retriever.address)

@@ -7,8 +7,9 @@ import msgspec
 from sqlalchemy import text
 
 from services.judge import retriever
-from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
+from shared.contracts.calls import FailureKind, Reply
 from shared.contracts.requests import Request
+from shared.models.retriever_client import NoReply
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended
@@ -21,7 +22,6 @@ UNANSWERED = (FailureKind.CONNECTION, FailureKind.TIMEOUT)
 """Of a retriever that has said nothing about any search."""
 
 _REQUEST = msgspec.json.Decoder(Request)
-_REPLIES = msgspec.json.Decoder(list[Retrieved])
 
 
 class Retrieving:
@@ -29,8 +29,7 @@ class Retrieving:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
-        self._client = retriever.client(settings)
-        self._timeout_s = settings.retrieval.timeout_s
+        self._retriever = retriever.client(settings)
         self._indexes: dict[int, int] = {}
 
     async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:  # noqa: ARG002 - no lease
@@ -60,11 +59,10 @@ class Retrieving:
 
     async def _search(self, searches: list[dict[str, object]]) -> Sequence[Reply | retriever.Away]:
         """One request for all; where the retriever refuses it, one request each: one search may be at fault."""
-        answer = await retriever.post(self._client, "/search", {"searches": searches}, self._timeout_s)
-        if isinstance(answer, retriever.Away):
+        try:
+            return await self._retriever.search(searches)
+        except NoReply as error:
+            answer = retriever.unanswered(error, self._retriever.address)
+        if isinstance(answer, retriever.Away) or answer.kind in UNANSWERED or len(searches) == 1:
             return [answer] * len(searches)
-        if isinstance(answer, Failure):
-            if answer.kind in UNANSWERED or len(searches) == 1:
-                return [answer] * len(searches)
-            return [reply for search in searches for reply in await self._search([search])]
-        return _REPLIES.decode(answer)
+        return [reply for search in searches for reply in await self._search([search])]

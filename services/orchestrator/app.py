@@ -36,9 +36,10 @@ from services.orchestrator.api import (
     problems,
     provenance,
     reference,
+    samples,
     search,
 )
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.job_spans import JobSpans
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.requests import CountRequests
@@ -46,14 +47,15 @@ from services.orchestrator.scheduling.finaliser import Finaliser
 from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sweeper import Sweeper
-from shared.access.bearer import authorization
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
-from shared.lease.placement import narrowed
+from shared.bearer import authorization
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
+from shared.trace_headers import add_trace_headers
 
 PATIENCE_S = 10.0
 
@@ -86,9 +88,9 @@ def create_app(settings: Settings) -> FastAPI:
         # Reaches the retriever and the guards, nobody else.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(
-            timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks=traces.hooks()
+            timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks={"request": [add_trace_headers]}
         ) as http:
-            app.state.resources = Resources(
+            app.state.deps = Deps(
                 settings=settings, database=reporting, redis=redis, http=http, wake=wake, schedulers=schedulers
             )
             yield
@@ -101,7 +103,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
-    """Routes, problems and documentation; `app.state.resources` is what they stand on."""
+    """Routes, problems and documentation; `app.state.deps` is what they stand on."""
     app = FastAPI(
         title="MathRAG-Gate",
         version="1",
@@ -112,8 +114,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, orphans, datasets, jobs, events, provenance, calibration, comparison, search, chat, plans, experiments,
-        gpus, catalog, configuration, health, reference,
+        corpora, orphans, datasets, jobs, samples, events, provenance, calibration, comparison, search, chat, plans,
+        experiments, gpus, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import httpx2
-import msgspec
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Request
 from redis.asyncio import Redis
 
-from services.orchestrator.api.glances import Glances
-from services.orchestrator.api.watches import Watches
+from services.orchestrator.polling.job_polls import JobPolls
+from services.orchestrator.polling.job_view_cache import JobViewCache
 from shared.settings import Settings
-from shared.storage import pages
 from shared.storage.database import Database
 
 
-class Looking(Protocol):
+class DeviceScheduler(Protocol):
     """The scheduler of one device, as readiness asks for it."""
 
     @property
@@ -29,8 +27,8 @@ class Looking(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
-    """Held by the application from start to stop."""
+class Deps:
+    """What the application opens at its start and closes at its end."""
 
     settings: Settings
     database: Database
@@ -38,21 +36,16 @@ class Resources:
     http: httpx2.AsyncClient
     wake: Callable[[], None]
     """Tells the scheduler that a job came or went."""
-    schedulers: Sequence[Looking] = ()
+    schedulers: Sequence[DeviceScheduler] = ()
     """Those of this process; the doctor, which is another one, has none."""
-    watches: Watches = field(default_factory=Watches)
-    glances: Glances = field(default_factory=Glances)
+    job_polls: JobPolls = field(default_factory=JobPolls)
+    job_views: JobViewCache = field(default_factory=JobViewCache)
 
 
-def _resources(request: Request) -> Resources:
-    resources: Resources = request.app.state.resources
-    return resources
+def _deps(request: Request) -> Deps:
+    deps: Deps = request.app.state.deps
+    return deps
 
 
-Held = Annotated[Resources, Depends(_resources)]
-Limit = Annotated[int, Query(ge=1, le=pages.LARGEST, description="Rows of a page.")]
-
-
-def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """`value` as msgspec writes it."""
-    return Response(msgspec.json.encode(value), status, headers, "application/json")
+RequestDeps = Annotated[Deps, Depends(_deps)]
+"""The parameter of a route that needs them."""

@@ -182,7 +182,7 @@ async def delete_orphans(state: Held) -> Response:
 
 
 async def _orphans(state: State, *, delete: bool) -> Response:
-    from services.retriever.elasticsearch import orphans
+    from services.retriever import orphans
     from services.retriever.elasticsearch.server import Server
 
     server = Server(state.settings.retrieval.elasticsearch)

@@ -7,7 +7,7 @@ from services.retriever.ports import Backend, Index
 from services.retriever.sparse import Bm25
 from services.retriever.words import Words
 from shared.models.ports import Embedder
-from shared.retrieval import Dense, Retrieval
+from shared.retrieval_settings import Dense, Retrieval
 
 
 def backends(retrieval: Retrieval, embedder: Embedder) -> list[Backend[Index]]:

@@ -22,7 +22,7 @@ from shared import settings
 from shared.checks import retrieval
 from shared.checks.check import Check, NotReady, checked, correct
 from shared.errors import NotFound
-from shared.retrieval import Retrieval
+from shared.retrieval_settings import Retrieval
 from shared.storage.database import Database
 
 NAMES = ("embeddings", "reranker", "elasticsearch")

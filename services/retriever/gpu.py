@@ -12,7 +12,7 @@ from weakref import WeakSet
 import faiss
 
 from services.retriever.layouts import Flat, Near, Positions, Vectors
-from shared.lease.footprint import CUDA_CONTEXT_MIB
+from shared.lease.memory import CUDA_CONTEXT_MIB
 
 SCRATCH_MIB = 64
 """FAISS's scratch memory, by default 18 % of the GPU or 1.5 GiB; a larger search is cut into more steps."""

@@ -12,7 +12,7 @@ from shared.contracts.calls import Failure, FailureKind, Scored
 from shared.errors import Unavailable
 from shared.models import weights
 from shared.models.ports import ModelFailed, Reranker
-from shared.retrieval import Reranker as Settings
+from shared.retrieval_settings import Reranker as Settings
 from shared.runtime import models
 from shared.runtime.models import NO_RERANKER, ModelIdentity
 from shared.storage.database import Database

@@ -3,14 +3,18 @@
 import secrets
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.access.bearer import OPEN, bearer
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
 from shared.access.refusals import refuse
+from shared.bearer import key_of
 from shared.errors import Unauthorized
 from shared.settings import Settings
+
+OPEN = frozenset({"/healthz"})
+"""Paths that everybody may ask: they say no more than that a process is up."""
 
 
 def protect(app: Starlette, settings: Settings, *, most: int) -> None:
@@ -31,7 +35,7 @@ class ServiceKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] == "http" and scope["path"] not in OPEN and not self._known(bearer(scope)):
+        if scope["type"] == "http" and scope["path"] not in OPEN and not self._known(scope):
             error = Unauthorized(
                 "this service answers to the other services alone", hint="give them all the same MATHRAG_SERVICE_KEY"
             )
@@ -39,5 +43,6 @@ class ServiceKey:
         else:
             await self._app(scope, receive, send)
 
-    def _known(self, key: str | None) -> bool:
+    def _known(self, scope: Scope) -> bool:
+        key = key_of(Headers(scope=scope).get("authorization", ""))
         return key is not None and secrets.compare_digest(key.encode(), self._key)

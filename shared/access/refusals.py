@@ -5,7 +5,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from shared.errors import MathragError
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 PREFIX = "urn:mathrag:"
 MEDIA_TYPE = "application/problem+json"

@@ -15,9 +15,10 @@ from shared.audit import calls, events, protection, records, replays, requests, 
 from shared.audit.finding import Audit, Violation, unchecked
 from shared.audit.places import with_items
 from shared.errors import NotFound
+from shared.pipelines import registry
 from shared.storage.database import Database
 
-__all__ = ["Violation", "check", "check_apart"]
+__all__ = ["Violation", "changed_source", "check", "check_apart"]
 
 JOB = text("""
     SELECT id, pipeline, pipeline_hash, state, prepared FROM jobs WHERE public_id = :public_id""")
@@ -65,6 +66,19 @@ async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
         audit = Audit(connection, job)
         found = [violation for each in CHECKS for violation in await _found(audit, each)]
         return await with_items(audit, found)
+
+
+async def changed_source(database: Database, public_id: uuid.UUID) -> str | None:
+    """That the job's pipeline has another source by now, with both hashes; None where it has not.
+
+    Its replays tell whether that changes anything: where none is among the violations, they give the same outcomes.
+    """
+    async with database.snapshot() as connection:
+        job = (await connection.execute(JOB, {"public_id": public_id})).mappings().one()
+    if not replays.has_changed_source(job):
+        return None
+    ran, here = job["pipeline_hash"].hex(), registry.pipeline_hash(job["pipeline"])
+    return f"source changed: the job ran `{job['pipeline']}` from source {ran[:12]}, this version has {here[:12]}"
 
 
 async def _found(audit: Audit, check: Check) -> list[Violation]:

@@ -1,44 +1,27 @@
 """I5, I14: replies count under a claim and with a receipt only, and what has a reply is not executed again."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 from sqlalchemy import Row
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts.calls import (
+    CALL_KINDS,
     INFRASTRUCTURE,
-    Estimated,
     Failure,
     FailureKind,
-    Generated,
-    Graded,
-    Marked,
-    Rated,
     Reply,
-    Retrieved,
-    Scored,
-    Verified,
 )
 from shared.runtime.answers import outcome_of
+from shared.storage.sql import fill
 
 BATCH = 5000
 RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)
 UNSTAMPED = [FailureKind.POISONED.value, *RETRIED]
 """Outcomes that no model gave: they come without a receipt."""
-VALUES: Mapping[str, Any] = {
-    "retrieve": Retrieved,
-    "rerank": Scored,
-    "judge": Rated,
-    "write": Generated,
-    "generate": Generated,
-    "grade": Graded | Marked,
-    "verify": Verified,
-    "estimate": Estimated,
-}
 
-ACCEPTED = "FROM mine JOIN attempts a ON a.call_id = mine.call_id AND a.accepted"
+ACCEPTED = fill("FROM mine JOIN attempts a ON {ACCEPTED_FOR} mine.call_id")
 UNCLAIMED = over_my_calls(f"""
     SELECT 'attempts ' || a.id {ACCEPTED} WHERE a.token IS NULL AND a.outcome <> :poisoned ORDER BY a.id""")
 WITHOUT_RECEIPT = over_my_calls(f"""
@@ -95,7 +78,7 @@ def _as_said(row: Row[tuple[object, ...]]) -> bool:
         reply = _DECODER.decode(row.reply)
     except ValueError:
         return False
-    return isinstance(reply, VALUES[row.role] | Failure) and outcome_of(reply) == row.outcome
+    return isinstance(reply, CALL_KINDS[row.role].value | Failure) and outcome_of(reply) == row.outcome
 
 
 async def never_again_after_a_reply(audit: Audit) -> list[Violation]:

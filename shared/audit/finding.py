@@ -6,8 +6,9 @@ import msgspec
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-MINE = """mine AS MATERIALIZED (
-    SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job)"""
+from shared.storage.sql import fill
+
+MINE = fill("mine AS MATERIALIZED ({CALLS_OF_JOB})")
 """A WITH item: the calls that the job's samples refer to, whoever executed them."""
 
 
@@ -24,6 +25,8 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """The first five items of the dataset that these rows belong to, from 0: `mathrag sample show JOB INDEX`."""
     item_count: int = 0
     """How many items there are."""
+    source_changed: bool = False
+    """The job ran from another source than this version has, which cannot tell whether the rows are what they were."""
 
 
 class Audit(NamedTuple):

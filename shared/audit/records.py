@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator, Mapping
 from sqlalchemy import Row, text
 
 from shared.audit.finding import Audit, Violation
-from shared.audit.samples import TERMINAL
 from shared.contracts import canonical
 from shared.contracts.records import SampleRecord, genesis
 from shared.storage import records
+from shared.storage.sql import sql
 
 BATCH = 200
 
 LINKS = text("SELECT sample_id, seq, hash, previous FROM records WHERE sample_id = ANY(:samples)")
 # A job whose first event is its end was over before records were kept.
-CHAINLESS = text("""
+CHAINLESS = sql("""
     SELECT 'jobs ' || j.id FROM jobs j
-    WHERE j.id = :job AND (j.state = ANY(:terminal)) <> (j.chain IS NOT NULL) AND NOT EXISTS (
-        SELECT 1 FROM job_events e WHERE e.job_id = j.id AND e.state = ANY(:terminal)
+    WHERE j.id = :job AND (j.state IN {TERMINAL}) <> (j.chain IS NOT NULL) AND NOT EXISTS (
+        SELECT 1 FROM job_events e WHERE e.job_id = j.id AND e.state IN {TERMINAL}
             AND NOT EXISTS (SELECT 1 FROM job_events b WHERE b.job_id = j.id AND b.version < e.version))""")
-ORPHANS = text("""
+ORPHANS = sql("""
     SELECT 'records ' || r.sample_id FROM records r LEFT JOIN samples s ON s.id = r.sample_id
-    WHERE r.job_id = :job AND (s.job_id <> r.job_id OR s.kind <> 'item' OR s.state < 2) ORDER BY r.seq""")
+    WHERE r.job_id = :job AND (s.job_id <> r.job_id OR s.kind <> 'item' OR s.state < {COMPLETED}) ORDER BY r.seq""")
 JOB = text("SELECT chain FROM jobs WHERE id = :job")
 
 Stored = Mapping[int, Row[tuple[int, int, bytes, bytes]]]
@@ -64,7 +64,7 @@ async def complete_and_chained(audit: Audit) -> list[Violation]:
         broken[message].append(row)
     return [
         *[Violation(invariant="I22", message=message, rows=tuple(rows)) for message, rows in broken.items()],
-        *await audit.find("I22", "ended without a chain, or has one before its end", CHAINLESS, terminal=TERMINAL),
+        *await audit.find("I22", "ended without a chain, or has one before its end", CHAINLESS),
         *await audit.find("I22", "of no ended sample of the job", ORPHANS),
     ]
 

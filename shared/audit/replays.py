@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
 
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping
 from sqlalchemy.exc import DBAPIError
 
 from shared.audit.finding import Audit, Violation, over_my_calls
@@ -16,23 +16,29 @@ from shared.runtime.advance import HISTORY
 from shared.runtime.jobs import Jobs, JobSpec, item_of
 from shared.runtime.progress import Answer, Progress, answer
 from shared.storage.library import LibraryCache, mentioned
+from shared.storage.sql import sql
 
 BATCH = 200
 """Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""
 
-COMPLETED = text("""
+COMPLETED = sql("""
     SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, o.outcome, o.answer,
         o.extraction, o.correct, o.strict, o.record_hash
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN outcomes o ON o.sample_id = s.id
-    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    WHERE s.job_id = :job AND s.kind = :kind AND s.state = 2 AND s.id > :after ORDER BY s.id LIMIT :n""")
+    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
+    WHERE s.job_id = :job AND s.kind = :kind AND s.state = {COMPLETED} AND s.id > :after ORDER BY s.id LIMIT :n""")
 FORGED_KEYS = over_my_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id
     WHERE c.key <> sha256(c.request) ORDER BY c.id""")
-PREPARED = text("""
-    SELECT 'jobs ' || j.id FROM jobs j LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state = 2
+PREPARED = sql("""
+    SELECT 'jobs ' || j.id FROM jobs j
+    LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state = {COMPLETED}
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
+
+ALTERED, MISCOPIED = "its text is not what its hash says", "its columns are not what its outcome says"
+OF_ROWS = (ALTERED, MISCOPIED)
+"""What is wrong whatever the source of the pipeline is."""
 
 Steps = list[list[tuple[bytes, int, bytes | None]]]
 """By position, by slot: the key and the id of the call, and its accepted reply as stored."""
@@ -60,7 +66,7 @@ class Auditor:
                     for message in [progress] if isinstance(progress, str) else _differences(row, progress):
                         yield message, f"samples {row['id']}"
                 for hash_ in self._altered():
-                    yield "its text is not what its hash says", f"documents {hash_}"
+                    yield ALTERED, f"documents {hash_}"
 
     def _altered(self) -> list[str]:
         """Documents of the batch that are not what their hash says, each once for the whole audit."""
@@ -150,7 +156,7 @@ def _differences(row: RowMapping, progress: Progress) -> Iterator[str]:
         if canonical.encode(replay.result) != row["outcome"]:
             yield "replayed, it has another outcome"
         elif _columns(replay.result) != tuple(row[name] for name in ("answer", "extraction", "correct", "strict")):
-            yield "its columns are not what its outcome says"
+            yield MISCOPIED
         if progress.record != row["record_hash"]:
             yield "its record hash does not verify"
 
@@ -188,8 +194,14 @@ async def _replays(audit: Audit) -> list[Violation]:
 
 
 def _violation(audit: Audit, message: str, rows: Sequence[str]) -> Violation:
-    """Says so, too, if the pipeline is not the one that the job ran with."""
-    name = audit.job["pipeline"]
-    if name in registry.names() and registry.pipeline_hash(name) != audit.job["pipeline_hash"].hex():
-        message += " (the pipeline's source has changed since the job: audit it with the version that ran it)"
-    return Violation(invariant="I18", message=message, rows=tuple(rows))
+    """Of rows that another source would have written otherwise it says no more than that."""
+    source_changed = message not in OF_ROWS and has_changed_source(audit.job)
+    if source_changed:
+        message = f"source changed: cannot be replayed by this version ({message}); audit it with the one that ran it"
+    return Violation(invariant="I18", message=message, rows=tuple(rows), source_changed=source_changed)
+
+
+def has_changed_source(job: RowMapping) -> bool:
+    """Whether the job's pipeline is there, and its source is not the one that the job ran from."""
+    name = job["pipeline"]
+    return name in registry.names() and registry.pipeline_hash(name) != job["pipeline_hash"].hex()

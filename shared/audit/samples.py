@@ -4,6 +4,7 @@ from sqlalchemy import text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.pipelines import registry
+from shared.storage.sql import sql
 
 OWED = """
     SELECT i.ordinal, r FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
@@ -27,30 +28,32 @@ UNPREPARED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job
     AND (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare') <> :prepares""")
 
-UNANSWERED = text("""
+UNANSWERED = sql("""
     SELECT format('steps %s/%s/%s', t.sample_id, t.position, t.slot) FROM samples s JOIN steps t ON t.sample_id = s.id
-    WHERE s.job_id = :job AND s.state = 2
-        AND 1 <> (SELECT count(*) FROM attempts a WHERE a.call_id = t.call_id AND a.accepted)
+    WHERE s.job_id = :job AND s.state = {COMPLETED}
+        AND 1 <> (SELECT count(*) FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
     ORDER BY t.sample_id, t.position, t.slot""")
-GAPS = text("""
+GAPS = sql("""
     WITH slots AS (
         SELECT s.id, s.position AS yields, t.position, count(t.slot) AS slots, max(t.slot) AS last
-        FROM samples s LEFT JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job AND s.state = 2 GROUP BY 1, 2, 3)
+        FROM samples s LEFT JOIN steps t ON t.sample_id = s.id
+        WHERE s.job_id = :job AND s.state = {COMPLETED} GROUP BY 1, 2, 3)
     SELECT 'samples ' || id FROM slots GROUP BY id, yields
     HAVING count(position) <> yields OR COALESCE(max(position), -1) <> yields - 1 OR bool_or(slots <> last + 1)
     ORDER BY id""")
-UNSUMMED = text("""
+UNSUMMED = sql("""
     SELECT 'jobs ' || j.id FROM jobs j CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE s.state IN (2, 3)) AS done, count(*) FILTER (WHERE s.state = 4) AS cancelled
+        SELECT count(*) FILTER (WHERE s.state IN {DONE}) AS done,
+            count(*) FILTER (WHERE s.state = {CANCELLED}) AS cancelled
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n
-    WHERE j.id = :job AND j.state = ANY(:terminal) AND j.running_at IS NOT NULL
+    WHERE j.id = :job AND j.state IN {TERMINAL} AND j.running_at IS NOT NULL
         AND (n.done + n.cancelled <> j.total OR (j.state = 'completed' AND n.cancelled > 0))""")
-LIVE = text("""
+LIVE = sql("""
     SELECT 'samples ' || s.id FROM jobs j JOIN samples s ON s.job_id = j.id
-    WHERE j.id = :job AND j.state = ANY(:terminal) AND s.state IN (0, 1) ORDER BY s.id""")
-OUTCOMES = text("""
+    WHERE j.id = :job AND j.state IN {TERMINAL} AND s.state IN {LIVE} ORDER BY s.id""")
+OUTCOMES = sql("""
     SELECT 'samples ' || s.id FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = :job AND (s.state = 2) <> (o.sample_id IS NOT NULL) ORDER BY s.id""")
+    WHERE s.job_id = :job AND (s.state = {COMPLETED}) <> (o.sample_id IS NOT NULL) ORDER BY s.id""")
 
 # By the database's clock alone: a reply is stored after its call has ended, so all of them are older than the end.
 CALLED_AFTER = over_my_calls("""
@@ -58,17 +61,15 @@ CALLED_AFTER = over_my_calls("""
     WHERE j.id = :job AND j.state = 'cancelled' AND a.created_at > j.ended_at AND NOT EXISTS (
         SELECT 1 FROM steps t JOIN samples s ON s.id = t.sample_id AND s.job_id <> j.id WHERE t.call_id = a.call_id)
     ORDER BY a.id""")
-UNDATED = text("""
+UNDATED = sql("""
     SELECT 'jobs ' || j.id FROM jobs j
-    WHERE j.id = :job AND (j.state = ANY(:terminal)) <> (j.ended_at IS NOT NULL)""")
-UNDATED_SAMPLES = text("""
+    WHERE j.id = :job AND (j.state IN {TERMINAL}) <> (j.ended_at IS NOT NULL)""")
+UNDATED_SAMPLES = sql("""
     SELECT 'samples ' || s.id FROM samples s
-    WHERE s.job_id = :job AND (s.state IN (2, 3, 4)) <> (s.ended_at IS NOT NULL) ORDER BY s.id""")
+    WHERE s.job_id = :job AND (s.state IN {ENDED}) <> (s.ended_at IS NOT NULL) ORDER BY s.id""")
 CHANGED_AFTER = text("""
     SELECT 'samples ' || s.id FROM jobs j JOIN samples s ON s.job_id = j.id
     WHERE j.id = :job AND s.ended_at > j.ended_at ORDER BY s.id""")
-
-TERMINAL = ["completed", "failed", "cancelled"]
 
 
 async def all_expanded(audit: Audit) -> list[Violation]:
@@ -89,8 +90,8 @@ async def each_ended_once(audit: Audit) -> list[Violation]:
     return [
         *await audit.find("I13", "a completed sample's step has not exactly one accepted reply", UNANSWERED),
         *await audit.find("I13", "completed with a step missing or too many", GAPS),
-        *await audit.find("I13", "completed + failed + cancelled is not its total", UNSUMMED, terminal=TERMINAL),
-        *await audit.find("I13", "live in a job that has ended", LIVE, terminal=TERMINAL),
+        *await audit.find("I13", "completed + failed + cancelled is not its total", UNSUMMED),
+        *await audit.find("I13", "live in a job that has ended", LIVE),
         *await audit.find("I13", "completed without an outcome, or not completed with one", OUTCOMES),
     ]
 
@@ -99,7 +100,7 @@ async def nothing_after_the_end(audit: Audit) -> list[Violation]:
     """I17: an end has its time; after it no sample changes and no call is made that a cancelled job alone wanted."""
     return [
         *await audit.find("I17", "made for the cancelled job alone after its end", CALLED_AFTER),
-        *await audit.find("I17", "ended without a time, or a time without an end", UNDATED, terminal=TERMINAL),
+        *await audit.find("I17", "ended without a time, or a time without an end", UNDATED),
         *await audit.find("I17", "ended without a time, or a time without an end", UNDATED_SAMPLES),
         *await audit.find("I17", "ended after its job had", CHANGED_AFTER),
     ]

@@ -10,9 +10,9 @@ from sqlalchemy import RowMapping, text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
+from shared.contracts.calls import CALL_KINDS
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
-from shared.pipelines.binding import LANES
 from shared.runtime.models import ModelIdentity
 from shared.storage.datasets import content_hash
 
@@ -73,7 +73,7 @@ async def as_hashed(audit: Audit) -> list[Violation]:
 
 
 def _lanes() -> str:
-    return canonical.encode(LANES).decode()
+    return canonical.encode({role: kind.lane for role, kind in CALL_KINDS.items()}).decode()
 
 
 def _violation(message: str, rows: list[str]) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.errors import MathragError
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 DEEP_S = 120.0
 """Hashing the file of a large model takes a while."""

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import httpx2
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.checks import ollama
 from shared.checks.check import NotReady
+from shared.model_settings import Model
 from shared.models import command_lines
 from shared.models.ollama import behind
-from shared.settings import Model, Settings
+from shared.settings import Settings
 
 GGUF = b"GGUF"
 REMOTE_S = 5.0

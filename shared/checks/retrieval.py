@@ -3,7 +3,7 @@
 from shared.checks.check import NotReady
 from shared.models import retrieval_models
 from shared.models.ports import ModelFailed
-from shared.retrieval import Embeddings, Reranker, Retrieval
+from shared.retrieval_settings import Embeddings, Reranker, Retrieval
 
 LOOK_S = 5.0
 IN_PROCESS = ("static", "gguf", "sentence-transformers")

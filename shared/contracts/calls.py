@@ -1,12 +1,12 @@
-"""The eight calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
+"""The calls a pipeline may yield, and what comes back: a `Reply` or a `Failure`.
 
 A call as yielded names *roles* ("judge", "dense"); the runtime binds it to the job's pinned models and templates
 and hashes the result, so a pipeline never knows which model answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,10 +25,12 @@ class Lane(StrEnum):
 
 
 class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a model samples. `temperature` 0 is greedy."""
+    """How a model samples."""
 
     temperature: float = 0.0
+    """0 is greedy."""
     max_tokens: int = 512
+    """Most tokens of a reply."""
 
     def __post_init__(self) -> None:
         canonical.finite(self.temperature, "temperature")
@@ -294,6 +296,27 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
 
     kind: FailureKind
     detail: str = ""
+
+
+class CallKind(NamedTuple):
+    """What holds for every call of one role."""
+
+    lane: Lane
+    value: Any
+    """The type of what comes back instead of a `Failure`."""
+
+
+CALL_KINDS: Mapping[str, CallKind] = {
+    "estimate": CallKind(Lane.JUDGE, Estimated),
+    "retrieve": CallKind(Lane.JUDGE, Retrieved),
+    "rerank": CallKind(Lane.JUDGE, Scored),
+    "judge": CallKind(Lane.JUDGE, Rated),
+    "verify": CallKind(Lane.JUDGE, Verified),
+    "write": CallKind(Lane.JUDGE, Generated),
+    "generate": CallKind(Lane.GENERATE, Generated),
+    "grade": CallKind(Lane.JUDGE, Graded | Marked),
+}
+"""Every role, in the order in which reports name them: about that in which a sample makes its calls."""
 
 
 Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated

@@ -40,8 +40,28 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ModelCall, ...]
 
 
-class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one call went, with the guard's receipt. Only the guard stamps times of model calls."""
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one call: a model's answer, as a driver returns it, or why there is none."""
+
+    text: str = ""
+    tokens: tuple[Token, ...] = ()
+    """Where log-probabilities were asked for and the server gives them."""
+    finish_reason: str = ""
+    """The server's word, or one of those of `shared.models.chat`."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_ms: float | None = None
+    completion_ms: float | None = None
+    """Time that the model server says it spent on the prompt, and on the completion; None where it does not say."""
+    failure: FailureKind | None = None
+    detail: str = ""
+    what: str = ""
+    """What is away, where the call waits for it."""
+    end: End = End.ANSWERED
+
+
+class Completion(ModelAnswer, frozen=True, kw_only=True, omit_defaults=True):
+    """The same with the guard's receipt. Only the guard stamps times of model calls."""
 
     id: int
     started_at: datetime
@@ -50,16 +70,3 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int | None
     concurrency: int
     """Calls that ran at once on this model server when this one started, itself included."""
-    text: str = ""
-    tokens: tuple[Token, ...] = ()
-    finish_reason: str = ""
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_ms: float | None = None
-    completion_ms: float | None = None
-    """Time that the model server says it spent on the prompt, and on the completion."""
-    failure: FailureKind | None = None
-    detail: str = ""
-    what: str = ""
-    """What is away, where the call waits for it."""
-    end: End = End.ANSWERED

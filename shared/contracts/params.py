@@ -3,12 +3,18 @@
 A pipeline declares which of them it reads; a job that names another one is refused.
 """
 
-from typing import Annotated, Literal
+import math
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import GraderName
+
+MOST_CANDIDATES = 1000
+"""The retriever answers no longer lists."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
@@ -23,8 +29,11 @@ class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     method: Literal["rrf", "weighted"] = "rrf"
     """`weighted`: the weighted sum of normalised scores."""
     normaliser: Literal["min-max", "z-score", "sigmoid", "rank"] = "min-max"
+    """What makes scores of two lists comparable; `weighted` only."""
     dense: Weight = 0.5
+    """Weight of the dense list."""
     sparse: Weight = 0.5
+    """Weight of the sparse list."""
     by_intent: bool = False
     """Whether the weights follow the question's intent; `enhanced` only."""
 
@@ -38,21 +47,28 @@ class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Query enhancement (seed document 001): each part is optional, and has its fallback."""
 
     synonyms: bool = True
+    """Whether synonyms of terms are searched for, too."""
     correct: bool = True
+    """Whether misspelt words are corrected."""
     rewrite: bool = True
+    """Whether the judge model rewrites the question."""
     decompose: bool = True
+    """Whether the judge model divides the question into sub-queries."""
     hyde: bool = False
+    """Whether hypothetical documents are a further path; `enhanced` and `enhanced-crag`."""
     subqueries: Few = 3
-    """At most so many."""
+    """Most sub-queries of a question."""
     terms: dict[str, tuple[str, ...]] = {}
     """Entries beside those of the shipped dictionary: a term and its synonyms."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
+    """Of rewriting and decomposition."""
 
 
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reranking by a cross-encoder, and what follows from its probabilities (seed documents 001 and 003)."""
 
     enabled: bool = True
+    """Whether documents are reranked."""
     threshold: Share = 0.4
     """Documents below it are dropped (001: 0.4)."""
     refuse: bool = False
@@ -65,6 +81,7 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Context compression (seed document 001)."""
 
     enabled: bool = True
+    """Whether documents are compressed."""
     ratio: Share = 0.7
     """Share of the sentences' length that stays."""
     tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
@@ -84,30 +101,34 @@ class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Corrective retrieval (Yan et al. 2024; seed document 001)."""
 
     evaluator: Literal["reranker", "judge", "similarity"] = "judge"
+    """Who scores how relevant a document is."""
     upper: float | None = None
     """A score from here on is correct; by default the evaluator's own."""
     lower: float | None = None
     """A score below it is incorrect."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
-    """`calibrated`: those that the lists of the job `calibrated_by` give for this evaluator (001: adaptive)."""
+    """`calibrated`: those that the lists of the job `calibrated_by` give for this evaluator, instead of its own (001:
+    adaptive; docs/retrieval.md#calibration)."""
     calibrated_by: str = ""
     """Name or id of a completed `crag` job; used once, at submission."""
     judged_by: str = ""
     """Name or id of a `crag` job over the same dataset and corpus whose judge labels the lists of `calibrated_by`; by
     default the dataset's gold documents do."""
     calibrated: Limits | None = None
-    """What it gave; filled in at submission, so that a job's thresholds never change."""
+    """`upper` and `lower` as they were calibrated; filled in at submission, so that a job's thresholds never change."""
     similarity: Limits | None = None
     """Thresholds of similarity for the corpus's embedder. None: filled in at submission where they are known, which
-    they are of the shipped vectors; else every list is ambiguous by similarity."""
+    they are of the shipped vectors; else set them or calibrate, as every list is ambiguous by similarity."""
     diversity: Share = 0.5
     """An ambiguous list less diverse than this is refined, and every incorrect one (001)."""
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
     """Most refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
+    """How documents are cut into strips."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     """Strips that stay of each corpus; 0: `context_size` whole documents, else 6."""
     order: Literal["original", "score"] = "original"
+    """Order of the strips that stay."""
     fallback: str = ""
     """Name of the corpus that is searched when the first one fails; without one the question goes on without."""
 
@@ -120,6 +141,7 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rewrite: Share = 0.3
     """Mean relevance of a page below which its query is rewritten."""
     attempts: Few = 3
+    """Most rounds of search and rating."""
     min_documents: Few = 2
     """Relevant documents that are enough."""
     k: Few = 3
@@ -139,8 +161,11 @@ class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Hypothetical documents (Gao et al. 2023)."""
 
     documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
+    """Hypothetical documents for each question; with 0 the pipeline is `dense`."""
     style: Literal["solution", "passage"] = "solution"
+    """What is written: worked solutions, or passages."""
     decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
+    """Of the hypothetical documents."""
 
 
 class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,26 +174,36 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     threshold: Share = 0.2
     """Retrieve when the probability of [Retrieval] is above it."""
     relevance: Weight = 1.0
+    """Weight of relevance in the score of a passage."""
     support: Weight = 1.0
+    """Weight of support in the score of a passage."""
     utility: Weight = 0.5
+    """Weight of utility in the score of a passage."""
     sequence: bool = False
     """Whether the mean probability of the text counts, too."""
     answer: Literal["best", "sum"] = "best"
-    """Of the best path; or the answer whose paths' scores have the largest sum, as the authors do for closed sets."""
+    """`best`: the answer of the best path; `sum`: the answer whose paths' scores have the largest sum, as the authors
+    do for closed sets."""
     alternatives: Few = 5
-    """Of each token: all grades of utility; text-generation-inference gives no more unless it is told to."""
+    """Log-probabilities asked of each token; a reply grows by about 30 bytes for each. 5 are all grades of utility, and
+    text-generation-inference gives no more unless it is told to."""
 
 
 class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Calibration of the gate. tau: the MathRAG-Gate paper, section 3.3."""
 
     tau: float = 0.45
+    """Rules stand in for the judge above this correlation."""
     items: int = 50
+    """Items that are calibrated on."""
     top: int = 5
+    """Documents that are taken of each item."""
     max_documents: int = 200
+    """Most documents that are rated."""
     min_pairs: int = 30
+    """With fewer scored documents the judge is taken, whatever the correlation."""
     on_unusable: str = "fail"
-    """"fail" or "rules": what to do when more than half of the judge's replies have no rating."""
+    """What happens when more than half of the judge's replies hold no rating: `fail`, or go on with `rules`."""
     repeats: Few = 1
     """How often each calibration document is rated. The first ratings decide; more say how repeatable the judge is."""
     truth: Literal["none", "verifier"] = "none"
@@ -192,15 +227,16 @@ class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Easy questions go down the rule path of `mathrag-gate`, whatever the gate says."""
 
     enabled: bool = False
+    """Whether questions that look easy are scored by rules (docs/routing.md)."""
     threshold: Share = 0.5
     """A question that is hard with less than this probability is easy."""
 
 
 class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How answers are found in replies and graded; every pipeline's alike (docs/graders.md)."""
+    """How answers are found in replies and graded; every pipeline's alike."""
 
     grader: GraderName = ""
-    """By default the dataset's, and `math` where it declares none."""
+    """How answers are graded (docs/graders.md); by default as the dataset says, and `math` where it declares none."""
     threshold: Share = 0.5
     """The token F1 from which an answer is right; `f1` only."""
     separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
@@ -219,7 +255,8 @@ class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     temperature: float = 0.1
     max_tokens: int = 10
     per_repeat: bool = False
-    """Whether every repeat asks the judge model anew for what it samples: ratings, and texts that help a search. By
+    """Whether every repeat asks the judge model anew for what it samples: ratings, and texts that help a search. That
+    is as many calls again for each repeat, and the spread over repeats then shows what the temperature varies. By
     default one reply serves all repeats."""
 
     @property
@@ -241,12 +278,15 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
 
     candidates: int = 10
-    """Documents kept after fusion."""
+    """Documents asked of each index, and kept after fusion."""
     context_size: int = 1
-    """Documents in the prompt; 1 fits the shipped models, the paper uses 5."""
+    """Most documents in the prompt, fewer where they do not fit (docs/pipelines.md#documents-that-do-not-fit); 1 is
+    what the shipped models were trained on, the paper uses 5."""
     duplicates: Duplicates = "same-answer"
-    """Documents that searches leave out because they would give the question's answer away."""
+    """Which near-duplicates of the question searches leave out, because they would give its answer away
+    (docs/pipelines.md#retrieval)."""
     rrf_k: int = 60
+    """Constant of reciprocal rank fusion."""
     fusion: FusionParams = FusionParams()
     enhance: EnhanceParams = EnhanceParams()
     rerank: RerankParams = RerankParams()
@@ -257,19 +297,47 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     self_rag: SelfRagParams = SelfRagParams()
     self_consistency: SelfConsistencyParams = SelfConsistencyParams()
     rrf_weight: float = 0.1
+    """Weight of the fused rank where `mathrag-gate` reranks."""
     quality_weight: float = 0.9
+    """Weight of the reasoning quality there."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
     """Who scores the documents of `mathrag-gate`: whom the gate chooses, or one of them without a calibration."""
     verify: VerifyParams = VerifyParams()
     route: RouteParams = RouteParams()
     generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
+    """How the generator samples answers."""
     judge: JudgeParams = JudgeParams()
     grading: GradingParams = GradingParams()
     anchors: dict[str, str] = {}
-    """Replaces slots of the judge's rubric, such as `negative` and `positive`."""
+    """Replaces slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
     seed: int = 0
     """Chooses the calibration items; never sent to a model."""
+
+
+DECODINGS = ("generate", "judge", "enhance.decoding", "critic.decoding", "hyde.decoding", "grading.decoding")
+RANGES: dict[str, tuple[int, int]] = {
+    "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
+    "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
+    "gate.top": (1, MOST_CANDIDATES), "gate.max_documents": (1, 100_000), "gate.min_pairs": (2, 100_000),
+    **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
+    **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
+}  # fmt: skip
+"""Only a new job has to keep them: no bound of today makes a job of before unreadable, as one of a type would."""
+
+
+def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
+    """(path, value, rule) of every parameter out of its range; NaN is out of every range."""
+    for path, (low, high) in {**RANGES, "context_size": (0, params.candidates)}.items():
+        if not low <= (value := attrgetter(path)(params)) <= high:
+            yield path, value, f"between {low} and {high}"
+    crag = params.crag
+    for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
+        for name in ("upper", "lower"):
+            if not math.isfinite(getattr(limits, name, None) or 0):
+                yield f"{path}.{name}", getattr(limits, name), "a finite number"
+    if params.gate.on_unusable not in ("fail", "rules"):
+        yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
 
 
 def stored_params(raw: bytes) -> Params:

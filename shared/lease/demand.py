@@ -1,23 +1,9 @@
-"""What a plan is made from: models with their memory, calls and times, and the devices that have room for them. Pure.
-
-A plan shows of every time whether it was measured, and what it was assumed from where it was not.
-"""
-
-from typing import Literal
+"""What a plan is made from: models with their memory, calls and times, and devices that have room for them. Pure."""
 
 import msgspec
 
 from shared.contracts.calls import Lane
-from shared.lease.prediction import Predicted
-
-
-class Seconds(msgspec.Struct, frozen=True, kw_only=True):
-    """A time, and how it is known."""
-
-    value: float
-    basis: Literal["measured", "assumed"]
-    source: str
-    """Such as "the last 5 loads" or "4466 MiB at 500 MiB/s"."""
+from shared.lease.estimates import Estimate, MemoryEstimate
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,15 +12,15 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     model_id: int
     name: str
     lane: Lane
-    predicted: Predicted
+    memory: MemoryEstimate
     parallel: int
     """Slots as configured: the most that it gets."""
     context: int
     """Tokens of a slot."""
     calls: int
-    call_s: Seconds
+    call_s: Estimate
     """Of the device a call, with all slots busy."""
-    load_s: Seconds
+    load_s: Estimate
     """From the close of what was there to the opening: unloading and verifying included."""
     shared: bool = True
     """Slots share the reading of the weights, as on a GPU: half the slots take twice as long. On a CPU slots save no
@@ -59,9 +45,9 @@ class Retrieval(msgspec.Struct, frozen=True, kw_only=True):
 
     mib: int
     calls: int
-    gpu_s: Seconds
+    gpu_s: Estimate
     """Of a search."""
-    cpu_s: Seconds
+    cpu_s: Estimate
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 import httpx2
 import msgspec
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.guard import Completion, ModelCall, RunRequest
-from shared.telemetry import traces
+from shared.trace_headers import add_trace_headers
 
 UNTOUCHED = (401, 403, 409)
 """The guard looked at the envelope alone: another service key, or another epoch."""
@@ -46,7 +46,7 @@ class GuardClient:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
         timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard has the deadlines
         self._client = httpx2.AsyncClient(
-            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks=traces.hooks(),
+            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks={"request": [add_trace_headers]},
             headers=authorization(service_key),
         )  # fmt: skip
 

@@ -13,7 +13,8 @@ from math import prod
 
 import msgspec
 
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate
 
 MOST_CHOICES = 4096
 """Assignments or halvings that are tried one by one."""
@@ -26,12 +27,12 @@ class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     parallel: int
     context: int
-    predicted_mib: int
+    memory_mib: int = msgspec.field(name="predicted_mib")
     basis: str
     """Of the memory: learned, declared, estimated or unknown."""
     calls: int
-    call_s: Seconds
-    load_s: Seconds
+    call_s: Estimate
+    load_s: Estimate
 
 
 class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[PlannedModel, ...]
     retrieval_mib: int
     """Of searches on the same device; 0 where they run on the CPU."""
-    predicted_mib: int
+    memory_mib: int = msgspec.field(name="predicted_mib")
     budget_mib: int
     resident: bool
     """It is there already: nothing is loaded, and what it really takes is known to fit."""
@@ -75,7 +76,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         """Most that is held at once, on all devices."""
         most: dict[str, int] = {}
         for residency in self.residencies:
-            most[residency.device] = max(most.get(residency.device, 0), residency.predicted_mib)
+            most[residency.device] = max(most.get(residency.device, 0), residency.memory_mib)
         return sum(most.values())
 
 
@@ -207,7 +208,7 @@ def _residency(
         device=room.device,
         models=tuple(_planned(demand, slots[demand.model_id]) for demand in group),
         retrieval_mib=mib,
-        predicted_mib=_memory(group, slots) + mib,
+        memory_mib=_memory(group, slots) + mib,
         budget_mib=room.budget_mib,
         resident=resident,
         load_s=0.0 if resident else sum(demand.load_s.value for demand in group),
@@ -226,7 +227,7 @@ def _option(room: Room, groups: Grouped, slots: Slots, residencies: Sequence[Pla
         loads=loads,
         flips=opened if room.resident else max(0, opened - 1),
         seconds=sum(residency.load_s + residency.service_s for residency in residencies),
-        basis=_basis([time.basis for time in times]),
+        basis=_basis([time.source for time in times]),
         refused=next((said for residency in residencies if (said := _too_large(residency))), None),
     )
 
@@ -237,8 +238,8 @@ def _planned(demand: Demand, parallel: int) -> PlannedModel:
         name=demand.name,
         parallel=parallel,
         context=demand.context,
-        predicted_mib=demand.predicted.at(parallel),
-        basis=demand.predicted.basis,
+        memory_mib=demand.memory.at(parallel),
+        basis=demand.memory.basis,
         calls=demand.calls,
         call_s=demand.call_s,
         load_s=demand.load_s,
@@ -246,11 +247,11 @@ def _planned(demand: Demand, parallel: int) -> PlannedModel:
 
 
 def _too_large(residency: PlannedResidency) -> str | None:
-    if residency.resident or residency.predicted_mib <= residency.budget_mib:
+    if residency.resident or residency.memory_mib <= residency.budget_mib:
         return None
-    parts = [f"{each.name} {each.predicted_mib} with slots: {each.parallel}" for each in residency.models]
+    parts = [f"{each.name} {each.memory_mib} with slots: {each.parallel}" for each in residency.models]
     parts += [f"retrieval {residency.retrieval_mib}"] if residency.retrieval_mib else []
-    return f"{residency.predicted_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
+    return f"{residency.memory_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
 
 
 def _kind(groups: Grouped) -> str:
@@ -271,7 +272,7 @@ def _all(groups: Grouped) -> list[Demand]:
 
 
 def _memory(group: Sequence[Demand], slots: Slots) -> int:
-    return sum(demand.predicted.at(slots[demand.model_id]) for demand in group)
+    return sum(demand.memory.at(slots[demand.model_id]) for demand in group)
 
 
 def _service_s(group: Sequence[Demand], slots: Slots) -> float:

@@ -86,7 +86,7 @@ def _groups(demands: Sequence[Demand], chosen: Option, why: str) -> dict[str, tu
     for residency in chosen.residencies:
         models = tuple(sorted(model.model_id for model in residency.models))
         slots = {m.model_id: m.parallel for m in residency.models if m.parallel < configured[m.model_id]}
-        group = Group(parallel=slots, models=models, predicted_mib=residency.predicted_mib, why=why)
+        group = Group(parallel=slots, models=models, memory_mib=residency.memory_mib, why=why)
         groups.setdefault(residency.device, {}).setdefault(models, group)
     return {device: tuple(found.values()) for device, found in groups.items()}
 
@@ -95,15 +95,15 @@ def _hopeless(demands: Sequence[Demand], rooms: Sequence[Room], best: Option) ->
     """Which model fits nowhere, and what would make it fit; with pins it may be devices that are too few."""
     for demand in demands:
         budget = max(room.budget_mib for room in rooms if demand.device in (None, room.device))
-        if demand.predicted.at(1) > budget:
+        if demand.memory.at(1) > budget:
             return f"{demand.name} fits nowhere: {_remedy(demand, budget)}"
     return f"nothing fits: {best.refused}; a smaller `context` or a larger `device.budget_mib`"
 
 
 def _remedy(demand: Demand, budget_mib: int) -> str:
-    alone, predicted = demand.predicted.at(1), demand.predicted
+    memory, alone = demand.memory, demand.memory.at(1)
     said = f"alone, with one slot of {demand.context} tokens, it needs {alone} MiB of {budget_mib}"
-    room = budget_mib - predicted.fixed_mib
-    if predicted.per_slot_mib > 0 and (tokens := int(demand.context * room / predicted.per_slot_mib)) > 0:
+    room = budget_mib - memory.fixed_mib
+    if memory.per_slot_mib > 0 and (tokens := int(demand.context * room / memory.per_slot_mib)) > 0:
         return f"{said}; a `context` of {tokens} or less, or a `device.budget_mib` of {alone}"
     return f"{said}; a smaller quantisation, or a `device.budget_mib` of {alone}"

@@ -88,7 +88,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     parallel: dict[int, int]
     """By model; what is missing runs with the slots that are configured."""
     models: tuple[int, ...]
-    predicted_mib: int
+    memory_mib: int
     why: str
 
 
@@ -265,7 +265,7 @@ def _cost_s(group: Group, loads: Sequence[Load]) -> float | None:
 
 def _alone(load: Load) -> Group:
     why = "one model at a time"
-    return Group(models=(load.model_id,), parallel={}, predicted_mib=load.footprint_mib, why=why)
+    return Group(models=(load.model_id,), parallel={}, memory_mib=load.footprint_mib, why=why)
 
 
 def _with(first: Load, order: Sequence[Load], budget_mib: int) -> Group:
@@ -275,7 +275,7 @@ def _with(first: Load, order: Sequence[Load], budget_mib: int) -> Group:
             chosen.append(load.model_id)
             used += load.footprint_mib
     why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
-    return Group(models=tuple(sorted(chosen)), parallel={}, predicted_mib=used, why=why)
+    return Group(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why)
 
 
 def _explained(
@@ -291,7 +291,7 @@ def _explained(
     }
     return {
         "why": group.why,
-        "predicted_mib": group.predicted_mib,
+        "predicted_mib": group.memory_mib,
         "calls": {str(load.model_id): load.calls for load in picture.loads if load.calls},
         **{name: round(value, 3) for name, value in seconds.items() if value},
     }

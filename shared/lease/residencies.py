@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at, plan"
 NEWEST = text(f"SELECT {COLUMNS} FROM residencies WHERE device = :device ORDER BY epoch DESC LIMIT 1")  # noqa: S608
@@ -63,8 +63,8 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     """`parallel` by model id where it is not the configured one; the rest explains the decision."""
 
     @property
-    def predicted_mib(self) -> int:
-        """What the plan expects all of it to take; 0: it says nothing."""
+    def memory_mib(self) -> int:
+        """Memory of all of it, as the plan estimates it; 0: it says nothing."""
         return int(self.plan.get("predicted_mib", 0))
 
     def parallel(self, model_id: int) -> int | None:

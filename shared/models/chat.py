@@ -1,9 +1,7 @@
-"""What a model says to one prompt, and what can go wrong with it."""
+"""Why a model ended its answer, and what can go wrong with a call of it."""
 
-import msgspec
-
-from shared.contracts.calls import FailureKind, Token
-from shared.telemetry.redaction import redacted
+from shared.contracts.calls import FailureKind
+from shared.redaction import redacted
 
 LENGTH = "length"
 """The token limit, or the end of the context."""
@@ -17,20 +15,6 @@ CUTS = frozenset({LENGTH, REPETITION, BROKEN_BYTE, CUT, "content_filter"})
 """Finish reasons of a text that the model did not end itself."""
 AWAY = (429, 502, 503, 504)
 """Statuses by which a server, or what stands before it, refuses everybody for now."""
-
-
-class ChatReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's answer. `finish_reason`: the server's word, or one of those above."""
-
-    text: str
-    finish_reason: str
-    tokens: tuple[Token, ...] = ()
-    """Where log-probabilities were asked for and the server gives them."""
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_ms: float | None = None
-    completion_ms: float | None = None
-    """Time that the server says it spent on the prompt, and on the completion; None where it does not say."""
 
 
 class ChatFailed(Exception):

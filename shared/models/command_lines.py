@@ -12,8 +12,8 @@ from pathlib import Path
 from re import Pattern
 from typing import Any, NamedTuple
 
+from shared.model_settings import Model
 from shared.models.sampling import BY_BACKEND, Sampling
-from shared.settings import Model
 
 SETTINGS = ("LLAMA_ARG_", "LLAMA_CHAT_", "VLLM_")
 """How variables begin by which a model server takes settings."""

@@ -9,7 +9,7 @@ import numpy as np
 from shared.errors import Unavailable
 from shared.models.ports import Embedder
 from shared.rag.language import language
-from shared.retrieval import MODELS
+from shared.retrieval_settings import MODELS
 
 EMBEDDINGS = MODELS / "static-embeddings"
 """What the shipped weights were fitted to, whatever makes the vectors of the indexes."""

@@ -13,7 +13,7 @@ from shared.contracts.calls import FailureKind
 from shared.errors import Refused, TooLarge, Unavailable
 from shared.models.normal_form import NORMAL_FORM, in_normal_form
 from shared.models.ports import Encoder, ModelFailed
-from shared.retrieval import Embeddings
+from shared.retrieval_settings import Embeddings
 
 _log = logging.getLogger(__name__)
 

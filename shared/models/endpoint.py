@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from shared.access.bearer import authorization
+from shared.bearer import authorization
 from shared.contracts.calls import FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import AWAY
 from shared.models.ports import ModelFailed
-from shared.telemetry import traces
+from shared.trace_headers import trace_headers
 
 TRIES = 4
 PAUSE_S = 0.2
@@ -81,7 +81,7 @@ class Endpoint:
 
     def _answer(self, method: str, path: str, body: Any, timeout_s: float) -> httpx2.Response | ModelFailed:
         try:
-            return self._client.request(method, self.url + path, json=body, timeout=timeout_s, headers=traces.headers())
+            return self._client.request(method, self.url + path, json=body, timeout=timeout_s, headers=trace_headers())
         except httpx2.ConnectTimeout as error:
             return self._away(path, repr(error))
         except httpx2.TimeoutException as error:

@@ -13,11 +13,12 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.guard import ModelAnswer
 from shared.models import ollama_answers
-from shared.models.chat import ChatFailed, ChatReply, Unreached
+from shared.models.chat import ChatFailed, Unreached
 from shared.models.ollama_answers import Cut
 from shared.models.sampling import OLLAMA
-from shared.telemetry import traces
+from shared.trace_headers import add_trace_headers
 
 DEFAULT_URL = "http://127.0.0.1:11434"
 """Where `ollama serve` listens."""
@@ -115,7 +116,11 @@ class Ollama:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         # trust_env off: a proxy of the environment must not see prompts.
         self._client = httpx2.AsyncClient(
-            base_url=self.url, timeout=answer_s, limits=limits, trust_env=False, event_hooks=traces.hooks()
+            base_url=self.url,
+            timeout=answer_s,
+            limits=limits,
+            trust_env=False,
+            event_hooks={"request": [add_trace_headers]},
         )
 
     async def __aenter__(self) -> Self:
@@ -191,7 +196,7 @@ class Ollama:
         """Ask for a model to be unloaded: an answer says only that it will be, once it is idle."""
         await self._ask(self._body(tag, keep_alive=0), timeout_s=LOOK_S)
 
-    async def chat(self, tag: str, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def chat(self, tag: str, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one user message; with so many alternatives of each token, from version 0.12.11 on.
 
         Raises:

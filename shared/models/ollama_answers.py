@@ -7,7 +7,8 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import FailureKind
-from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed, ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed
 from shared.models.logprobs import tokens
 
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
@@ -79,7 +80,7 @@ async def pieces(response: httpx2.Response) -> list[Piece]:
     return found
 
 
-def reply(found: Sequence[Piece], *, room: int, reload_s: float) -> ChatReply:
+def reply(found: Sequence[Piece], *, room: int, reload_s: float) -> ModelAnswer:
     """The answer; one that the server ended without calling it done is kept, and named as a cut one.
 
     `room`: tokens of a slot. `reload_s`: seconds of a load from which it is another one.
@@ -97,7 +98,7 @@ def reply(found: Sequence[Piece], *, room: int, reload_s: float) -> ChatReply:
         raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {last.done_reason!r})")
     if (last.prompt_eval_count or 0) >= room:
         raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {room} tokens of the context")
-    return ChatReply(
+    return ModelAnswer(
         text="".join(piece.message.content for piece in found),
         finish_reason=last.done_reason if last.done else _cut_by(found),
         tokens=tokens([entry for piece in found for entry in piece.logprobs or ()]),

@@ -19,10 +19,11 @@ from huggingface_hub import AsyncInferenceClient, ChatCompletionInputStreamOptio
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGenerationError
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import AWAY, BROKEN_BYTE, Away, ChatFailed, ChatReply, Unreached
+from shared.contracts.guard import ModelAnswer
+from shared.models.chat import AWAY, BROKEN_BYTE, Away, ChatFailed, Unreached
 from shared.models.logprobs import tokens
 from shared.models.sampling import OPENAI, Sampling
-from shared.telemetry import traces
+from shared.trace_headers import add_trace_headers
 
 _declared: set[str] = set()
 
@@ -78,9 +79,10 @@ async def _only_streams(response: httpx2.Response) -> None:
 def _client() -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     # trust_env off: a proxy of the environment must not see prompts.
-    asking = [_only_declared, *traces.hooks()["request"]]
     return httpx2.AsyncClient(
-        event_hooks={"request": asking, "response": [_only_streams]}, limits=limits, trust_env=False
+        event_hooks={"request": [_only_declared, add_trace_headers], "response": [_only_streams]},
+        limits=limits,
+        trust_env=False,
     )
 
 
@@ -104,7 +106,7 @@ class OpenAICompatible:
         self._key = api_key
         self._sampling = dict(sampling)
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one user message; with so many alternatives of each token, where the server gives them.
 
         Raises:
@@ -168,7 +170,7 @@ class _Answer:
         self.usage = chunk.usage or self.usage
         self.timings = getattr(chunk, "timings", None) or self.timings
 
-    def reply(self) -> ChatReply:
+    def reply(self) -> ModelAnswer:
         """The answer.
 
         Raises:
@@ -178,7 +180,7 @@ class _Answer:
             raise ChatFailed(FailureKind.CONNECTION, "the stream ended before the answer did")
         if self.finish_reason in BROKEN_OFF:
             raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server gave the answer up ({self.finish_reason!r})")
-        return ChatReply(
+        return ModelAnswer(
             text="".join(self.text),
             finish_reason=self.finish_reason,
             tokens=tokens(self.logprobs),
@@ -193,7 +195,7 @@ class _Answer:
         return float(figure) if isinstance(figure, int | float) and 0 <= figure < LONGEST_MS else None
 
 
-def _whole(reply: ChatReply, prompt: str) -> ChatReply:
+def _whole(reply: ModelAnswer, prompt: str) -> ModelAnswer:
     """No tokenizer makes fewer tokens than words: a server that counted fewer has cut the prompt in silence."""
     words = len(prompt.split())
     if reply.prompt_tokens is not None and reply.prompt_tokens < words:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.contracts.calls import FailureKind
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 
 class ModelFailed(Exception):

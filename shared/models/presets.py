@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):

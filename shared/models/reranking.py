@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from shared.contracts.calls import FailureKind
 from shared.models.ports import CrossEncoder, ModelFailed
-from shared.retrieval import Reranker as Settings
+from shared.retrieval_settings import Reranker as Settings
 
 
 class ModelReranker:

@@ -14,8 +14,8 @@ from shared.models.rerank_servers import JinaServer, TeiServer
 from shared.models.reranking import ModelReranker
 from shared.models.sentence_models import SentenceCrossEncoder, SentenceEncoder
 from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval import Embeddings
-from shared.retrieval import Reranker as Reranking
+from shared.retrieval_settings import Embeddings
+from shared.retrieval_settings import Reranker as Reranking
 
 
 @contextmanager

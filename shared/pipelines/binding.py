@@ -3,7 +3,7 @@
 A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import assert_never
 
@@ -11,6 +11,7 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.calls import (
+    CALL_KINDS,
     Call,
     Decoding,
     Estimate,
@@ -68,16 +69,6 @@ class RepeatedDraw(ValueError):
 
 MOST_DRAWS = 1000
 """Texts that are sampled from one prompt of one sample: a draw is from 0 to 999."""
-LANES: Mapping[str, Lane] = {
-    "retrieve": Lane.JUDGE,
-    "rerank": Lane.JUDGE,
-    "judge": Lane.JUDGE,
-    "write": Lane.JUDGE,
-    "grade": Lane.JUDGE,
-    "verify": Lane.JUDGE,
-    "estimate": Lane.JUDGE,
-    "generate": Lane.GENERATE,
-}
 
 
 class SampleBinder:
@@ -129,7 +120,7 @@ def bind(call: Call, binding: Binding, repeat: int) -> Bound:
         key=sha256(body).digest(),
         body=body,
         role=request.role,
-        lane=LANES[request.role],
+        lane=CALL_KINDS[request.role].lane,
         model_id=pin.model_id,
         sampled=request.decoding is not None and request.decoding.temperature > 0,
     )

@@ -15,6 +15,7 @@ from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, 
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.gate import decide_gate, set_gate
+from shared.rag.prompts import template
 from shared.rag.provenance import Found, Scoring, context, scored_trace, searches
 from shared.rag.relevance import Floored, above_floor, floored_trace
 from shared.rag.rerank import rerank
@@ -28,7 +29,7 @@ READS = (
 )  # fmt: skip
 """Parameters."""
 
-RUBRIC = "reasoning-quality"
+RUBRIC = template("reasoning-quality").id
 
 
 def calibrate(items: Sequence[Item], params: Params, library: Library) -> PrepareSteps:

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from shared import pipelines
 from shared.contracts import canonical
-from shared.contracts.samples import Pipeline, Prepare
-from shared.pipelines import source
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Pipeline, Prepare, Sample, Steps
+from shared.pipelines import grading, source
 from shared.rag import prompts
-
-_RAG = "shared.rag"
 
 AFTERWARDS = ("grading", "verify.modulus")
 """Parameters of what comes after every pipeline: the grade, and the ending of a wrong answer."""
@@ -41,6 +40,10 @@ class Registered(NamedTuple):
     reads: frozenset[str] | None = None
     """Parameters that it reads, such as `candidates` or `rerank.floor`; a group's name stands for all of the group.
     Those of `AFTERWARDS` count for every pipeline. None: it does not say, and any parameter is accepted."""
+
+    def graded(self, sample: Sample, params: Params, library: Library) -> Steps:
+        """Its run over one sample, and the grade of what it answers."""
+        return grading.graded(self.run(sample, params, library), sample.item, params.grading)
 
     def ignored(self, path: str) -> bool:
         """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""
@@ -79,7 +82,7 @@ def pipeline(
         if name in _registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
         _registered[name] = Registered(name, run, prepare, None if reads is None else frozenset(reads))
-        _own_source(run.__module__)
+        _imported(run.__module__)
         return run
 
     return register
@@ -104,22 +107,25 @@ def names() -> tuple[str, ...]:
 
 
 def pipeline_hash(name: str) -> str:
-    """SHA-256 in hex over the sources that decide what a pipeline does: its own module and all of shared/rag.
+    """SHA-256 in hex over what decides what a pipeline does: its module, all that this imports, and their data files.
 
     They are hashed as this process has imported them, whatever has become of the files since.
 
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
-    own = _own_source(get(name).run.__module__)
-    if not own:
+    module = get(name).run.__module__
+    if not _imported(module):
         raise UnknownPipeline(f"pipeline {name!r} has no source to hash")
-    return _hash("".join(own.values()), tuple(sorted(_rag_sources().items())))
+    return _hash(module)
 
 
 def source_hash() -> str:
-    """SHA-256 in hex over the hashes of all pipelines: equal for processes that have imported the same sources."""
-    return canonical.digest([(name, pipeline_hash(name)) for name in names()]).hex()
+    """SHA-256 in hex over all pipelines, shared/rag and shared/mathtext, which answer the pipelines' calls.
+
+    It is equal for processes that have imported the same sources.
+    """
+    return canonical.digest([[(name, pipeline_hash(name)) for name in names()], sorted(_ANSWERING.items())]).hex()
 
 
 def changed_files(name: str) -> list[source.Change]:
@@ -129,24 +135,18 @@ def changed_files(name: str) -> list[source.Change]:
         UnknownPipeline: if there is no such pipeline.
     """
     module = get(name).run.__module__
-    return source.changes(_own_source(module) | _rag_sources(), source.module(module) | source.package(_RAG))
+    return source.changes(_imported(module), source.covered(module, source.on_disk))
 
 
 @cache
-def _hash(own: str, rag: tuple[tuple[str, str], ...]) -> str:
-    named = [(path.removeprefix("shared/rag/"), text) for path, text in rag]
-    return canonical.digest([own, named]).hex()
+def _hash(module: str) -> str:
+    return canonical.digest(sorted(_imported(module).items())).hex()
 
 
 @cache
-def _own_source(module: str) -> source.Texts:
+def _imported(module: str) -> source.Texts:
     """Read while the module is imported: `pipeline` asks for it."""
-    return source.module(module)
-
-
-@cache
-def _rag_sources() -> source.Texts:
-    return source.package(_RAG)
+    return source.covered(module, source.imported)
 
 
 @cache
@@ -158,5 +158,5 @@ def _discover() -> None:
         prompts.template(template)
 
 
-# With this module, long before the first job asks for it: what is edited in between has not been imported.
-_rag_sources()
+_ANSWERING = source.package("shared.rag") | source.package("shared.mathtext")
+"""Read with this module, long before the first job asks for it: what is edited in between has not been imported."""

@@ -14,8 +14,11 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
 from shared.rag.graders import grader
+from shared.rag.prompts import template
 from shared.rag.provenance import answered, search, single_trace
 from shared.rag.self_rag import NO_RETRIEVAL, Scores, answer_text, best, passage, reflecting, retrieval, score
+
+TEMPLATE = template("self-rag").id
 
 
 class Path(NamedTuple):
@@ -56,9 +59,8 @@ def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
 
 def _after(said: str, sample: Sample, params: Params) -> Generate:
     """What the model goes on with after what it has said."""
-    return Generate(
-        template="self-rag", question=sample.question, passage=said, logprobs=params.self_rag.alternatives
-    )  # fmt: skip
+    alternatives = params.self_rag.alternatives
+    return Generate(template=TEMPLATE, question=sample.question, passage=said, logprobs=alternatives)
 
 
 def _best(replies: Sequence[Generated | Failure], trace: Trace, params: Params) -> Outcome:

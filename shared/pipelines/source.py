@@ -1,17 +1,29 @@
-"""Source files as this process has read them, and which of them have changed on disk since.
+"""Which files decide what a module does: its source, the sources that it imports of this project, and their data files.
 
 Python goes on running what it has imported when a file is edited, so a job's hash is taken over the imported text.
 """
 
+import ast
 import hashlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 Texts = dict[str, str]
 """By path from the repository's root, such as `shared/rag/fusion.py`."""
+Read = Callable[[str], Texts]
+"""Reads the files of one module: `on_disk` or `imported`."""
+
+PROJECT = "shared"
+"""The package whose modules are followed; pipelines import nothing else of this repository."""
+TEMPLATES = "shared/rag/templates"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,26 +36,57 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """None: the file is gone."""
 
 
+class _Mentions(NamedTuple):
+    """What a source mentions."""
+
+    modules: frozenset[str]
+    """Of the project, that it imports, and the packages around them; a name in a module may be among them."""
+    templates: frozenset[str]
+    """Paths of the templates that it asks for as `localised("cot", ...)` or `template("cot")`, in every language."""
+    beside: frozenset[str]
+    """Names of data files that stand beside it, such as "terms.toml"."""
+
+
 def package(name: str) -> Texts:
     """Every source file and template of a package and its folders, as they are on disk now."""
     return dict(_files(resources.files(name), name.replace(".", "/")))
 
 
-def module(name: str) -> Texts:
-    """The source file of a module as it is on disk now; empty if there is none."""
-    parent, _, stem = name.rpartition(".")
-    if not parent:
+def covered(module: str, read: Read) -> Texts:
+    """The files of a module and, transitively, of every module of the project that it imports, wherever it does."""
+    texts: Texts = {}
+    seen, ahead = set[str](), [module]
+    while ahead:
+        name = ahead.pop()
+        if name not in seen:
+            seen.add(name)
+            found = read(name)
+            texts |= found
+            for file, text in found.items():
+                ahead += _mentions(text).modules if file.endswith(".py") else ()
+    return texts
+
+
+def on_disk(module: str) -> Texts:
+    """The source file of a module and the data files that it names, as they are now; empty where there is none."""
+    top, *below = module.split(".")
+    root = next((Path(folder).parent for folder in getattr(sys.modules.get(top), "__path__", ())), None)
+    if root is None:
         return {}
-    file = resources.files(parent).joinpath(f"{stem}.py")
-    return {f"{name.replace('.', '/')}.py": file.read_text("utf-8")} if file.is_file() else {}
+    path = "/".join((top, *below))
+    file = next((file for file in (f"{path}.py", f"{path}/__init__.py") if (root / file).is_file()), None)
+    if file is None:
+        return {}
+    text = (root / file).read_text("utf-8")
+    mentions = _mentions(text)
+    named = {*mentions.templates, *(f"{file.rpartition('/')[0]}/{name}" for name in mentions.beside)}
+    return {file: text} | {name: (root / name).read_text("utf-8") for name in named if (root / name).is_file()}
 
 
-def _files(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _files(entry, f"{path}/{entry.name}")
-        elif entry.name.endswith((".py", ".toml")):
-            yield f"{path}/{entry.name}", entry.read_text("utf-8")
+@cache
+def imported(module: str) -> Texts:
+    """The same as they were when this was first asked, which the registry does while it imports a pipeline."""
+    return on_disk(module)
 
 
 def changes(imported: Mapping[str, str], on_disk: Mapping[str, str]) -> list[Change]:
@@ -54,6 +97,32 @@ def changes(imported: Mapping[str, str], on_disk: Mapping[str, str]) -> list[Cha
     return [
         Change(file=file, imported=_hash(imported.get(file)), on_disk=_hash(on_disk.get(file))) for file in differing
     ]
+
+
+@cache
+def _mentions(text: str) -> _Mentions:
+    imports, templates, beside = set[str](), set[str](), set[str]()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=names):
+                imports.update(each.name for each in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                imports.update(f"{module}.{each.name}" for each in names)
+            case ast.Call(func=ast.Name(id="localised" | "template"), args=[ast.Constant(value=str(name)), *_]):
+                templates.update(f"{TEMPLATES}/{name}{language}.toml" for language in ("", "-zh"))
+            case ast.Constant(value=str(name)) if name.endswith(".toml"):
+                beside.add(name)
+    ours = (name.split(".") for name in imports if name.partition(".")[0] == PROJECT)
+    modules = {each for parts in ours for each in accumulate(parts, "{}.{}".format)}
+    return _Mentions(frozenset(modules), frozenset(templates), frozenset(beside))
+
+
+def _files(folder: Traversable, path: str) -> Iterator[tuple[str, str]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files(entry, f"{path}/{entry.name}")
+        elif entry.name.endswith((".py", ".toml")):
+            yield f"{path}/{entry.name}", entry.read_text("utf-8")
 
 
 def _hash(text: str | None) -> str | None:

@@ -17,7 +17,7 @@ from shared.provenance import texts
 from shared.provenance.texts import Texts
 from shared.storage import records
 from shared.storage.database import Database
-from shared.storage.jobs import TERMINAL
+from shared.storage.states import TERMINAL
 
 BATCH = 100
 JOB = text("""

@@ -11,20 +11,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.canonical import normalise
 from shared.contracts.requests import DocumentRef, Request
+from shared.storage.sql import sql
 
 Texts = dict[str, str]
 """By hash in hex."""
 
 # A cancelled sample has consumed no reply to what it waited for at its end.
-CALLS = text("""
+CALLS = sql("""
     SELECT t.sample_id, encode(c.key, 'hex') AS key, c.request, encode(sha256(a.reply), 'hex') AS hash, a.reply
     FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
-    LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted AND (s.state <> 4 OR t.position < s.position - 1)
+    LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id AND (s.state <> {CANCELLED} OR t.position < s.position - 1)
     WHERE s.id = ANY(:samples)""")
-ENDS = text("""
+ENDS = sql("""
     SELECT s.id, i.question, i.gold, o.outcome, encode(sha256(o.outcome), 'hex') AS hash
     FROM samples s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id WHERE s.id = ANY(:samples)""")
 DOCUMENTS = text("SELECT problem, body FROM documents WHERE hash = ANY(:hashes)")
 JOB = text("SELECT prepared, encode(sha256(prepared), 'hex') AS hash, pins FROM jobs WHERE id = :job")

@@ -16,7 +16,7 @@ from shared.contracts.params import Params
 from shared.mathtext.answers import extract
 from shared.mathtext.grading import equal_strict
 from shared.rag.cleaning import plain
-from shared.rag.shingles import Shingles, alike, same_words, shingles
+from shared.rag.shingles import Shingles, alike, shingles
 from shared.rag.tfidf import CJK, terms
 
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
@@ -65,11 +65,13 @@ def same_text(question: str, problem: str) -> bool:
 
 def is_near_duplicate(question: str, problem: str) -> bool:
     """Whether it is the same text, or has the same mathematics in the same order and four fifths of its shingles."""
-    return same_text(question, problem) or is_reworded(wording(question), wording(problem))
+    return are_near_duplicates(wording(question), wording(problem))
 
 
-def is_reworded(asked: Wording, answered: Wording) -> bool:
-    """Whether the mathematics is the same, and most of the words."""
+def are_near_duplicates(asked: Wording, answered: Wording) -> bool:
+    """The same of two texts that were read already."""
+    if not asked.tokens or asked.tokens == answered.tokens:
+        return bool(asked.tokens)
     return asked.mathematics == answered.mathematics and alike(asked.shingles, answered.shingles)
 
 
@@ -97,6 +99,17 @@ def is_left_out(rule: Duplicates, question: str, gold: str, document: Document) 
             return same_words(question, document.problem)
         case _:
             assert_never(rule)
+
+
+def same_words(question: str, problem: str) -> bool:
+    """Whether question and problem share four fifths of their shingles, whatever their numbers and operators are.
+
+    That was release 0.1's rule, which its jobs keep as `same-words`. A plain passage, without a problem, is never one.
+    """
+    asked, answered = (canonical.normalise(text).lower() for text in (question, problem))
+    if asked == answered or not answered:
+        return bool(answered)
+    return alike(shingles(terms(asked)), shingles(terms(answered)))
 
 
 def repeats(question: str, problem: str, params: Params) -> bool:

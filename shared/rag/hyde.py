@@ -37,7 +37,8 @@ class Hypotheses(NamedTuple):
 
 def drafts(question: str, params: HydeParams) -> list[Write]:
     """The calls that write the hypothetical documents: samples of one prompt, in the question's language."""
-    template = localised(f"hyde-{params.style}", question)
+    passage = params.style == "passage"
+    template = localised("hyde-passage", question) if passage else localised("hyde-solution", question)
     return [
         Write(template=template, decoding=params.decoding, slots={"question": question}, draw=draw)
         for draw in range(params.documents)

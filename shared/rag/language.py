@@ -23,6 +23,9 @@ def language(text: str) -> Language:
 
 
 def localised(template_id: str, text: str) -> str:
-    """The id of the template in the language of `text`: `cot-zh` for `cot`, where there is one."""
+    """The id of the template in the language of `text`: `cot-zh` for `cot`, where there is one.
+
+    Name the template by a literal: that is how a pipeline's hash knows which templates the module uses.
+    """
     chinese = f"{template_id}-zh"
     return chinese if language(text) == "zh" and chinese in template_ids() else template_id

@@ -5,7 +5,6 @@ from shared.contracts.params import GradingParams
 from shared.contracts.samples import Item
 from shared.rag.language import localised
 
-TEMPLATE = "answer-rubric"
 RUBRIC = "The answer is correct and answers the question. Where there is a reference answer, it says the same."
 """Of a job and items that have none."""
 
@@ -18,9 +17,8 @@ def rating(answer: str, item: Item, grading: GradingParams) -> Judge:
         "reference": f"Reference answer: {' or '.join(golds)}\n" if golds else "",
         "rubric": item.expected.rubric or grading.rubric or RUBRIC,
     }
-    return Judge(
-        rubric=localised(TEMPLATE, item.question), question=item.question, slots=slots, decoding=grading.decoding
-    )
+    template = localised("answer-rubric", item.question)
+    return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
 
 
 def verdict(rated: Rated, grading: GradingParams) -> Marked:

@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 
-from shared.contracts import canonical
-from shared.rag.tfidf import terms
-
 SHINGLE = 3
 ALIKE = 0.8
 """Jaccard index from which two texts have almost the same words."""
@@ -26,14 +23,3 @@ def alike(left: Shingles, right: Shingles) -> bool:
         return False
     shared = len(left & right)
     return shared >= ALIKE * (len(left) + len(right) - shared)
-
-
-def same_words(question: str, problem: str) -> bool:
-    """Whether question and problem share four fifths of their shingles, whatever their numbers and operators are.
-
-    That was release 0.1's rule for what a search leaves out. A plain passage, without a problem, is never one.
-    """
-    asked, answered = (canonical.normalise(text).lower() for text in (question, problem))
-    if asked == answered or not answered:
-        return bool(answered)
-    return alike(shingles(terms(asked)), shingles(terms(answered)))

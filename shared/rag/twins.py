@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.rag.duplicates import is_reworded, wording
+from shared.rag.duplicates import are_near_duplicates, wording
 from shared.rag.shingles import ALIKE, Shingles
 
 Shingle = tuple[str, ...]
@@ -41,12 +41,10 @@ class Questions:
     def twins(self, problem: str) -> list[Twin]:
         """The questions that this problem is over again, in their order; none for a passage without a problem."""
         found = wording(problem)
-        if not found.tokens:
-            return []
-        same = set(self._exact.get(found.tokens, ()))
         candidates = {place for shingle in self._prefix(found.shingles) for place in self._rare.get(shingle, ())}
-        near = {place for place in candidates if is_reworded(self._asked[place], found)}
-        return [Twin(place, place in same) for place in sorted(same | near)]
+        candidates.update(self._exact.get(found.tokens, ()))
+        asked = ((place, self._asked[place]) for place in sorted(candidates))
+        return [Twin(place, each.tokens == found.tokens) for place, each in asked if are_near_duplicates(each, found)]
 
     def _prefix(self, found: Shingles) -> list[Shingle]:
         """The rarest: so many that of `ALIKE` of them all at least one must be among them."""

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.contracts.documents import Document
 from shared.errors import Unreadable
+from shared.redaction import redacted
 from shared.runtime import ending
 from shared.runtime.jobs import Jobs, JobSpec, item_of, readable
 from shared.runtime.look import look_at, revive
@@ -26,23 +27,23 @@ from shared.runtime.recording import CallVanished, Written, record
 from shared.storage.database import Database
 from shared.storage.library import LibraryCache, mentioned
 from shared.storage.outages import concerns_rows
+from shared.storage.sql import fill, sql
 from shared.telemetry import endings, traces
-from shared.telemetry.redaction import redacted
 
-READY = """
+READY_SAMPLES = fill("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
         j.rank, j.public_id::text AS public_id
-    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running')
-    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
-    WHERE s.state = 0"""
-PICK = text(f"{READY} ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED")
-PICK_AGAIN = text(f"{READY} AND s.id = ANY(:samples) ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED")
-HISTORY = text("""
+    FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE}
+    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
+    WHERE s.state = {READY}""")
+PICK = text(f"{READY_SAMPLES} ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED")
+PICK_AGAIN = text(f"{READY_SAMPLES} AND s.id = ANY(:samples) ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED")
+HISTORY = sql("""
     SELECT t.sample_id, t.position, c.key, c.id, a.reply
-    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted
+    FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id
     WHERE t.sample_id = ANY(:ids) ORDER BY t.sample_id, t.position, t.slot""")
-ANSWERS = text("""
-    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
+ANSWERS = sql("""
+    SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE c.key = ANY(:keys) AND NOT c.failed""")
 
 Recorded = tuple[bytes, Answer]

@@ -10,20 +10,21 @@ from shared.contracts import canonical
 from shared.runtime.control import locked
 from shared.runtime.job_names import reserve
 from shared.storage.database import Database
+from shared.storage.sql import sql
 
 AMEND = text("""
     UPDATE jobs SET name = COALESCE(:name, name), rank = COALESCE(:rank, rank),
         metadata = COALESCE(CAST(:metadata AS jsonb), metadata), version = version + 1 WHERE id = :job""")
 # A call is as urgent as the most urgent job that waits for it. Rows that are being claimed need no rank any more.
-RERANK = text("""
+RERANK = sql("""
     WITH pending AS MATERIALIZED (
-        SELECT q.call_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
+        SELECT q.call_id FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
         JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
-        WHERE s.job_id = :job AND s.state = 1 ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
+        WHERE s.job_id = :job AND s.state = {WAITING} ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
     UPDATE queue q SET rank = w.rank FROM (SELECT DISTINCT call_id FROM pending) p, LATERAL (
         SELECT min(j.rank) AS rank FROM steps t
-        JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1
-        JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') WHERE t.call_id = p.call_id) w
+        JOIN samples s ON {WAITS_FOR_STEP}
+        JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} WHERE t.call_id = p.call_id) w
     WHERE q.call_id = p.call_id AND q.rank <> w.rank""")
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.calls import INFRASTRUCTURE, Failure, FailureKind, Reply
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

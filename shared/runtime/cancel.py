@@ -11,22 +11,25 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.runtime.control import RUNNABLE, locked, refusal
+from shared.runtime.control import locked, refusal
 from shared.runtime.parking import park
 from shared.storage.database import Database
+from shared.storage.sql import sql
+from shared.storage.states import RUNNABLE
 
 CANCEL = text("UPDATE jobs SET state = 'cancelling', version = version + 1 WHERE id = :job")
 CANCEL_ALL = text("""
     WITH live AS MATERIALIZED (
         SELECT id FROM jobs WHERE public_id = ANY(:jobs) AND state = ANY(:cancellable) ORDER BY id FOR NO KEY UPDATE)
     UPDATE jobs j SET state = 'cancelling', version = version + 1 FROM live WHERE j.id = live.id RETURNING j.id""")
-CANCEL_SAMPLES = text("""
-    WITH batch AS MATERIALIZED (SELECT id FROM samples WHERE job_id = ANY(:jobs) AND state IN (0, 1) LIMIT :n),
+CANCEL_SAMPLES = sql("""
+    WITH batch AS MATERIALIZED (SELECT id FROM samples WHERE job_id = ANY(:jobs) AND state IN {LIVE} LIMIT :n),
     live AS MATERIALIZED (
-        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM batch)) AND s.state IN (0, 1)
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM batch)) AND s.state IN {LIVE}
         ORDER BY s.id FOR NO KEY UPDATE)
-    UPDATE samples s SET state = 4, ended_at = clock_timestamp() FROM live WHERE s.id = live.id RETURNING s.id""")
-CANCELLED = text("SELECT id FROM samples WHERE job_id = :job AND state = 4 LIMIT :n")
+    UPDATE samples s SET state = {CANCELLED}, ended_at = clock_timestamp() FROM live WHERE s.id = live.id
+    RETURNING s.id""")
+CANCELLED = sql("SELECT id FROM samples WHERE job_id = :job AND state = {CANCELLED} LIMIT :n")
 BATCH = 2000
 """Samples that end in one transaction."""
 

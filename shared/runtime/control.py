@@ -10,8 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import Conflict, NotFound, PreconditionFailed
 
 LOCK = text("SELECT id, state, version, total FROM jobs WHERE public_id = :job FOR NO KEY UPDATE")
-RUNNABLE = frozenset({"preparing", "running"})
-"""States in which a job's samples are advanced and its calls run."""
 _STANDS = {
     "cancelling": "is being cancelled",
     "finalizing": "is finalizing: all its samples have ended",

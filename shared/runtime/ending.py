@@ -9,41 +9,43 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import GateDecision, Outcome
+from shared.redaction import redacted
 from shared.runtime.cancel import cancel_samples
 from shared.runtime.finalising import Step, empty_chain, finalise
 from shared.runtime.parking import park_job
 from shared.runtime.progress import Progress
 from shared.storage.database import Database
 from shared.storage.outages import passing
-from shared.telemetry.redaction import redacted
+from shared.storage.sql import sql
+from shared.storage.states import SampleState
 
 INSERT_OUTCOMES = text("""
     INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:outcomes AS bytea[]), CAST(:answers AS text[]),
         CAST(:extractions AS text[]), CAST(:correct AS boolean[]), CAST(:strict AS boolean[]),
         CAST(:records AS bytea[]))""")
-END_SAMPLES = text("""
+END_SAMPLES = sql("""
     UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
         ended_at = clock_timestamp()
     FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
         CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
-    WHERE s.id = u.id AND s.state = 0""")
+    WHERE s.id = u.id AND s.state = {READY}""")
 # What brings each live job nearer to its end now; one look at the few that are live.
-DUE = text("""
+DUE = sql("""
     SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= :most AND CASE j.state
         WHEN 'preparing' THEN EXISTS (
-            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3))
-        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+            SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.kind = 'prepare' AND s.state IN {DONE})
+        WHEN 'running' THEN NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
         ELSE j.state IN ('cancelling', 'finalizing') END ORDER BY j.id""")
-PREPARED = text("""
+PREPARED = sql("""
     SELECT s.failure, s.detail, o.outcome FROM samples s LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = :job AND s.kind = 'prepare' AND s.state IN (2, 3)""")
+    WHERE s.job_id = :job AND s.kind = 'prepare' AND s.state IN {DONE}""")
 RUN = text("""
     UPDATE jobs SET state = 'running', prepared = :prepared, running_at = clock_timestamp(), version = version + 1
     WHERE id = ANY(:jobs) AND state = 'preparing' RETURNING id""")
-EXPAND = text("""
+EXPAND = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
-    SELECT j.id, 'item', i.ordinal, r, 0
+    SELECT j.id, 'item', i.ordinal, r, {READY}
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
         AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
     CROSS JOIN generate_series(0, j.repeats - 1) r
@@ -52,20 +54,21 @@ FAIL = text("""
     UPDATE jobs SET state = 'failed', reason = :reason, chain = :chain, ended_at = clock_timestamp(),
         version = version + 1
     WHERE id = :job AND state = 'preparing'""")
-FINALIZE = text("""
+FINALIZE = sql("""
     UPDATE jobs j SET state = 'finalizing', version = version + 1
     WHERE j.id = :job AND j.state = 'running'
-        AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1))
+        AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
     RETURNING j.id""")
 # A cancelled job's calls at the guard may still end. While one is in the queue for it alone, a claim that is not
 # committed yet may hold it, so a pending call counts, too, until it is parked.
-DRAINED = text("""
+DRAINED = sql("""
     SELECT j.id FROM jobs j
     WHERE j.id = :job AND j.state = 'cancelling'
-      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN (0, 1)) AND NOT EXISTS (
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE}) AND NOT EXISTS (
         SELECT 1 FROM samples s JOIN steps t ON t.sample_id = s.id JOIN queue q ON q.call_id = t.call_id
         WHERE s.job_id = j.id AND NOT EXISTS (
-            SELECT 1 FROM steps o JOIN samples w ON w.id = o.sample_id AND w.state = 1 AND w.position = o.position + 1
+            SELECT 1 FROM steps o
+            JOIN samples w ON w.id = o.sample_id AND w.state = {WAITING} AND w.position = o.position + 1
             WHERE o.call_id = q.call_id))""")
 BEGUN = text("SELECT EXISTS (SELECT 1 FROM records WHERE job_id = :job)")
 EXPLAIN = text("""
@@ -99,7 +102,9 @@ async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
         END_SAMPLES,
         {
             "samples": [progress.sample_id for progress in ended],
-            "states": [2 if progress.replay.failure is None else 3 for progress in ended],
+            "states": [
+                SampleState.COMPLETED if progress.replay.failure is None else SampleState.FAILED for progress in ended
+            ],
             "positions": [progress.replay.position for progress in ended],
             "failures": [kind for kind, _ in failures],
             "details": [detail and _storable(detail) for _, detail in failures],

@@ -16,7 +16,7 @@ from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.release import release
 from shared.runtime.duplicates import without_duplicates
-from shared.runtime.replay import Replay, graded
+from shared.runtime.replay import Replay
 
 T = TypeVar("T")
 
@@ -81,8 +81,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             Unreadable: the pipeline is not installed.
         """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
-        steps = self._asked(self.installed().run(sample, self.params, library), [item])
-        return Replay(graded(steps, item, self.params.grading))
+        return Replay(self._asked(self.installed().graded(sample, self.params, library), [item]))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
         """A fresh replay of the job's calibration over `items`.

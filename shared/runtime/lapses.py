@@ -11,6 +11,7 @@ from shared.contracts.calls import Failure, FailureKind
 from shared.runtime.claims import LAPSES, LONGEST_S
 from shared.runtime.look import look
 from shared.storage.database import Database
+from shared.storage.sql import sql
 
 # SKIP LOCKED: who holds the row is answering it right now.
 EXPIRED = text(f"""
@@ -18,9 +19,9 @@ EXPIRED = text(f"""
     WHERE token IS NOT NULL AND (claim_until < now() OR claim_until > now() + make_interval(secs => {LONGEST_S}))
     ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")  # noqa: S608 - a constant
 # A revival that was overtaken by the reply can leave the row of an answered call: it is dropped, and nobody is charged.
-DROP_ANSWERED = text("""
+DROP_ANSWERED = sql("""
     DELETE FROM queue q WHERE q.call_id = ANY(:calls)
-        AND EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = q.call_id AND a.accepted) RETURNING q.call_id""")
+        AND EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} q.call_id) RETURNING q.call_id""")
 HELD = text("""
     SELECT call_id, lapses, token FROM queue WHERE call_id = ANY(:calls) AND token = :token
     ORDER BY call_id FOR UPDATE""")

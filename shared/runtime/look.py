@@ -10,56 +10,60 @@ from collections.abc import Sequence
 from sqlalchemy import text
 
 from shared.storage.database import Database
+from shared.storage.sql import fill, sql
+from shared.storage.states import SampleState
 
 # A sample is locked only if it is complete in a snapshot that is younger than the commit that caused the look, so the
 # last of several replies finds it, whatever the others saw. The position keeps a lock that had to be waited for from
 # deciding about a later wait of the same sample.
 # OFFSET 0 and ANY keep the planner on the samples' key: it would walk all that wait, for every one that is asked.
-READY = """
+MARK_READY = fill("""
     , complete AS MATERIALIZED (
         SELECT w.id, w.position FROM waiting w, LATERAL (
-            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = 1 OFFSET 0) s
+            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = {WAITING} OFFSET 0) s
         WHERE NOT EXISTS (
             SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
-            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted))),
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))),
     ready AS MATERIALIZED (
-        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = 1
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = {WAITING}
             AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
         ORDER BY s.id FOR NO KEY UPDATE)
-    UPDATE samples s SET state = 0 FROM ready WHERE s.id = ready.id RETURNING s.id"""
+    UPDATE samples s SET state = {READY} FROM ready WHERE s.id = ready.id RETURNING s.id""")
 LOOK = text(f"""
     WITH waiting AS MATERIALIZED (
-        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps WHERE call_id = ANY(:calls)){READY}""")  # noqa: S608 - constants
+        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
+        WHERE call_id = ANY(:calls)){MARK_READY}""")  # noqa: S608 - constants
 LOOK_AT = text(f"""
-    WITH waiting AS MATERIALIZED (SELECT id, position FROM samples WHERE id = ANY(:ids) AND state = 1){READY}""")  # noqa: S608
-OVERLOOKED = text("""
-    SELECT s.id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
-    WHERE j.state IN ('preparing', 'running') AND NOT EXISTS (
-        SELECT 1 FROM steps t WHERE t.sample_id = s.id AND t.position = s.position - 1
-        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted))
+    WITH waiting AS MATERIALIZED (
+        SELECT id, position FROM samples WHERE id = ANY(:ids) AND state = {SampleState.WAITING}){MARK_READY}""")  # noqa: S608
+OVERLOOKED = sql("""
+    SELECT s.id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
+    WHERE j.state IN {RUNNABLE} AND NOT EXISTS (
+        SELECT 1 FROM steps t WHERE {AWAITED_BY_SAMPLE}
+        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))
     ORDER BY s.id LIMIT 1000""")
 
 # A call without a queue row and without an accepted attempt was parked; a live waiter brings it back. Lapses are
 # counted from the attempts, so parking does not clear a poisonous call's record.
-REVIVE = text("""
+REVIVE = sql("""
     INSERT INTO queue (lane, model_id, rank, call_id, lapses)
     SELECT c.lane, c.model_id, w.rank, c.id,
            (SELECT count(*) FROM attempts a WHERE a.call_id = c.id AND NOT a.accepted AND a.outcome = 'lapsed')
     FROM calls c, LATERAL (
         SELECT min(j.rank) AS rank
-        FROM steps t JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1
-        JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') WHERE t.call_id = c.id) w
+        FROM steps t JOIN samples s ON {WAITS_FOR_STEP}
+        JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} WHERE t.call_id = c.id) w
     WHERE c.id = ANY(:calls) AND NOT c.failed AND w.rank IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = c.id AND a.accepted)
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} c.id)
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
     ORDER BY c.id
     ON CONFLICT (call_id) DO NOTHING RETURNING call_id""")
-ORPHANS = text("""
-    SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
-    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
-    WHERE j.state IN ('preparing', 'running')
+ORPHANS = sql("""
+    SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
+    JOIN steps t ON {AWAITED_BY_SAMPLE}
+    WHERE j.state IN {RUNNABLE}
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = t.call_id)
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted)
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
     ORDER BY 1 LIMIT 1000""")
 
 

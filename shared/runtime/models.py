@@ -11,14 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import suggestions
 from shared.contracts import canonical
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
-from shared.lease.footprint import Architecture
-from shared.lease.prediction import context_of, predict
+from shared.lease.memory import context_of, estimate_memory
 from shared.mathtext import mathematics, verification
 from shared.models import weights
 from shared.pipelines.binding import Pin
-from shared.retrieval import MODELS
+from shared.retrieval_settings import MODELS
 
 REGISTER = text("""
     INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, estimated,
@@ -95,7 +95,7 @@ async def register(
     A footprint that is not declared is estimated from the architecture, where there is one.
     """
     slots = identity.options.get("parallel", 1)
-    expected = predict(
+    memory = estimate_memory(
         declared_mib=identity.footprint_mib,
         architecture=architecture,
         context=context_of(identity.options),
@@ -105,7 +105,7 @@ async def register(
     values = {**msgspec.structs.asdict(identity), "hash": identity.hash}
     values["options"] = canonical.encode(identity.options).decode()
     values["architecture"] = canonical.encode(architecture).decode() if architecture else None
-    values |= {"footprint_mib": expected.at(slots), "estimated": expected.basis == "estimated"}
+    values |= {"footprint_mib": memory.at(slots), "estimated": memory.source == "assumed"}
     return int((await connection.execute(REGISTER, values)).scalar_one())
 
 

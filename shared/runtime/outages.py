@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.redaction import redacted
 from shared.runtime.look import look
 from shared.storage.database import Database
-from shared.telemetry.redaction import redacted
 
 LONGEST_PAUSE_S = 30.0
 """Between two tries of a server, and the longest that others wait for one try to end."""

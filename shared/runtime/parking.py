@@ -7,23 +7,24 @@ from sqlalchemy import Row, text
 
 from shared.runtime.look import revive
 from shared.storage.database import Database
+from shared.storage.sql import fill, sql
 
 # Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes whatever its statistics say.
-WANTED = """EXISTS (
+WANTED = fill("""EXISTS (
         SELECT 1 FROM steps t,
             LATERAL (SELECT s.job_id FROM samples s
-                     WHERE s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1 OFFSET 0) s,
-            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN ('preparing', 'running') OFFSET 0) j
-        WHERE t.call_id = u.id)"""
+                     WHERE {WAITS_FOR_STEP} OFFSET 0) s,
+            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN {RUNNABLE} OFFSET 0) j
+        WHERE t.call_id = u.id)""")
 PARK = text(f"""
     DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id)
     WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
 # What samples of a cancelling job waited for, and what those of a paused one wait for.
-PENDING = text("""
+PENDING = sql("""
     SELECT q.call_id FROM samples s
     JOIN jobs j ON j.id = s.job_id AND j.ended_at IS NULL
-        AND s.state = CASE j.state WHEN 'paused' THEN 1 WHEN 'cancelling' THEN 4 END
-    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
+        AND s.state = CASE j.state WHEN 'paused' THEN {WAITING} WHEN 'cancelling' THEN {CANCELLED} END
+    JOIN steps t ON {AWAITED_BY_SAMPLE}
     JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
     WHERE s.id = ANY(:samples) ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
 IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")

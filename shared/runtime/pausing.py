@@ -8,22 +8,24 @@ from collections.abc import Collection
 
 from sqlalchemy import text
 
-from shared.runtime.control import RUNNABLE, locked, refusal
+from shared.runtime.control import locked, refusal
 from shared.runtime.look import revive
 from shared.runtime.parking import park_job
 from shared.storage.database import Database
+from shared.storage.sql import sql
+from shared.storage.states import RUNNABLE
 
 PAUSE = text("UPDATE jobs SET state = 'paused', version = version + 1 WHERE id = :job")
 # An advance that holds ready samples is about to commit calls: wait for it, so that these are parked, too.
-AWAIT_ADVANCE = text("SELECT id FROM samples WHERE job_id = :job AND state = 0 ORDER BY id FOR NO KEY UPDATE")
+AWAIT_ADVANCE = sql("SELECT id FROM samples WHERE job_id = :job AND state = {READY} ORDER BY id FOR NO KEY UPDATE")
 RESUME = text("""
     UPDATE jobs SET state = CASE WHEN running_at IS NULL THEN 'preparing' ELSE 'running' END, version = version + 1
     WHERE id = :job""")
-PARKED = text("""
-    SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
-    WHERE s.job_id = :job AND s.state = 1
+PARKED = sql("""
+    SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
+    WHERE s.job_id = :job AND s.state = {WAITING}
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = t.call_id)
-      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = t.call_id AND a.accepted)
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
     ORDER BY 1""")
 BATCH = 5000
 """Calls that come back in one transaction."""

@@ -9,8 +9,10 @@ from typing import Any
 
 import uvloop
 from celery import Celery, signals
+from opentelemetry.trace import SpanKind
 from redis.asyncio import Redis
 
+from shared import telemetry
 from shared.contracts.calls import Lane
 from shared.lease.guards import Guards
 from shared.orphans import die_with
@@ -58,7 +60,7 @@ class Child:
 
     def drain(self, tick: SpanRef | None) -> None:
         """One tick; `tick` is the span of who sent it."""
-        with traces.span(f"drain {self._lane.value}", kind=traces.Kind.CONSUMER, links=[tick], root=True):
+        with traces.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
             self._loop.run_until_complete(self._drain())
 
     async def _drain(self) -> None:
@@ -101,11 +103,11 @@ def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
     @signals.worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
     def forked(**_: object) -> None:
         die_with(main)
-        traces.start(settings.telemetry, lane.value)  # here: an exporter's thread does not survive a fork
+        telemetry.start_traces(lane.value, settings.telemetry)  # here: an exporter's thread does not survive a fork
 
     @signals.worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
     def end_traces(**_: object) -> None:
-        traces.stop()
+        telemetry.stop_traces()
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:

@@ -13,7 +13,7 @@ from shared.errors import Conflict
 from shared.runtime.retention import deleting
 from shared.storage import jobs, operations
 from shared.storage.database import Database
-from shared.storage.jobs import TERMINAL
+from shared.storage.states import TERMINAL
 
 BATCH = 1000
 """Samples a transaction."""

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
 from shared.runtime.progress import Answer, NewStep, Progress
+from shared.storage.sql import sql
 
 # Sorted by key: two processes that insert the same keys wait for each other in one order, so they cannot deadlock.
 INSERT_CALLS = text("""
@@ -22,11 +23,11 @@ ENQUEUE = text("""
     SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:ranks AS smallint[]),
                          CAST(:calls AS bigint[]))""")
 EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
-ATTACHED = text("""
+ATTACHED = sql("""
     SELECT u.id, q.call_id IS NULL AS parked
     FROM unnest(CAST(:calls AS bigint[]), CAST(:ranks AS smallint[])) u(id, rank) LEFT JOIN queue q ON q.call_id = u.id
     WHERE q.rank > u.rank
-       OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = u.id AND a.accepted)""")
+       OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} u.id)""")
 # A call is as urgent as the most urgent job that waits for it. Rows that are being claimed need no rank any more.
 HASTEN = text("""
     WITH pending AS MATERIALIZED (
@@ -38,10 +39,10 @@ INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
                          CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
-WAIT = text("""
-    UPDATE samples s SET state = 1, position = u.position
+WAIT = sql("""
+    UPDATE samples s SET state = {WAITING}, position = u.position
     FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
-    WHERE s.id = u.id AND s.state = 0""")
+    WHERE s.id = u.id AND s.state = {READY}""")
 
 
 NO_SUCH_CALL = "23503"

@@ -4,31 +4,11 @@ import traceback
 from collections.abc import Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from msgspec.structs import replace
-
-from shared.contracts.calls import (
-    MOST_SLOTS,
-    Call,
-    Failure,
-    FailureKind,
-    Grade,
-    Graded,
-    Marked,
-    Rated,
-    Reply,
-    SampleFailed,
-    Yielded,
-)
-from shared.contracts.params import GradingParams
-from shared.contracts.samples import Item, Outcome, Steps, WrittenOutcome
-from shared.rag import rubric
-from shared.rag.graders import grader
+from shared.contracts.calls import MOST_SLOTS, Call, Failure, FailureKind, Reply, SampleFailed, Yielded
 
 T = TypeVar("T")
-Verdict = Graded | Marked
 AWAY = FailureKind.UNAVAILABLE
 """The one failure of a call that ends its sample."""
-MATHEMATICS = GradingParams()
 
 
 class TooManyCalls(ValueError):
@@ -97,38 +77,3 @@ class Replay(Generic[T]):
     def _wait_for(self, yielded: Yielded) -> None:
         self._single = not isinstance(yielded, Sequence)
         self.calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
-
-
-def graded(steps: Steps, item: Item, grading: GradingParams = MATHEMATICS) -> Steps:
-    """`steps`, then a grade of its answer by the job's grader: every pipeline is graded alike.
-
-    Without a gold answer nothing is graded but by a rubric, which needs none.
-    """
-    outcome = read_answer((yield from steps), grading)
-    if grading.grader == "rubric":
-        return (yield from _rated(outcome, item, grading))
-    if item.gold is None:
-        return outcome
-    verdict: Verdict | Failure = yield Grade(answer=outcome.answer, gold=item.gold, expected=item.expected)
-    return with_verdict(outcome, verdict)
-
-
-def read_answer(outcome: Outcome, grading: GradingParams) -> Outcome:
-    """`outcome` with the answer that the job's grader finds in its text; one without a text keeps the answer it has."""
-    if not isinstance(outcome, WrittenOutcome):
-        return outcome
-    return outcome.outcome(*grader(grading.grader).extract(outcome.text))
-
-
-def _rated(outcome: Outcome, item: Item, grading: GradingParams) -> Steps:
-    if outcome.answer is None:
-        return with_verdict(outcome, Marked(correct=False))
-    reply: Rated | Failure = yield rubric.rating(outcome.answer, item, grading)
-    return with_verdict(outcome, reply if isinstance(reply, Failure) else rubric.verdict(reply, grading))
-
-
-def with_verdict(outcome: Outcome, verdict: Verdict | Failure) -> Outcome:
-    """`outcome` with the verdict, or with the reason why there is none."""
-    if isinstance(verdict, Failure):
-        return replace(outcome, grading_failure=verdict.kind.value)
-    return replace(outcome, verdict=verdict)

@@ -11,8 +11,8 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, NotFound, Unreadable
+from shared.runtime.drafting import Submission
 from shared.runtime.job_names import next_name
-from shared.runtime.submit import Submission
 from shared.storage.database import Database
 from shared.storage.stored import decoded_params
 

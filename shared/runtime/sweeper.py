@@ -7,14 +7,15 @@ from shared.runtime.lapses import lapse_expired
 from shared.runtime.look import look_everywhere, revive_everywhere
 from shared.runtime.parking import park_idle
 from shared.storage.database import Database
+from shared.storage.sql import sql
 
 PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
 # A calibration that has ended is work, too: its job's samples are about to come.
 # From the live jobs: samples of a paused or cancelled one may be ready in their hundreds of thousands.
-READY = text("""
-    SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN ('preparing', 'running')
-                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = 0 OFFSET 0))
-        OR EXISTS (SELECT 1 FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN (2, 3)
+READY = sql("""
+    SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE}
+                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {READY} OFFSET 0))
+        OR EXISTS (SELECT 1 FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN {DONE}
                    WHERE j.state = 'preparing')""")
 
 

@@ -11,7 +11,7 @@ from shared.contracts.params import CragParams, Limits
 from shared.errors import Invalid
 from shared.models.static_embeddings import StaticEmbedder
 from shared.rag.crag import SHIPPED_VECTORS
-from shared.retrieval import MODELS
+from shared.retrieval_settings import MODELS
 from shared.runtime.calibrating import Calibrated, calibrated
 
 EMBEDDER = text("""

@@ -8,22 +8,22 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec.structs import replace
-from sqlalchemy import text
 
 from shared.contracts.calls import Failure, Retrieved
 from shared.runtime.answers import Answered, outcome_of
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended, Executor
 from shared.storage.database import Database
+from shared.storage.sql import sql
 from shared.telemetry import conventions as names
 from shared.telemetry import references, traces
 from shared.telemetry.references import SpanRef
 
 LINKS = 128
 """Most samples that a chunk's span is linked to; what the SDK keeps by default."""
-WAITERS = text("""
+WAITERS = sql("""
     SELECT DISTINCT s.id, j.public_id FROM steps t
-    JOIN samples s ON s.id = t.sample_id AND s.state = 1 JOIN jobs j ON j.id = s.job_id
+    JOIN samples s ON s.id = t.sample_id AND s.state = {WAITING} JOIN jobs j ON j.id = s.job_id
     WHERE t.call_id = ANY(:calls) ORDER BY s.id LIMIT :links""")
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,9 @@ class TracedExecutor:
             async for ended in self._executor.run(calls, epoch):
                 if isinstance(ended, Answered):
                     self._note(by_id[ended.call_id], ended)
-                    yield replace(ended, receipt=replace(ended.receipt, trace_id=span.trace_id))
+                    yield replace(
+                        ended, receipt=replace(ended.receipt, trace_id=f"{span.get_span_context().trace_id:032x}")
+                    )
                 else:
                     yield ended
 

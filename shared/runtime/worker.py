@@ -3,31 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sqlalchemy import Row, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.contracts.calls import Failure, FailureKind, Lane
-from shared.lease.guard_client import Broken, NotGranted
+from shared.contracts.calls import Lane
 from shared.lease.guards import Guards
 from shared.lease.lease import Lease, Phase
 from shared.queue import Ticker
+from shared.redaction import redacted
 from shared.runtime import ending
 from shared.runtime.advance import Advancer
-from shared.runtime.answers import Answered, Receipt
-from shared.runtime.claims import Claim, Claimed, Claims
-from shared.runtime.execution import Ended, Executor, Lapse, Release, Wait
-from shared.runtime.lapses import lapse
-from shared.runtime.windows import windows
+from shared.runtime.chunks import Chunks
+from shared.runtime.claims import Claims
+from shared.runtime.execution import Executor
 from shared.settings import Workers
 from shared.storage.database import Database
-from shared.storage.outages import again, passing
-from shared.telemetry import logs
-from shared.telemetry.redaction import redacted
+from shared.storage.outages import passing
 
 POLL_S = 0.25
 """A worker with calls in flight looks for new ones this often; without any it ends and waits for a tick."""
@@ -86,18 +80,15 @@ class Worker:
     ) -> None:
         self._lane = lane
         self._database = database
-        self._executors = executors
-        self._name = name
         self._guards = guards
         self._ticker = ticker
         self._limits = limits
         self._stopping = stopping
         self._claims = Claims(database, name, limits.claim_ttl_s)
+        self._chunks = Chunks(database, executors, self._claims, name=name, limits=limits)
         self._advancer = Advancer(database)
-        self._progress = asyncio.Event()
+        self._progress = self._chunks.progress
         self._sources = Sources((), 0.0)
-        self._ready = 0
-        """Samples that our replies made ready since the last advance."""
         self._advanced_at = 0.0
 
     async def drain(self) -> None:
@@ -160,12 +151,12 @@ class Worker:
     def _is_due(self, running: set[asyncio.Task[None]]) -> bool:
         """Whether to advance now: idle, or with samples of ours ready and nothing to claim or long enough ago."""
         waited = time.monotonic() - self._advanced_at >= ADVANCE_S
-        return not running or (self._ready > 0 and (waited or len(running) < self._limits.streams))
+        return not running or (self._progress.ready > 0 and (waited or len(running) < self._limits.streams))
 
     async def _advance(self) -> bool:
         """Advance what is ready, for a while; wake the lanes that got work, of our own whoever has nothing to do."""
         any_advanced = False
-        self._ready, self._advanced_at = 0, time.monotonic()
+        self._progress.ready, self._advanced_at = 0, time.monotonic()
         until = self._advanced_at + ADVANCE_FOR_S
         while (advanced := await self._advancer.advance()).samples:
             any_advanced = True
@@ -174,20 +165,23 @@ class Worker:
             if advanced.jobs:
                 await ending.finish(self._database, ending.SMALL)
             if time.monotonic() >= until:
-                self._ready = advanced.samples  # as many may still be ready
+                self._progress.ready = advanced.samples  # as many may still be ready
                 break
         return any_advanced
 
     async def _start(self) -> asyncio.Task[None] | None:
         """Claim one chunk of whatever may run now and start on it."""
-        trusted = self._sources if time.monotonic() - self._sources.seen_at < TRUSTED_S else Sources((), 0.0)
-        return await self._claim(trusted) or await self._claim(await self._look())
+        if not self._progress.sources_changed and time.monotonic() - self._sources.seen_at < TRUSTED_S:
+            started = await self._claim(self._sources)
+            if started:
+                return started
+        return await self._claim(await self._look())
 
     async def _claim(self, sources: Sources) -> asyncio.Task[None] | None:
         for source in sources.models:
             claim = await self._claims.claim(self._lane, source.model_id, self._limits.chunk, away=source.away)
             if claim:
-                return asyncio.create_task(self._run(claim, source.epoch))
+                return asyncio.create_task(self._chunks.run(claim, source.epoch))
         return None
 
     async def _look(self) -> Sources:
@@ -196,133 +190,20 @@ class Worker:
         async with self._database.statement() as connection:
             found = (await connection.execute(SOURCES, {"lane": self._lane.value})).all()
         self._sources = Sources(tuple(_granted(found, leases)), time.monotonic())
+        self._progress.sources_changed = False
         return self._sources
 
     async def _wait(self, running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
         """Until a chunk has ended, a reply is committed, or it is time to look again."""
         if not running:
             return running
-        self._progress.clear()
-        progress = asyncio.create_task(self._progress.wait())
+        self._progress.made.clear()
+        progress = asyncio.create_task(self._progress.made.wait())
         done, _ = await asyncio.wait({*running, progress}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
         progress.cancel()
         for task in done - {progress}:
             task.result()
         return running - done
-
-    async def _run(self, claim: Claim, epoch: int | None) -> None:
-        """Execute a chunk. Whatever happens, every call of it is answered, given back, or charged."""
-        logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
-        open_calls = {call.id for call in claim.calls}
-        renewing = asyncio.create_task(self._renew(claim, open_calls))
-        try:
-            await self._execute(claim, claim.calls, epoch, open_calls)
-        except NotGranted as refused:
-            _log.info("chunk of %d not granted: %s", len(open_calls), refused)
-            self._sources = Sources((), 0.0)
-            await self._claims.release(claim.token, sorted(open_calls))
-        except Broken as broken:
-            _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
-            await self._lapse(claim, sorted(open_calls))
-        except Exception as error:  # noqa: BLE001 - one chunk's defect must not end the others
-            _log.exception("chunk of %d failed", len(open_calls))
-            if passing(error):
-                await self._claims.release(claim.token, sorted(open_calls))
-            else:  # not even their failures could be stored
-                await self._lapse(claim, sorted(open_calls))
-        except asyncio.CancelledError:
-            # Told to stop: the executor has aborted what it ran, nobody is to blame.
-            await self._claims.release(claim.token, sorted(open_calls))
-            raise
-        finally:
-            renewing.cancel()
-
-    async def _execute(self, claim: Claim, calls: Sequence[Claimed], epoch: int | None, open_calls: set[int]) -> None:
-        """Run calls of a chunk and take them out of `open_calls` as they end.
-
-        Where their executor fails, the two halves of what is left run by themselves, so that one call that cannot be
-        run fails alone.
-        """
-        try:
-            await self._stream(claim, calls, epoch, open_calls)
-        except (NotGranted, Broken):
-            raise
-        except Exception as error:
-            if passing(error):  # an outage of the database is no defect of the calls
-                raise
-            _log.exception("%d calls failed together", len(calls))
-            said = repr(error)
-        else:
-            return
-        if len(calls) == 1:
-            await self._fail(claim, {calls[0].id}, said)
-            open_calls.discard(calls[0].id)
-            return
-        left = [call for call in calls if call.id in open_calls]
-        for half in (left[: len(left) // 2], left[len(left) // 2 :]):
-            if half:
-                await self._execute(claim, half, epoch, open_calls)
-
-    async def _stream(self, claim: Claim, calls: Sequence[Claimed], epoch: int | None, open_calls: set[int]) -> None:
-        executor = self._executors[calls[0].role]
-        async with aclosing(windows(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
-            async for batch in batches:
-                answers = [each for each in batch if isinstance(each, Answered)]
-                await self._commit(claim, answers)
-                await self._give_back(claim, batch)
-                if claim.tries and answers:
-                    await self._claims.came_back(claim.calls[0].model_id)
-                    self._sources = Sources((), 0.0)
-                open_calls -= {each.call_id for each in batch}
-                self._progress.set()
-
-    async def _commit(self, claim: Claim, answers: list[Answered]) -> None:
-        if not answers:
-            return
-        committed = await self._claims.answer(claim.token, answers)
-        self._ready += committed.ready
-        stale = {answer.call_id for answer in answers} - set(committed.calls)
-        if stale:
-            _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
-
-    async def _fail(self, claim: Claim, calls: set[int], detail: str) -> None:
-        """Charge calls that could not be executed; they are tried again, and fail in words."""
-        now = datetime.now(UTC)
-        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redacted(detail)[:500])
-        receipt = Receipt(started_at=now, ended_at=now)
-        await self._commit(claim, [Answered(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)])
-
-    async def _give_back(self, claim: Claim, batch: list[Ended]) -> None:
-        released = [each.call_id for each in batch if isinstance(each, Release)]
-        lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
-        if released:
-            await self._claims.release(claim.token, released)
-        if lapsed:
-            await self._lapse(claim, lapsed)
-        await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
-
-    async def _wait_for(self, claim: Claim, waits: list[Wait]) -> None:
-        if not waits:
-            return
-        _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
-        self._sources = Sources((), 0.0)
-        calls = [each.call_id for each in waits]
-        await self._claims.wait(claim.token, calls, claim.calls[0].model_id, waits[0].what, waits[0].said)
-
-    async def _lapse(self, claim: Claim, calls: list[int]) -> None:
-        await again(lambda: lapse(self._database, self._name, claim.token, calls), self._limits.claim_ttl_s)
-
-    async def _renew(self, claim: Claim, open_calls: set[int]) -> None:
-        """Keep the claim while the chunk runs; on an event loop that only waits, this is never late.
-
-        After an outage of the database it comes at once: the sweeper lapses what is late then.
-        """
-        while True:
-            await asyncio.sleep(self._limits.claim_ttl_s / 3)
-            try:
-                await again(lambda: self._claims.renew(claim.token, sorted(open_calls)), self._limits.claim_ttl_s)
-            except SQLAlchemyError as error:
-                _log.warning("claim not renewed, trying again: %r", error)
 
 
 def _granted(

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.errors import Conflict
+from shared.storage.sql import sql
 
 INSERT = text("""
     INSERT INTO experiments (name, document) VALUES (:name, CAST(:document AS json))
@@ -26,10 +27,10 @@ OF_JOB = text("SELECT experiment_id FROM jobs WHERE public_id = :job")
 LOCK = text("""
     SELECT ordinal FROM experiment_cells WHERE experiment_id = :experiment ORDER BY ordinal FOR NO KEY UPDATE""")
 # What a passing failure left open is computed anew; what has a reply is read.
-UNDONE = text("""
+UNDONE = sql("""
     SELECT DISTINCT j.public_id FROM experiment_cells c JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment AND (j.state IN ('failed', 'cancelled') OR (j.state = 'completed' AND EXISTS (
-        SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = 3 AND s.failure = ANY(:passing))))
+        SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {FAILED} AND s.failure = ANY(:passing))))
     ORDER BY j.public_id""")
 REPLACE = text("""
     UPDATE experiment_cells c SET job_id = n.id

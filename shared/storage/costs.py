@@ -7,6 +7,8 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.storage.sql import sql
+
 CALLS = text("""
     WITH mine AS (
         SELECT s.job_id, t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
@@ -14,13 +16,14 @@ CALLS = text("""
     SELECT mine.job_id, c.role, count(*) FILTER (WHERE mine.made) AS made,
         count(*) FILTER (WHERE NOT mine.made) AS reused
     FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
-LOADS = text("""
+LOADS = sql("""
     SELECT DISTINCT s.job_id, r.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
-    JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id AND a.accepted
+    JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
     JOIN residencies r ON r.epoch = a.epoch WHERE s.job_id = ANY(:jobs)""")
-FAILURES = text("""
+FAILURES = sql("""
     SELECT job_id, failure, count(*) AS samples FROM samples
-    WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = 3 GROUP BY job_id, failure ORDER BY job_id, failure""")
+    WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
+    GROUP BY job_id, failure ORDER BY job_id, failure""")
 
 Counted = dict[int, dict[str, int]]
 """By job, so many by role or kind."""

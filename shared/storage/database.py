@@ -6,11 +6,11 @@ SQL is written as SQL, in the module that needs it, with named parameters (`sqla
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import event, text
+from sqlalchemy import TextClause, event, text
 from sqlalchemy.exc import InvalidatePoolError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -72,6 +72,11 @@ class Database:
         """For single statements: each commits by itself, in one round trip."""
         async with self.engine.connect() as connection:
             yield await connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def column(self, statement: TextClause, values: Mapping[str, object]) -> list[Any]:
+        """Run one statement by itself, and return the first column of its rows."""
+        async with self.statement() as connection:
+            return list((await connection.execute(statement, values)).scalars())
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:

@@ -16,13 +16,14 @@ from shared.mathtext.equations import arithmetic
 from shared.rag.graders import GRADERS, Extract, grader
 from shared.rag.taxonomy import Ended, Ending, Facts, ending
 from shared.storage.gold import among
+from shared.storage.sql import sql
 from shared.storage.stored import decoded
 
 PARAMS = text("SELECT params FROM jobs WHERE id = :job")
 # The last texts first. Replies of other roles are not read: a sample may have asked for a hundred ratings.
-CALLS = text("""
+CALLS = sql("""
     SELECT t.sample_id, c.role, a.reply FROM steps t JOIN calls c ON c.id = t.call_id
-    LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted AND c.role = 'generate'
+    LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id AND c.role = 'generate'
     WHERE t.sample_id = ANY(CAST(:samples AS bigint[])) AND c.role IN ('retrieve', 'generate')
     ORDER BY t.sample_id, t.position DESC, t.slot DESC""")
 OPEN = frozenset({Ending.JUDGE_FAILURE, Ending.LOGIC})

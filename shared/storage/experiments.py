@@ -17,6 +17,7 @@ from shared.errors import Conflict
 from shared.storage import jobs, pace, pages
 from shared.storage.database import Database
 from shared.storage.names import usable
+from shared.storage.sql import sql
 from shared.storage.unknown import not_found
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
@@ -28,17 +29,16 @@ CELLS = text("""
         c.refused, j.public_id AS job, j.name AS job_name, j.state
     FROM experiment_cells c LEFT JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment ORDER BY c.ordinal""")
-STANDING = text("""
+STANDING = sql("""
     SELECT j.id, j.public_id, j.state, j.total, j.prepared, j.created_at, j.ended_at, n.completed, n.failed,
         n.cancelled, n.unparsed, n.first, n.last
     FROM (SELECT DISTINCT job_id FROM experiment_cells WHERE experiment_id = :experiment) c
     JOIN jobs j ON j.id = c.job_id
     CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE s.state = 2) AS completed, count(*) FILTER (WHERE s.state = 3) AS failed,
-            count(*) FILTER (WHERE s.state = 4) AS cancelled,
-            count(*) FILTER (WHERE s.state = 3 AND s.failure = 'unparsed') AS unparsed,
-            min(s.ended_at) FILTER (WHERE s.state IN (2, 3)) AS first,
-            max(s.ended_at) FILTER (WHERE s.state IN (2, 3)) AS last
+        SELECT {COUNTS_BY_END},
+            count(*) FILTER (WHERE s.state = {FAILED} AND s.failure = 'unparsed') AS unparsed,
+            min(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS first,
+            max(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS last
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n ORDER BY j.id""")
 LIST = text("""
     SELECT e.id, e.public_id, e.name, e.created_at, n.cells, n.refused, s.jobs, s.ended_at

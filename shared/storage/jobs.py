@@ -10,34 +10,34 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Lane
+from shared.contracts.calls import CALL_KINDS
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import pace, pages, waiting
+from shared.storage import pace, pages, unserved, waiting
 from shared.storage.database import Database
 from shared.storage.names import usable
+from shared.storage.sql import fill, sql
+from shared.storage.states import TERMINAL
 from shared.storage.stored import decoded, decoded_params
 from shared.storage.unknown import not_found
 from shared.storage.waiting import Waiting
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
-JOBS = """
+JOBS = fill("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
         CAST(j.code ->> 'limit' AS integer) AS "limit",
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
-        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = 3
+        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state = {FAILED}
             AND s.failure = 'unparsed') AS unparsed,
         (SELECT jsonb_object_agg(e.state, e.at) FROM (
             SELECT state, min(at) AS at FROM job_events WHERE job_id = j.id GROUP BY state) e) AS reached
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
     LEFT JOIN jobs r ON r.id = j.requeued_from LEFT JOIN experiments x ON x.id = j.experiment_id
     CROSS JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE s.state = 2) AS completed, count(*) FILTER (WHERE s.state = 3) AS failed,
-            count(*) FILTER (WHERE s.state = 4) AS cancelled
-        FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n"""
+        SELECT {COUNTS_BY_END} FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n""")
 ONE = text(f"{JOBS} WHERE j.id = :job")
 LIST = text(f"""{JOBS}
     WHERE NOT j.online AND j.id < :before
@@ -48,24 +48,12 @@ LIST = text(f"""{JOBS}
     ORDER BY j.id DESC LIMIT :n""")
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
-STAGES = text("""
+STAGES = sql("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
-    FROM (SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job) mine
-    JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
+    FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
-# Those that nobody serves are few, so that the samples which wait for them are looked for only where there are any.
-UNSERVED = text("""
-    WITH lost AS MATERIALIZED (
-        SELECT m.id, m.name FROM models m
-        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))
-    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
-    JOIN steps t ON t.call_id = q.call_id
-    JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1
-    WHERE s.job_id = :job ORDER BY l.name""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
-ROLES = ("estimate", "retrieve", "rerank", "judge", "verify", "write", "generate", "grade")
-TERMINAL = frozenset({"completed", "failed", "cancelled"})
 SHORTEST_PREFIX = 4
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
@@ -218,10 +206,12 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     left = row["total"] - row["completed"] - row["failed"]
     eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
-    stages = {role: StageCount(done=counted[role].done, total=counted[role].total) for role in ROLES if role in counted}
-    unserved = (await connection.execute(UNSERVED, {"job": job, "lanes": list(Lane)})).scalars()
+    stages = {
+        role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
+    }
+    lost = await unserved.of_job(connection, job)
     away = await waiting.of_jobs(connection, [job])
-    return _job(row, stages, eta, tuple(unserved), away.get(job, ()))
+    return _job(row, stages, eta, lost, away.get(job, ()))
 
 
 async def listed(
@@ -274,7 +264,7 @@ def _job(
     row: RowMapping,
     stages: dict[str, StageCount] | None = None,
     eta: int | None = None,
-    unserved: tuple[str, ...] = (),
+    lost: tuple[str, ...] = (),
     away: tuple[Waiting, ...] = (),
 ) -> Job:
     params, problem = decoded_params(row["params"], "its parameters")
@@ -288,7 +278,7 @@ def _job(
         params=params,
         gate=_gate(decision),
         stages=stages,
-        unserved=unserved,
+        unserved=lost,
         waiting=away,
         unreadable="; ".join(filter(None, (problem, other))) or None,
         stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,

@@ -9,7 +9,7 @@ from asyncpg import InternalClientError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 PASSING = ("08", "25006", "25P03", "40", "53", "57P", "58")
 """Classes of SQLSTATE, and states: no connection, read-only, idle for too long, rolled back for the sake of another

@@ -7,14 +7,15 @@ between the first and the last sample that ended, so it holds as of that moment 
 import math
 from datetime import datetime
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.storage.sql import sql
 
 FEWEST = 10
 """Samples that must have ended before their pace says anything."""
-ENDED = text("""
+ENDED = sql("""
     SELECT count(*) AS ended, min(ended_at) AS first, max(ended_at) AS last FROM samples
-    WHERE job_id = :job AND kind = 'item' AND state IN (2, 3)""")
+    WHERE job_id = :job AND kind = 'item' AND state IN {DONE}""")
 
 
 async def seconds_left(connection: AsyncConnection, job: int, in_progress: int) -> int | None:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
+from shared.contracts.provenance import Attempt, Fusion, Place, Provenance, Sent, Source, Step
 from shared.contracts.requests import Request, seed_of
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
@@ -20,14 +20,15 @@ from shared.storage import jobs, samples
 from shared.storage.database import Database
 from shared.storage.library import LibraryCache
 from shared.storage.prompts import ROLES, prompts_of
-from shared.storage.residencies import Residency, residencies
-from shared.storage.samples import STATES
+from shared.storage.residencies import residencies
+from shared.storage.sql import sql
+from shared.storage.states import SampleState
 from shared.storage.stored import decoded, decoded_params
 
 TIE_BREAK = "equal scores: the smaller document hash first"
 REPLY: Any = Reply
 
-SAMPLE = text("""
+SAMPLE = sql("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
         i.subject, i.level, i.gold_documents, o.outcome, encode(o.record_hash, 'hex') AS record_hash,
         encode(i.hash, 'hex') AS item_hash, encode(sha256(convert_to(i.gold, 'UTF8')), 'hex') AS gold_hash,
@@ -35,7 +36,7 @@ SAMPLE = text("""
         encode(sha256(j.prepared), 'hex') AS decision_hash, r.seq, encode(r.hash, 'hex') AS link_hash,
         encode(r.previous, 'hex') AS previous
     FROM samples s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id LEFT JOIN records r ON r.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal = :ordinal AND s.repeat = :repeat""")
 STEPS = text("""
@@ -54,143 +55,6 @@ SOURCES = text("""
     FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
     WHERE t.call_id = ANY(:calls) AND t.created ORDER BY t.call_id, t.sample_id""")
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
-
-
-class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One execution of a call, with the receipt of whoever ran it."""
-
-    outcome: str
-    """"value", or the failure's kind."""
-    reply: Reply | None
-    """Null: this release cannot read it, see `unreadable`."""
-    worker: str | None
-    device: str | None
-    epoch: int | None
-    started_at: datetime | None
-    ended_at: datetime | None
-    concurrency: int | None
-    """Calls that the model was computing when this one began, itself included: its numbers may depend on them
-    (docs/operations.md, "The same answer"). None: no model was asked."""
-    prompt_hash: str | None
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    finish_reason: str | None
-    prompt_ms: float | None
-    completion_ms: float | None
-    """What the model server says of its own time."""
-    trace_id: str | None
-    stored_at: datetime
-    reply_hash: str
-    """SHA-256 of the reply as it is stored."""
-    unreadable: str | None = None
-    """Why the reply is stored and cannot be shown."""
-
-
-class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """Options as they went to the model."""
-
-    temperature: float
-    max_tokens: int
-    seed: int
-
-
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The step that asked first: its reply was used again."""
-
-    job: str
-    kind: str
-    """"item", or "prepare": a job's calibration."""
-    index: int
-    repeat: int
-    position: int
-
-
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that the sample waited for. Steps of the same position waited together."""
-
-    position: int
-    slot: int
-    created: bool
-    """False: another sample or job had asked before, and its reply was used."""
-    source: Source | None
-    """Who had; None where this step asked itself, or that job was purged."""
-    role: str
-    key: str
-    """SHA-256 of `request`: the call's identity."""
-    model: str
-    model_hash: str
-    backend: str
-    digest: str | None
-    version: str
-    options: dict[str, Any]
-    request: msgspec.Raw
-    """The canonical bytes that were hashed: template and its hash, texts by hash."""
-    sent: Sent | None
-    """None: nothing that decodes."""
-    prompt: str | None = None
-    """What the model was asked; None unless prompts are asked for, and where the template is of another release."""
-    queued_at: datetime
-    queue_ms: float | None
-    """From then to the start of the accepted attempt, earlier tries included."""
-    attempt: Attempt | None
-    """The accepted one."""
-    other_attempts: tuple[Attempt, ...]
-    """Lapses and infrastructure failures."""
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The sample's link in its job's chain."""
-
-    sequence: int
-    hash: str
-    previous: str
-
-
-class Fusion(msgspec.Struct, frozen=True, kw_only=True):
-    """How ranked lists were fused."""
-
-    rrf_k: int | None
-    """Null: this release cannot read the job's parameters."""
-    tie_break: str
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample, whole."""
-
-    index: int
-    repeat: int
-    state: str
-    custom_id: str | None
-    question: str
-    gold: str | None
-    gold_documents: dict[str, int] | None
-    subject: str | None
-    level: str | None
-    failure: str | None
-    detail: str | None
-    ended_at: datetime | None
-    outcome: Outcome | None
-    text: str | None
-    """All that the generator wrote; of several texts the last one that gives the sample's answer."""
-    ending: str | None
-    """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
-    ending_reason: str | None
-    record_hash: str | None
-    """SHA-256 over every key and reply that the outcome was made from."""
-    item_hash: str
-    gold_hash: str | None
-    pipeline_hash: str
-    decision_hash: str | None
-    """Of the gate's decision that it was given."""
-    code: dict[str, Any]
-    """Commit, version, schema and configuration that accepted the job; signatures and file hashes of its indexes."""
-    fusion: Fusion
-    link: Place | None
-    """None until the job is finalised."""
-    steps: tuple[Step, ...]
-    documents: dict[str, Document]
-    """The context's documents by hash."""
-    residencies: tuple[Residency, ...]
 
 
 async def provenance(
@@ -215,7 +79,7 @@ async def provenance(
         ended = await samples.one(connection, job, index, repeat)
         return Provenance(
             index=row["ordinal"],
-            state=STATES[row["state"]],
+            state=SampleState(row["state"]).word,
             outcome=outcome,
             text=_text(steps, outcome, params),
             ending=ended.ending if ended else None,

@@ -9,7 +9,8 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.records import CallRecord, Interruption, JobRecord, Link, Named, SampleRecord
-from shared.storage.samples import STATES
+from shared.storage.sql import sql
+from shared.storage.states import SampleState
 
 JOB = text("""
     SELECT j.public_id::text AS job, j.pipeline, encode(j.pipeline_hash, 'hex') AS pipeline_hash, j.params, j.pins,
@@ -26,25 +27,25 @@ LAST = text("""
 # those that it waited for at its end, and some may come later still, for others.
 # The next samples first, along the index of their key: a planner that is free to would read all that are left, by
 # state or by item, and sort them for every batch.
-SAMPLES = text("""
+SAMPLES = sql("""
     WITH batch AS MATERIALIZED (
         SELECT * FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat)
         ORDER BY ordinal, repeat LIMIT :n)
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
         encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
-        CASE s.state WHEN 4 THEN s.position - 1 ELSE s.position END AS consumed
+        CASE s.state WHEN {CANCELLED} THEN s.position - 1 ELSE s.position END AS consumed
     FROM batch s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
 # Sample and call, then the fields of CallRecord in their order.
-CALLS = text("""
+CALLS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
         a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
         a.prompt_ms, a.completion_ms, a.trace_id
     FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
     JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
-    LEFT JOIN attempts a ON a.call_id = t.call_id AND a.accepted AND t.position < u.consumed
+    LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id AND t.position < u.consumed
     ORDER BY t.sample_id, t.position, t.slot""")
 INTERRUPTIONS = text("""
     SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY(:calls) AND NOT accepted
@@ -114,7 +115,7 @@ async def _calls(connection: AsyncConnection, consumed: dict[str, list[int]]) ->
 def _record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
     return SampleRecord(
         index=row["ordinal"],
-        state=STATES[row["state"]],
+        state=SampleState(row["state"]).word,
         calls=calls,
         **{field: row[field] for field in ("repeat", "item", "custom_id", "failure", "detail", "ended_at", "outcome")},
     )

@@ -1,11 +1,12 @@
 """Residencies as users see them: which models a device held, when, and what they took."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.provenance import Residency
 
 RESIDENCIES = text("""
     SELECT r.epoch, r.device, r.cause, r.state, r.opened_at, r.closed_at,
@@ -13,20 +14,6 @@ RESIDENCIES = text("""
         (SELECT COALESCE(jsonb_object_agg(m.name, r.measured -> 'memory_mib' -> CAST(m.id AS text)), '{}')
          FROM models m WHERE m.id = ANY(r.models)) AS memory_mib
     FROM residencies r WHERE r.epoch = ANY(:epochs) ORDER BY r.epoch""")
-
-
-class Residency(msgspec.Struct, frozen=True, kw_only=True):
-    """Which models the device held while calls ran."""
-
-    epoch: int
-    device: str
-    models: tuple[str, ...]
-    cause: str
-    state: str
-    opened_at: datetime | None
-    closed_at: datetime | None
-    memory_mib: dict[str, float | None]
-    """By model, measured once, when the residency opened; None: nothing was measured."""
 
 
 async def residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[Residency, ...]:

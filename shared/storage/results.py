@@ -18,15 +18,16 @@ from shared.storage.library import LibraryCache
 from shared.storage.prompts import prompts_of
 from shared.storage.provenance import extracting, written
 from shared.storage.samples import SampleRow
+from shared.storage.sql import sql
 from shared.storage.stored import decoded, decoded_params
 
 # Of a batch of samples at once; a request is read only where a rating or a prompt needs it.
-CALLS = text("""
+CALLS = sql("""
     SELECT s.ordinal, s.repeat, c.role, a.reply, a.prompt_tokens, a.completion_tokens,
         extract(epoch FROM a.ended_at - a.started_at) AS seconds,
         CASE WHEN c.role = 'judge' OR (c.role = 'generate' AND :prompts) THEN c.request END AS request
     FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
-    JOIN attempts a ON a.call_id = c.id AND a.accepted
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) >= (:first, :first_repeat)
         AND (s.ordinal, s.repeat) <= (:last, :last_repeat) AND c.role IN ('judge', 'write', 'generate')
     ORDER BY s.ordinal, s.repeat, t.position, t.slot""")

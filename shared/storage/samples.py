@@ -4,25 +4,26 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.samples import Outcome
 from shared.rag.taxonomy import Ended
 from shared.storage import endings, jobs, pages
 from shared.storage.database import Database
+from shared.storage.sql import sql
+from shared.storage.states import SampleState
 from shared.storage.stored import decoded
 
-STATES = ("ready", "waiting", "completed", "failed", "cancelled")
 # Keyset over the unique index (job_id, kind, ordinal, repeat): every page costs the same.
-PAGE = text("""
+PAGE = sql("""
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
         i.subject, i.level, o.outcome, o.correct, o.strict
     FROM samples s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal
+    JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
-        AND (s.state >= 2 OR NOT :ended) AND (o.correct <> o.strict OR NOT :differing)
+        AND (s.state >= {COMPLETED} OR NOT :ended) AND (o.correct <> o.strict OR NOT :differing)
         AND (NOT o.correct OR NOT :wrong)
     ORDER BY s.ordinal, s.repeat LIMIT :n""")
 START = (-1, -1)
@@ -164,7 +165,7 @@ def _row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: E
     copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure")
     return SampleRow(
         index=row["ordinal"],
-        state=STATES[row["state"]],
+        state=SampleState(row["state"]).word,
         answer=outcome.answer if outcome else None,
         extraction=outcome.extraction.value if outcome else None,
         truncated=outcome.truncated if outcome else False,

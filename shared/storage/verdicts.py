@@ -12,13 +12,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.statistics.shares import Graded, Table
+from shared.storage.sql import fill
 
-VERDICTS = """
+VERDICTS = fill("""
     WITH verdicts AS MATERIALIZED (
         SELECT s.job_id, i.hash, count(*) FILTER (WHERE o.correct) AS correct, count(*) AS graded
         FROM samples s JOIN jobs j ON j.id = s.job_id
-        JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal JOIN outcomes o ON o.sample_id = s.id
-        WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' AND o.correct IS NOT NULL GROUP BY s.job_id, i.hash)"""
+        JOIN items i ON {ASKED_BY_SAMPLE} JOIN outcomes o ON o.sample_id = s.id
+        WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' AND o.correct IS NOT NULL GROUP BY s.job_id, i.hash)""")
 SHARES = text(f"""{VERDICTS}
     SELECT job_id, correct, graded, count(*) AS items FROM verdicts GROUP BY job_id, correct, graded""")  # noqa: S608
 COMMON = text(f"""{VERDICTS}

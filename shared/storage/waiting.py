@@ -8,13 +8,15 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.storage.sql import sql
+
 # Hardly ever is anything away: without an outage nothing of the jobs is read.
-WAITING = text("""
+WAITING = sql("""
     SELECT j.id AS job, o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
     FROM outages o CROSS JOIN unnest(CAST(:jobs AS bigint[])) j(id)
     WHERE EXISTS (
-        SELECT 1 FROM samples s JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
-        JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = 1)
+        SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
+        JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
     GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
 ALL = text("""
     SELECT o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try

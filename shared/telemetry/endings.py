@@ -11,15 +11,16 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.database import Database
+from shared.storage.sql import sql
+from shared.storage.states import SampleState
 from shared.telemetry import conventions as names
 from shared.telemetry import references, traces
 
-STATES = {2: "completed", 3: "failed", 4: "cancelled"}
-SAMPLES = text("""
+SAMPLES = sql("""
     SELECT s.id, s.kind, s.ordinal, s.repeat, s.state, s.failure, s.ended_at, o.answer, o.extraction, o.correct,
            i.question, j.public_id, j.pipeline, COALESCE(j.running_at, j.created_at) AS begun_at
     FROM samples s JOIN jobs j ON j.id = s.job_id LEFT JOIN outcomes o ON o.sample_id = s.id
-    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
+    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     WHERE s.id = ANY(:samples) ORDER BY s.id""")
 JOB = text("""
     SELECT id, public_id, name, pipeline, state, total, reuse, created_at, ended_at FROM jobs WHERE id = :job""")
@@ -75,7 +76,7 @@ def _sample(row: Row[tuple[object, ...]]) -> traces.Attributes:
         "mathrag.sample.id": row.id,
         "mathrag.sample.index": row.ordinal,
         "mathrag.sample.repeat": row.repeat,
-        "mathrag.sample.state": STATES[row.state],
+        "mathrag.sample.state": SampleState(row.state).word,
         "mathrag.sample.extraction": row.extraction,
         "mathrag.sample.correct": row.correct,
     }

@@ -13,9 +13,9 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
+from shared.redaction import redacted
 from shared.settings import Telemetry
 from shared.telemetry import traces
-from shared.telemetry.redaction import redacted
 
 CONTAINERS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 """Files that container engines put there."""

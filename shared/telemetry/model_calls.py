@@ -1,42 +1,16 @@
 """A model call as a span, in the words of OpenTelemetry's GenAI conventions and of OpenInference."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager
 
-from shared.contracts.guard import End, ModelCall
+from opentelemetry.trace import Span, SpanKind
+
+from shared.contracts.guard import End, ModelAnswer, ModelCall
 from shared.telemetry import conventions as names
 from shared.telemetry import traces
 
 
-class Noted:
-    """A call that is being made: says how it went."""
-
-    def __init__(self, call: ModelCall, span: traces.Span) -> None:
-        self._call = call
-        self._span = span
-
-    def ended(self, result: Mapping[str, Any]) -> None:
-        """Note what the model server answered, as the guard's completion has it."""
-        self._span.set(
-            {
-                names.RESPONSE_FINISH_REASONS: [result["finish_reason"]] if result.get("finish_reason") else None,
-                names.INPUT_TOKENS: result.get("prompt_tokens"),
-                names.OUTPUT_TOKENS: result.get("completion_tokens"),
-                names.PROMPT_TOKENS: result.get("prompt_tokens"),
-                names.COMPLETION_TOKENS: result.get("completion_tokens"),
-            }
-        )
-        if traces.content():
-            self._span.set(_content(self._call.prompt, result.get("text", "")))
-        failure = result.get("failure") or (result["end"] if result.get("end", End.ANSWERED) != End.ANSWERED else None)
-        if failure:
-            self._span.fail(failure.value)
-
-
-@contextmanager
-def noted(call: ModelCall, *, model: str, backend: str, concurrency: int) -> Iterator[Noted]:
+def span(call: ModelCall, *, model: str, backend: str, concurrency: int) -> AbstractContextManager[Span]:
     """The span around one call; what is sent meanwhile carries it to the model server."""
     attributes = {
         names.OPERATION: "chat",
@@ -50,11 +24,27 @@ def noted(call: ModelCall, *, model: str, backend: str, concurrency: int) -> Ite
         "mathrag.call.id": call.id,
         "mathrag.concurrency": concurrency,
     }
-    with traces.span(f"chat {model}", attributes, kind=traces.Kind.CLIENT) as span:
-        yield Noted(call, span)
+    return traces.span(f"chat {model}", attributes, kind=SpanKind.CLIENT)
 
 
-def _content(prompt: str, text: str) -> traces.Attributes:
+def note(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
+    """Add to the call's span what the model server answered."""
+    attributes = {
+        names.RESPONSE_FINISH_REASONS: [answer.finish_reason] if answer.finish_reason else None,
+        names.INPUT_TOKENS: answer.prompt_tokens,
+        names.OUTPUT_TOKENS: answer.completion_tokens,
+        names.PROMPT_TOKENS: answer.prompt_tokens,
+        names.COMPLETION_TOKENS: answer.completion_tokens,
+    }
+    noted.set_attributes(traces.present(attributes))
+    if traces.content():
+        noted.set_attributes(_content(call.prompt, answer.text))
+    failure = answer.failure or (answer.end if answer.end is not End.ANSWERED else None)
+    if failure:
+        traces.fail(noted, failure.value)
+
+
+def _content(prompt: str, text: str) -> dict[str, str]:
     return {
         names.INPUT: prompt,
         names.OUTPUT: text,

@@ -1,116 +1,82 @@
-"""Spans, for those who make them. Off unless the operator names a collector; then nothing of the SDK is imported.
+"""Spans, made with OpenTelemetry's API, which does nothing until `shared.telemetry.exporting` gives it a tracer."""
 
-Every part of the project calls these functions and knows nothing of OpenTelemetry; off, each costs a comparison.
-"""
-
-import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-import httpx2
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, NonRecordingSpan, NoOpTracer, Span, SpanContext, SpanKind, TraceFlags, Tracer
+from opentelemetry.trace.status import Status, StatusCode
 
-from shared.settings import Telemetry
+from shared.telemetry.conventions import ERROR_TYPE
 from shared.telemetry.references import SpanRef
 
-if TYPE_CHECKING:
-    from shared.telemetry.exporting import Tracing
-
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-"""OpenTelemetry's own variables; `telemetry.otlp_endpoint` wins over them."""
 UNTRACED = ("/healthz", "/readyz", "/metrics", "/state")
 """Paths that machines poll: a span for each would bury the others."""
 
 Attributes = Mapping[str, Any]
+"""None values are left out."""
+
+_OFF = NoOpTracer()
+_tracer: Tracer = _OFF
+_content = False
+given: ContextVar[SpanRef | None] = ContextVar("given", default=None)
+"""The ids of the span that is being made, where they are known before it is."""
 
 
-class Kind(Enum):
-    """OpenTelemetry's kinds of spans."""
-
-    INTERNAL = "internal"
-    CLIENT = "client"
-    PRODUCER = "producer"
-    CONSUMER = "consumer"
-
-
-class Span(Protocol):
-    """A span that is open."""
-
-    @property
-    def trace_id(self) -> str | None:
-        """32 hex digits; None where nothing is traced."""
-        ...
-
-    def set(self, attributes: Attributes) -> None:
-        """Add attributes; None values are left out."""
-        ...
-
-    def fail(self, kind: str) -> None:
-        """Mark it as failed, with a word and not with a message: messages may hold what users wrote."""
-        ...
-
-
-class _NoSpan:
-    """Where nothing is traced."""
-
-    trace_id = None
-
-    def set(self, attributes: Attributes) -> None:
-        """Nothing."""
-
-    def fail(self, kind: str) -> None:
-        """Nothing."""
-
-
-_tracing: "Tracing | None" = None
-_OFF: AbstractContextManager[Span] = nullcontext(_NoSpan())
-
-
-def start(settings: Telemetry, service: str) -> None:
-    """Begin to export, if a collector is named. In a process that forks: in the child, whose threads live."""
-    if settings.otlp_endpoint or any(os.environ.get(name) for name in ENDPOINTS):
-        from shared.telemetry.exporting import exporting
-
-        install(exporting(settings, service))
-
-
-def install(tracing: "Tracing | None") -> None:
-    """Trace with this, or not at all."""
-    global _tracing  # one per process, like the provider behind it
-    _tracing = tracing
-
-
-def stop() -> None:
-    """Send what is left and end."""
-    if _tracing is not None:
-        _tracing.stop()
-    install(None)
+def install(tracer: Tracer = _OFF, *, content: bool = False) -> None:
+    """Trace with this, or not at all; `content`: prompts, answers and questions may stand in spans."""
+    global _tracer, _content  # one per process, like the provider behind it
+    _tracer, _content = tracer, content
 
 
 def on() -> bool:
     """Whether anything is traced."""
-    return _tracing is not None
+    return _tracer is not _OFF
 
 
 def content() -> bool:
     """Whether prompts, answers and questions may stand in spans."""
-    return _tracing is not None and _tracing.content
+    return _content
 
 
+@contextmanager
 def span(
     name: str,
     attributes: Attributes | None = None,
     *,
-    kind: Kind = Kind.INTERNAL,
+    kind: SpanKind = SpanKind.INTERNAL,
     links: Iterable[SpanRef | None] = (),
     root: bool = False,
-) -> AbstractContextManager[Span]:
-    """A span around the block, child of the current one or, as a `root`, with a trace of its own."""
-    if _tracing is None:
-        return _OFF
-    return _tracing.span(name, attributes or {}, kind=kind, links=links, root=root)
+) -> Iterator[Span]:
+    """A span around the block, child of the current one or, as a `root`, with a trace of its own.
+
+    An exception's type is noted, its message is not: it may hold what users wrote.
+    """
+    with _tracer.start_as_current_span(
+        name,
+        context=Context() if root else None,
+        kind=kind,
+        attributes=present(attributes or {}),
+        links=[Link(_context(link)) for link in links if link is not None],
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as opened:
+        try:
+            yield opened
+        except (Exception, asyncio.CancelledError) as error:
+            fail(opened, type(error).__name__)
+            raise
+
+
+def fail(failed: Span, kind: str) -> None:
+    """Mark a span as failed, with a word and not with a message: messages may hold what users wrote."""
+    failed.set_attribute(ERROR_TYPE, kind)
+    failed.set_status(Status(StatusCode.ERROR, kind))
 
 
 def past(
@@ -125,33 +91,34 @@ def past(
     failure: str | None = None,
 ) -> None:
     """A span of something that has ended, under an id of its own where `ref` gives one."""
-    if _tracing is not None:
-        _tracing.past(name, begun, ended, attributes, ref=ref, parent=parent, events=events, failure=failure)
+    token = given.set(ref)
+    try:
+        made = _tracer.start_span(
+            name, context=_under(ref, parent), attributes=present(attributes), start_time=_ns(begun)
+        )
+    finally:
+        given.reset(token)
+    for event, at in events:
+        made.add_event(event, timestamp=_ns(at))
+    if failure:
+        fail(made, failure)
+    made.end(_ns(ended))
 
 
 def link(ref: SpanRef) -> None:
     """Link the current span to another, which may not be there yet."""
-    if _tracing is not None:
-        _tracing.link(ref)
+    trace.get_current_span().add_link(_context(ref))
 
 
 def current() -> SpanRef | None:
     """The span around the caller."""
-    return _tracing.current() if _tracing is not None else None
+    found = trace.get_current_span().get_span_context()
+    return SpanRef(found.trace_id, found.span_id) if found.is_valid else None
 
 
-def headers() -> dict[str, str]:
-    """What carries the current span to another process: W3C `traceparent`."""
-    return _tracing.headers() if _tracing is not None else {}
-
-
-def hooks() -> dict[str, list[Callable[[httpx2.Request], Awaitable[None]]]]:
-    """What `httpx2.AsyncClient(event_hooks=...)` wants, so that requests carry `headers()`."""
-    return {"request": [_carry] if _tracing is not None else []}
-
-
-async def _carry(request: httpx2.Request) -> None:
-    request.headers.update(headers())
+def present(attributes: Attributes) -> dict[str, Any]:
+    """Those that have a value: OpenTelemetry warns of None."""
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def server() -> Any:
@@ -161,3 +128,18 @@ def server() -> Any:
 
 def _polled(scope: Mapping[str, Any]) -> bool:
     return scope.get("path") in UNTRACED
+
+
+def _under(ref: SpanRef | None, parent: SpanRef | None) -> Context | None:
+    """Under its parent; a span with ids of its own is a root without one, any other belongs to the current."""
+    if parent is None:
+        return Context() if ref else None
+    return trace.set_span_in_context(NonRecordingSpan(_context(parent)), Context())
+
+
+def _context(ref: SpanRef) -> SpanContext:
+    return SpanContext(ref.trace, ref.span, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _ns(at: datetime) -> int:
+    return int(at.timestamp() * 1e9)

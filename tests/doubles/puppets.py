@@ -4,9 +4,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from services.guard.drivers.ports import DriverError
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind, Token
-from shared.lease.footprint import Architecture
-from shared.models.chat import ChatFailed, ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.models.chat import ChatFailed
 from shared.runtime.models import ModelIdentity
 
 
@@ -23,7 +24,7 @@ class PuppetServer:
         """Of each token, that every prompt asked for."""
         self.aborted: list[str] = []
         self.finished: list[str] = []
-        self.running: dict[str, asyncio.Future[ChatReply]] = {}
+        self.running: dict[str, asyncio.Future[ModelAnswer]] = {}
         self.most = 0
         """Prompts at once, at most."""
         self.stops = 0
@@ -41,7 +42,7 @@ class PuppetServer:
         """Until it dies or is stopped."""
         return not self._gone.is_set()
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Whatever the test decides, when it decides."""
         self.started.append(prompt)
         self.alternatives[prompt] = logprobs
@@ -68,7 +69,7 @@ class PuppetServer:
         """Answer these prompts, or all that run."""
         for prompt in prompts or tuple(self.running):
             text = f"re: {prompt}"
-            reply = ChatReply(
+            reply = ModelAnswer(
                 text=text, finish_reason="stop", prompt_tokens=3, completion_tokens=2, prompt_ms=1.5, completion_ms=0.5,
                 tokens=(Token(text=text, logprob=-0.5),) if self.alternatives[prompt] else (),
             )  # fmt: skip

@@ -12,6 +12,7 @@ from mathrag.cli.failures import Exit
 from tests.running import RunningStack, ended, mathrag
 
 
+@pytest.mark.smoke
 def test_the_doctor_finds_a_stack_that_is_well(stack: RunningStack) -> None:
     """By the data directory alone."""
     found = mathrag("doctor", "--data-dir", str(stack.data_dir), "--json")
@@ -43,6 +44,7 @@ def test_a_drained_device_is_found_and_released_by_the_fix_that_is_named(stack: 
     assert mathrag("doctor", "--data-dir", str(stack.data_dir)).returncode == Exit.DONE
 
 
+@pytest.mark.smoke
 def test_a_job_is_paused_resumed_watched_and_exported(stack: RunningStack, tmp_path: Path) -> None:
     """From the first command to the files."""
     job = stack.submit("by-command", pipeline="closed-book", repeats=20, reuse="none")

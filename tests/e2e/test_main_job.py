@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from shared.settings import REPOSITORY, Model, Settings
+from shared.model_settings import Model
+from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 from tests.running import RunningStack, ended, mathrag, running_stack
 
@@ -23,6 +24,7 @@ def gate_job(stack: RunningStack) -> str:
     return job
 
 
+@pytest.mark.smoke
 def test_the_papers_pipeline_takes_two_model_loads(stack: RunningStack, gate_job: str) -> None:
     """The judge once, the generator once, and as many server processes as loads."""
     report = stack.get(f"/v1/jobs/{gate_job}/report")
@@ -31,11 +33,13 @@ def test_the_papers_pipeline_takes_two_model_loads(stack: RunningStack, gate_job
     assert len(servers) == len({server["pid"] for server in servers}) == 2
 
 
+@pytest.mark.smoke
 def test_the_audit_is_clean(stack: RunningStack, gate_job: str) -> None:
     """From the rows alone."""
     assert mathrag("audit", gate_job, MATHRAG_URL=stack.url).returncode == 0
 
 
+@pytest.mark.smoke
 def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_job: str) -> None:
     """Every call with its model's digest, epoch and times; the judge is not asked about the question."""
     shown = mathrag("sample", "show", gate_job, "0", MATHRAG_URL=stack.url)
@@ -48,6 +52,7 @@ def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_jo
     assert not any("question" in step["request"]["values"] for step in sample["steps"] if step["role"] == "judge")
 
 
+@pytest.mark.smoke
 def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: str) -> None:
     """Everything is reused, and the report says so."""
     again = stack.submit("again", **JUDGED)
@@ -67,6 +72,7 @@ def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack:
     assert made.get("judge", 0) == 0
 
 
+@pytest.mark.smoke
 def test_the_shipped_budget_holds_either_shipped_model_and_not_both() -> None:
     """So the two stages are what the device can do; the refusal itself is tested on a guard."""
     settings = Settings()

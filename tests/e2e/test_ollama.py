@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.settings import Device, Model, Settings
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.settings import Settings
 from tests.doubles.ollama_server import Ollama, serving
 from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
 

@@ -54,6 +54,7 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.smoke
 def test_the_wheel_holds_every_file_of_the_clone_and_is_small(wheel: Path) -> None:
     """Models, migrations, templates, dashboards, settings of the world: in the same places."""
     with ZipFile(wheel) as archive:

@@ -18,13 +18,18 @@ from tests.running import RunningStack
 
 WORKERS = {"judge": Subject.JUDGE, "generate": Subject.GENERATOR}
 STAGES = tuple(WORKERS)
+KILLS = [
+    pytest.param(stage, percent, marks=pytest.mark.smoke if (stage, percent) == ("judge", 40) else ())
+    for percent in (20, 40, 80)
+    for stage in STAGES
+]
 QUEUE, MARK, UNACKED = "mathrag:celery:judge", "mathrag:tick:judge", "mathrag:celery:unacked"
 MAIN = {"guard": ("P8", Subject.GUARD), "orchestrator": ("P9", Subject.ORCHESTRATOR)}
 
 
 @pytest.mark.fault("P1")
 # In turn: a worker that is killed again soon is restarted later each time.
-@pytest.mark.parametrize(("stage", "percent"), [(stage, percent) for percent in (20, 40, 80) for stage in STAGES])
+@pytest.mark.parametrize(("stage", "percent"), KILLS)
 def test_a_killed_worker_costs_at_most_what_was_in_flight(trial: Trial, stage: str, percent: int) -> None:
     """The job completes without help, nothing is lost or doubled, and few calls ran twice."""
     trial.seen.produced("SIGKILL of the worker and its children at 20, 40 and 80 % of its stage's calls")
@@ -68,6 +73,7 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, st
 
 
 @pytest.mark.fault("R2")
+@pytest.mark.smoke
 def test_a_redis_flush_costs_nothing_but_time(trial: Trial) -> None:
     """Ticks and lease are gone; the rows are not."""
     trial.seen.produced("FLUSHALL at 30 % of the judge's calls")

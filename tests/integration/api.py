@@ -9,10 +9,10 @@ import httpx2
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.orchestrator.api.glances import Glances
-from services.orchestrator.api.watches import Watches
 from services.orchestrator.app import build
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
+from services.orchestrator.polling.job_polls import JobPolls
+from services.orchestrator.polling.job_view_cache import JobViewCache
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
@@ -59,7 +59,7 @@ class Api:
 
 @asynccontextmanager
 async def serving(
-    database: Database, redis_url: str, settings: Settings = scene.SETTINGS, watches: Watches | None = None
+    database: Database, redis_url: str, settings: Settings = scene.SETTINGS, job_polls: JobPolls | None = None
 ) -> AsyncIterator[Api]:
     """The application, its other services answered by `Api.other`."""
     app = build(settings)
@@ -76,14 +76,14 @@ async def serving(
 
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as others:
             addressed = settings.model_copy(update={"retriever_url": "http://retriever", "guard_url": "http://guard"})
-            app.state.resources = Resources(
+            app.state.deps = Deps(
                 settings=addressed,
                 database=database,
                 redis=redis,
                 http=others,
                 wake=api.wake,
-                glances=Glances(fresh_s=0, clock=lambda: 0.0),
-                watches=watches or Watches(),
+                job_views=JobViewCache(fresh_s=0, clock=lambda: 0.0),
+                job_polls=job_polls or JobPolls(),
             )  # fmt: skip
             yield api
 

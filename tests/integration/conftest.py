@@ -5,10 +5,9 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 import redis
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from mathrag.stack.migration import migrate
 from shared.storage.database import Database
@@ -17,7 +16,16 @@ from tests.integration import scene
 
 Plant = Callable[..., Coroutine[Any, Any, None]]
 
-TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'alembic_version'"
+EmptyDatabase = Callable[[], None]
+
+# TRUNCATE leaves a table without pages; the first row brings one, committed or not, and a number may be drawn without a
+# row. CASCADE takes other tables along, so one statement empties what is named here and whatever refers to it.
+DIRTY = """
+    SELECT string_agg(format('%I', c.relname), ', ') FROM pg_class c
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND c.relname <> 'alembic_version' AND (
+        pg_relation_size(c.oid) > 0 OR EXISTS (
+            SELECT FROM pg_sequence s JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = s.seqrelid
+            WHERE d.refobjid = c.oid AND pg_sequence_last_value(s.seqrelid) IS NOT NULL))"""
 
 
 def pytest_report_collectionfinish() -> list[str]:
@@ -75,22 +83,32 @@ def redis_url(_redis_server_url: str) -> str:
     return _redis_server_url
 
 
+@pytest.fixture(scope="session")
+def empty_database(owner_url: str) -> Iterator[EmptyDatabase]:
+    """Call it to empty all tables. Its connection is kept: making one takes as long as emptying."""
+    with asyncio.Runner() as runner:
+        owner = runner.run(asyncpg.connect(owner_url.replace("+asyncpg", "")))
+        yield lambda: runner.run(_truncate(owner))
+        runner.run(owner.close())
+
+
+async def _truncate(owner: asyncpg.Connection) -> None:
+    # TRUNCATE fires no row triggers, so the append-only tables can be emptied too.
+    if dirty := await owner.fetchval(DIRTY):
+        await owner.execute(f"TRUNCATE {dirty} RESTART IDENTITY CASCADE")
+
+
 @pytest.fixture
-async def database(database_url: str, owner_url: str, anyio_backend: str) -> AsyncIterator[Database]:
+def _emptied(empty_database: EmptyDatabase) -> None:
+    empty_database()
+
+
+@pytest.fixture
+async def database(database_url: str, _emptied: None, anyio_backend: str) -> AsyncIterator[Database]:
     """A migrated database without rows, as the application's role."""
-    await _truncate(owner_url)
     database = Database(database_url, pinned=True)
     yield database
     await database.close()
-
-
-async def _truncate(owner_url: str) -> None:
-    # TRUNCATE fires no row triggers, so the append-only tables can be emptied too.
-    engine = create_async_engine(owner_url)
-    async with engine.begin() as connection:
-        names = await connection.scalars(text(TABLES))
-        await connection.execute(text(f"TRUNCATE {', '.join(names)} RESTART IDENTITY CASCADE"))
-    await engine.dispose()
 
 
 @pytest.fixture

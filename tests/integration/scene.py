@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from shared.contracts import canonical
 from shared.contracts.calls import (
+    CALL_KINDS,
     Estimated,
     Generate,
     Generated,
@@ -35,16 +36,16 @@ from shared.contracts.requests import Request
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
-from shared.pipelines.binding import LANES
 from shared.runtime import models
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.claims import Claim, Claimed, Claims
+from shared.runtime.drafting import Submission
 from shared.runtime.ending import finish
 from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.look import OVERLOOKED
 from shared.runtime.models import ModelIdentity
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import submit
 from shared.runtime.sweeper import sweep
 from shared.runtime.worker import Worker
 from shared.settings import Settings, Workers
@@ -228,7 +229,7 @@ def worker(database: Database, lane: Lane, executor: Executor, **limits: object)
     return Worker(
         lane,
         database,
-        dict.fromkeys(LANES, executor),
+        dict.fromkeys(CALL_KINDS, executor),
         name=f"test-{lane.value}",
         guards=Leases(),  # type: ignore[arg-type]
         ticker=SilentTicker(),  # type: ignore[arg-type]

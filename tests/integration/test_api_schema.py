@@ -28,7 +28,7 @@ from shared.settings import Access, Settings
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import finished
-from tests.integration.conftest import _truncate
+from tests.integration.conftest import EmptyDatabase
 
 EXAMPLES = 10
 """Generated requests an operation, besides those for every boundary of its schema."""
@@ -90,6 +90,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def others(request: httpx2.Request) -> httpx2.Response:
     """Retriever and guard."""
+    if request.url.path == "/orphans":
+        return httpx2.Response(200, json={"orphans": ["mathrag-0"], "deleted": request.method == "DELETE"})
     if request.url.path != "/search":
         return httpx2.Response(200, json={"state": "open", "epoch": 1, "in_flight": 0})
     asked = msgspec.json.decode(request.content)["searches"]
@@ -105,15 +107,15 @@ DOCUMENT.app = APP
 
 
 @pytest.fixture(scope="module", autouse=True)
-def world(database_url: str, owner_url: str, _redis_server_url: str) -> None:
+def world(database_url: str, empty_database: EmptyDatabase, _redis_server_url: str) -> None:
     """What the document's examples name is there: corpora, datasets, models, and a job, which has ended."""
     servers.update(database=database_url, redis=_redis_server_url)
-    asyncio.run(furnish(owner_url))
+    empty_database()
+    asyncio.run(furnish())
 
 
-async def furnish(owner_url: str) -> None:
+async def furnish() -> None:
     """Fill an empty database; two workers live."""
-    await _truncate(owner_url)
     database = Database(servers["database"], pinned=True)
     await scene.furnish(database, 3, "math-500")
     await scene.add_dataset(database, 3, "math")

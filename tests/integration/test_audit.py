@@ -7,17 +7,16 @@ import pytest
 from sqlalchemy import text
 
 from shared.audit import check
-from shared.contracts.calls import Failure, FailureKind, Lane, Reply
+from shared.contracts.calls import CALL_KINDS, Failure, FailureKind, Lane, Reply
 from shared.contracts.requests import Request
 from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
-from shared.pipelines.binding import LANES
 from shared.runtime.cancel import cancel
-from shared.runtime.claims import RETRIES
 from shared.runtime.ending import finish
 from shared.runtime.lapses import lapse_expired
+from shared.runtime.replies import RETRIES
 from shared.runtime.worker import Worker
 from shared.settings import Workers
 from shared.storage.database import Database
@@ -70,7 +69,7 @@ class Device:
 
     async def drain(self, lane: Lane, executor: ScriptedExecutor) -> None:
         """One worker of `lane`, until nothing is left that may run now."""
-        roles = dict.fromkeys(LANES, executor)
+        roles = dict.fromkeys(CALL_KINDS, executor)
         await Worker(
             lane,
             self.database,

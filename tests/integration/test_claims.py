@@ -9,10 +9,11 @@ import pytest
 from shared.contracts.calls import Failure, FailureKind, Generated
 from shared.runtime import advance as advancing
 from shared.runtime import claims as claiming
-from shared.runtime import recording
+from shared.runtime import recording, replies
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import RETRIES, Claim, Claims
+from shared.runtime.claims import Claim, Claims
 from shared.runtime.lapses import lapse_expired
+from shared.runtime.replies import BACKOFF_S, RETRIES
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -271,7 +272,7 @@ async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call goes back to the queue, not to its waiters, and rests longer each time."""
-    monkeypatch.setattr(claiming, "BACKOFF_S", (200.0, 500.0))
+    monkeypatch.setattr(replies, "BACKOFF_S", (200.0, 500.0))
     await pending(database)
     for tries, pause in ((1, 200), (2, 500)):
         await answer(database, await claimed(database), BROKEN)
@@ -288,8 +289,8 @@ async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
 
 def test_the_pauses_grow_and_there_is_one_before_every_retry() -> None:
     """As many pauses as retries, each longer than the one before."""
-    assert len(claiming.BACKOFF_S) == RETRIES - 1
-    assert list(claiming.BACKOFF_S) == sorted(set(claiming.BACKOFF_S))
+    assert len(BACKOFF_S) == RETRIES - 1
+    assert list(BACKOFF_S) == sorted(set(BACKOFF_S))
 
 
 async def test_a_retried_call_may_succeed(database: Database) -> None:

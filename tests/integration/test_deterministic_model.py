@@ -8,9 +8,11 @@ import pytest
 
 from services.guard.drivers.process import LlamaServer, ProcessDriver
 from shared.contracts.calls import Decoding
-from shared.models.chat import ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.rag.prompts import render, template
-from shared.settings import REPOSITORY, Device, Model
+from shared.settings import REPOSITORY
 
 pytestmark = pytest.mark.anyio
 
@@ -33,15 +35,15 @@ async def started() -> LlamaServer:
     return await ProcessDriver("world", Model(driver="process", path=GENERATOR, deterministic=True), Device()).start()
 
 
-async def alone(server: LlamaServer, prompts: Sequence[str]) -> dict[str, ChatReply]:
+async def alone(server: LlamaServer, prompts: Sequence[str]) -> dict[str, ModelAnswer]:
     """Replies with log-probabilities, one prompt after the other."""
     return {prompt: await ask(server, prompt) for prompt in prompts}
 
 
-async def ask(server: LlamaServer, prompt: str) -> ChatReply:
+async def ask(server: LlamaServer, prompt: str) -> ModelAnswer:
     """The reply without the times that it took."""
     reply = await server.complete(prompt, GREEDY, seed=1, logprobs=3)
-    return ChatReply(text=reply.text, finish_reason=reply.finish_reason, tokens=reply.tokens)
+    return ModelAnswer(text=reply.text, finish_reason=reply.finish_reason, tokens=reply.tokens)
 
 
 async def test_every_number_is_the_same_whatever_else_is_asked() -> None:

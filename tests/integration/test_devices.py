@@ -17,14 +17,16 @@ from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
 from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import ModelCall
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.guard_client import GuardClient, NotGranted
 from shared.lease.guards import Guards
 from shared.lease.lease import Lease, Phase, RedisLease
-from shared.lease.placement import narrowed
+from shared.model_settings import Model
+from shared.runtime.placement import narrowed
 from shared.runtime.prompting import Prompting
 from shared.runtime.worker import Worker
-from shared.settings import Device, Model, Settings, Workers
+from shared.settings import Settings, Workers
 from shared.storage import devices
 from shared.storage.database import Database
 from tests.doubles.chat_server import Reply, answer, chat_server

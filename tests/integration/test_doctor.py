@@ -13,13 +13,14 @@ from services.guard import checks as guard_checks
 from services.guard.drivers import ollama
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, models, waiting
 from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady
-from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from shared.model_settings import Model
+from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
 from shared.runtime.models import register
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.ollama_server import ollama_server
 from tests.doubles.search_server import SearchServer, search_server
@@ -30,31 +31,31 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def held(database: Database, redis_url: str) -> AsyncIterator[Resources]:
+async def deps(database: Database, redis_url: str) -> AsyncIterator[Deps]:
     """Real servers, and a guard that nobody is behind."""
     settings = scene.SETTINGS.model_copy(
         update={"guard_url": "http://127.0.0.1:9", "models": {"m": Model(driver="scripted")}}
     )
     async with Redis.from_url(redis_url) as redis, httpx2.AsyncClient() as http:
-        yield Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+        yield Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
 
 
 async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jobs(
-    held: Resources, database: Database
+    deps: Deps, database: Database
 ) -> None:
     """Both ways out are named: the model as it was, or the job anew."""
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)
-    assert await waiting.models(held) == "none waits for a model that is not served"
+    assert await waiting.models(deps) == "none waits for a model that is not served"
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
     with pytest.raises(NotReady, match="a-job for a-generator") as found:
-        await waiting.models(held)
+        await waiting.models(deps)
     assert "mathrag job cancel a-job" in found.value.fix
     assert "put the model back" in found.value.fix
 
 
-async def test_a_model_that_takes_far_more_than_it_declares_is_named(held: Resources, database: Database) -> None:
+async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps, database: Database) -> None:
     """With both figures."""
     await scene.furnish(database)
     measure = (
@@ -63,14 +64,14 @@ async def test_a_model_that_takes_far_more_than_it_declares_is_named(held: Resou
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE models SET footprint_mib = 1100 WHERE id = 1"))
         await connection.execute(text(measure), {"mib": 1200})
-    assert "1 models were measured" in await device.footprints(held)
+    assert "1 models were measured" in await device.footprints(deps)
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE footprints SET most_mib = 3010"))
     with pytest.raises(NotReady, match="a-judge took 3010 MiB where 1100 are declared"):
-        await device.footprints(held)
+        await device.footprints(deps)
 
 
-async def test_a_quarantined_device_says_when_it_is_tried_again(held: Resources, database: Database) -> None:
+async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, database: Database) -> None:
     """It is tried by itself."""
     await scene.run_sql(
         database,
@@ -78,14 +79,14 @@ async def test_a_quarantined_device_says_when_it_is_tried_again(held: Resources,
         " VALUES ('cpu:0', 0, '{}', 'test', 'quarantined', 'no room', now())",
     )
     with pytest.raises(NotReady, match=r"quarantined: no room; tried again in \d+ s"):
-        await device.state(held)
+        await device.state(deps)
 
 
-async def test_a_guard_that_does_not_answer_is_mended_first(held: Resources) -> None:
+async def test_a_guard_that_does_not_answer_is_mended_first(deps: Deps) -> None:
     """Of its models nothing is known."""
-    [probe] = models.probes(held.settings)
+    [probe] = models.probes(deps.settings)
     with pytest.raises(NotReady, match=r"not looked at: http://127\.0\.0\.1:9 does not answer"):
-        await probe.run(held)
+        await probe.run(deps)
 
 
 async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_path: Path) -> None:

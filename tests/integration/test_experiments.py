@@ -180,13 +180,13 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
     async with scene.processes(database, 1) as [other]:
         held = scene.HeldDatabase(other)
         app = api.http._transport.app  # type: ignore[attr-defined]
-        resources = app.state.resources
-        app.state.resources = type(resources)(**{**vars(resources), "database": held})
+        deps = app.state.deps
+        app.state.deps = type(deps)(**{**vars(deps), "database": held})
         asking = asyncio.create_task(submitted(api))
         await held.reached.wait()
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
-        app.state.resources = resources
+        app.state.deps = deps
     assert await scene.rows(
         database, "SELECT (SELECT count(*) FROM experiments), (SELECT count(*) FROM jobs),"
         " (SELECT count(*) FROM experiment_cells), (SELECT count(*) FROM samples)",

@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services.guard.drivers.process import LlamaServer, ProcessDriver
-from shared.lease.footprint import Footprint, estimate
+from shared.device_settings import Device
+from shared.lease.memory import AssumedMemory, assume_memory
+from shared.model_settings import Model
 from shared.models.metadata import gguf
-from shared.settings import REPOSITORY, Device, Model
+from shared.settings import REPOSITORY
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +31,9 @@ async def up(context: int) -> AsyncIterator[LlamaServer]:
         await server.stop()
 
 
-def computed(context: int) -> Footprint:
+def computed(context: int) -> AssumedMemory:
     """What the formula says."""
-    return estimate(gguf.architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
+    return assume_memory(gguf.architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
 
 
 async def test_more_context_takes_what_the_formula_says() -> None:

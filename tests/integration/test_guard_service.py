@@ -19,10 +19,12 @@ from services.guard.ownership import DeviceTaken
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import End, ModelCall
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.guard_client import Broken, GuardClient, NotGranted, Rejected
 from shared.lease.lease import Lease, Phase, RedisLease
-from shared.settings import Device, Model, Settings
+from shared.model_settings import Model
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.chat_server import Reply, chat_server
 from tests.doubles.puppets import PuppetDriver, PuppetServer

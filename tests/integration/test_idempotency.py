@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from shared.errors import InProgress
-from shared.runtime.submit import Submission, submit_once
+from shared.runtime.drafting import Submission
+from shared.runtime.submit import submit_once
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.storage.idempotency import Accepted, Keyed

@@ -13,8 +13,9 @@ from services.guard.app import create_app
 from services.guard.drivers.scripted import ScriptedDriver
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
+from shared.model_settings import Model
 from shared.runtime.models import ModelIdentity
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.chat_server import Reply, Seen, answer, as_json, chat_server
 from tests.doubles.served import served

@@ -116,7 +116,7 @@ async def test_a_job_that_cannot_be_finalised_holds_up_no_other(
     await one.once()
     assert await job_states(database) == ["finalizing", "completed"]
     reason, version = (await rows(database, "SELECT reason, version FROM jobs WHERE id = 1"))[0]
-    assert str(reason).startswith("cannot be brought to its end, tried again: IndexError")
+    assert str(reason).startswith("cannot be brought to its end, tried again: ValueError")
     await run_sql(database, "UPDATE samples SET state = 2 WHERE job_id = 1 AND ordinal = 1")
     hands.now += POSTPONED_S[0] - 0.1
     await one.once()

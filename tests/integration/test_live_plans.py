@@ -6,11 +6,11 @@ import pytest
 
 from services.orchestrator.scheduling import live
 from services.orchestrator.scheduling.live import LivePlan
-from services.orchestrator.scheduling.measures import Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
+from shared.device_settings import Device
 from shared.lease.policy import Group
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device
 from shared.storage.database import Database
 from tests.integration import scene
 
@@ -21,7 +21,7 @@ ROOMY = Device(id="cpu:0", budget_mib=200)
 
 def planner(device: Device = ROOMY) -> LivePlan:
     """Of one device."""
-    return LivePlan(scene.SETTINGS.model_copy(update={"device": device}), Measuring(device.id))
+    return LivePlan(scene.SETTINGS.model_copy(update={"device": device}), MeasuredSecondsReader(device.id))
 
 
 async def groups(made: LivePlan, database: Database) -> Sequence[Group]:

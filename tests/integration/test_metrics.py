@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE
 from services.orchestrator.metrics.counted import ATTEMPTED, PLANS
 from services.orchestrator.metrics.metrics import Metrics
@@ -33,27 +33,27 @@ JUDGED = {"gate": {"tau": 1.0, "min_pairs": 4}}
 
 
 @pytest.fixture
-async def held(database: Database, redis_url: str, anyio_backend: str) -> AsyncIterator[Resources]:
+async def deps(database: Database, redis_url: str, anyio_backend: str) -> AsyncIterator[Deps]:
     """A furnished database as the orchestrator holds it; the other services answer."""
     await scene.furnish(database)
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200))
     reporting = Database(database.engine.url, pinned=False)  # type: ignore[arg-type]
     async with httpx2.AsyncClient(transport=transport) as http, Redis.from_url(redis_url) as redis:
         addressed = scene.SETTINGS.model_copy(update={"retriever_url": "http://r", "guard_url": "http://g"})
-        yield Resources(settings=addressed, database=reporting, redis=redis, http=http, wake=lambda: None)
+        yield Deps(settings=addressed, database=reporting, redis=redis, http=http, wake=lambda: None)
     await reporting.close()
 
 
 class Scraper:
     """Prometheus, as far as a test needs it."""
 
-    def __init__(self, held: Resources) -> None:
+    def __init__(self, deps: Deps) -> None:
         self.metrics = Metrics(fresh_s=0)
-        self._held = held
+        self._deps = deps
 
     async def __call__(self) -> dict[tuple[str, Mapping[str, str]], float]:
         """Every value by name and labels."""
-        found = (await self.metrics.text(self._held)).decode()
+        found = (await self.metrics.text(self._deps)).decode()
         return {
             (sample.name, frozenset(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(found)
@@ -62,9 +62,9 @@ class Scraper:
 
 
 @pytest.fixture
-async def scrape(held: Resources) -> Scraper:
+async def scrape(deps: Deps) -> Scraper:
     """A process that has begun to watch."""
-    scraper = Scraper(held)
+    scraper = Scraper(deps)
     await scraper()
     return scraper
 
@@ -208,19 +208,19 @@ async def test_what_is_too_much_for_one_look_is_left_for_the_next(database: Data
     assert max(seen) == 3
 
 
-async def test_the_first_scrape_counts_from_now_on(database: Database, held: Resources) -> None:
+async def test_the_first_scrape_counts_from_now_on(database: Database, deps: Deps) -> None:
     """What was there before the process is another process's; Prometheus takes it for a restart."""
     await scene.submit_job(database, "closed-book")
     await scene.drain(database, scene.ScriptedExecutor())
-    scraper = Scraper(held)
+    scraper = Scraper(deps)
     await scraper()
     assert value(await scraper(), "mathrag_jobs_ended_total", state="completed") == 0
 
 
-async def test_a_scrape_reads_by_index(database: Database, held: Resources) -> None:
+async def test_a_scrape_reads_by_index(database: Database, deps: Deps) -> None:
     """However many attempts there are: no plan of the widest statement reads a table from one end to the other."""
     window = Window("attempts a", "a.created_at", most=1)
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         await connection.execute(PLANS)
         now = await horizon(connection)
         values = {"since": now - timedelta(seconds=5), "until": now, "bounds": list(BOUNDS)}
@@ -230,18 +230,18 @@ async def test_a_scrape_reads_by_index(database: Database, held: Resources) -> N
     assert "Seq Scan" not in plan
 
 
-async def test_a_database_that_is_away_is_a_metric(held: Resources) -> None:
+async def test_a_database_that_is_away_is_a_metric(deps: Deps) -> None:
     """The scrape answers, says so, and keeps what it has counted."""
     nowhere = Database("postgresql+asyncpg://mathrag@127.0.0.1:1/nothing", pinned=False)
-    found = await Scraper(Resources(**{**vars(held), "database": nowhere}))()
+    found = await Scraper(Deps(**{**vars(deps), "database": nowhere}))()
     await nowhere.close()
     assert value(found, "mathrag_service_up", service="postgres") == 0
     assert value(found, "mathrag_service_up", service="guard") == 1
 
 
-async def test_services_and_workers_are_seen(held: Resources, scrape: Scraper) -> None:
+async def test_services_and_workers_are_seen(deps: Deps, scrape: Scraper) -> None:
     """A heartbeat is a worker; a service that does not answer is down."""
-    await held.redis.set("mathrag:worker:judge:1", "here", ex=60)
+    await deps.redis.set("mathrag:worker:judge:1", "here", ex=60)
     found = await scrape()
     assert value(found, "mathrag_workers", lane="judge") == 1
     assert value(found, "mathrag_workers", lane="generate") == 0
@@ -251,16 +251,16 @@ async def test_services_and_workers_are_seen(held: Resources, scrape: Scraper) -
         raise httpx2.ConnectError("refused")
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(refuse)) as http:
-        found = await Scraper(Resources(**{**vars(held), "http": http}))()
+        found = await Scraper(Deps(**{**vars(deps), "http": http}))()
     assert value(found, "mathrag_service_up", service="guard") == 0
 
 
-async def test_a_scrape_is_kept_for_some_seconds(database: Database, held: Resources) -> None:
+async def test_a_scrape_is_kept_for_some_seconds(database: Database, deps: Deps) -> None:
     """Two Prometheis cost no more than one."""
     metrics = Metrics(fresh_s=3600)
-    first = await metrics.text(held)
+    first = await metrics.text(deps)
     await scene.submit_job(database, "closed-book")
-    assert b'mathrag_jobs{state="running"}' not in first + await metrics.text(held)
+    assert b'mathrag_jobs{state="running"}' not in first + await metrics.text(deps)
 
 
 async def test_only_what_is_in_the_catalogue_is_shown(database: Database, scrape: Scraper) -> None:
@@ -325,7 +325,7 @@ async def test_decisions_fallbacks_and_refusals_are_counted_once(
     assert value(found, "mathrag_extractions_total", extraction="refused") == 1
 
 
-async def test_the_retrievers_cache_is_seen_through_its_restarts(held: Resources) -> None:
+async def test_the_retrievers_cache_is_seen_through_its_restarts(deps: Deps) -> None:
     """What it counted before the first look is not ours; after a restart it counts from nought; it may be away."""
     said: list[dict[str, object]] = [
         {"asked": 100, "hits": 60}, {"asked": 110, "hits": 67}, {}, {"asked": 4, "hits": 1}, {"asked": 4, "hits": 1},
@@ -335,7 +335,7 @@ async def test_the_retrievers_cache_is_seen_through_its_restarts(held: Resources
         return httpx2.Response(200, json={"embeddings": said[0]} if request.url.host == "r" else {})
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(health)) as http:
-        scrape = Scraper(Resources(**{**vars(held), "http": http}))
+        scrape = Scraper(Deps(**{**vars(deps), "http": http}))
         seen = []
         while said:
             found = await scrape()

@@ -21,9 +21,11 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Decoding, FailureKind
+from shared.device_settings import Device
 from shared.lease import residencies
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
-from shared.settings import REPOSITORY, Device, Model, Settings
+from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 from tests.doubles.served import served
 from tests.integration.scene import rows

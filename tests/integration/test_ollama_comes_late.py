@@ -8,7 +8,9 @@ import pytest
 
 from services.guard import app as guard_app
 from services.guard.app import create_app
-from shared.settings import Device, Model, Settings
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.chat_server import Reply
 from tests.doubles.ollama_server import ollama_server

@@ -12,11 +12,12 @@ from services.guard.guard import Guard, StaleEpoch
 from services.guard.reconciler import Reconciler
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.flip import FlipState
 from shared.lease.lease import Phase
+from shared.model_settings import Model
 from shared.runtime import models
-from shared.settings import Device, Model
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_server import Ollama, ollama_server

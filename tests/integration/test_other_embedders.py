@@ -11,7 +11,7 @@ import pytest
 from services.retriever.app import create_app
 from shared.contracts.documents import Document
 from shared.models import endpoint
-from shared.retrieval import Retrieval
+from shared.retrieval_settings import Retrieval
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles import bert_file

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from shared.device_settings import Device
 from shared.lease import residencies
+from shared.model_settings import Model
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

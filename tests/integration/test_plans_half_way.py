@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.runtime import ending, models
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

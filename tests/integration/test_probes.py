@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, growth, machine, services
 from services.orchestrator.probes.probe import Probe, checks
 from services.orchestrator.probes.registry import readiness
@@ -27,59 +27,59 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def held(database: Database, redis_url: str, tmp_path: Path) -> AsyncIterator[Resources]:
+async def deps(database: Database, redis_url: str, tmp_path: Path) -> AsyncIterator[Deps]:
     """Real servers; guard and retriever answer that they are well."""
     settings = scene.SETTINGS.model_copy(
         update={"data_dir": tmp_path, "retriever_url": "http://retriever", "guard_url": "http://guard"}
     )
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json={}))
     async with Redis.from_url(redis_url) as redis, httpx2.AsyncClient(transport=transport) as http:
-        yield Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+        yield Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
 
 
-def found(held: Resources, **settings: Any) -> Resources:
+def found(deps: Deps, **settings: Any) -> Deps:
     """The same with other settings."""
-    changed = held.settings.model_copy(update=settings)
-    return Resources(settings=changed, database=held.database, redis=held.redis, http=held.http, wake=held.wake)
+    changed = deps.settings.model_copy(update=settings)
+    return Deps(settings=changed, database=deps.database, redis=deps.redis, http=deps.http, wake=deps.wake)
 
 
-async def test_readiness_is_well_when_everything_is_there(held: Resources, database: Database) -> None:
+async def test_readiness_is_well_when_everything_is_there(deps: Deps, database: Database) -> None:
     """Models registered, workers beating."""
     await scene.furnish(database)
     for lane in Lane:
-        await held.redis.set(f"mathrag:worker:{lane.value}:host:1", "alive")
-    assert [check for check in await checks(readiness(held.settings), held) if not check.ok] == []
+        await deps.redis.set(f"mathrag:worker:{lane.value}:host:1", "alive")
+    assert [check for check in await checks(readiness(deps.settings), deps) if not check.ok] == []
 
 
-async def test_every_check_that_is_not_well_says_what_to_do(held: Resources) -> None:
+async def test_every_check_that_is_not_well_says_what_to_do(deps: Deps) -> None:
     """Nothing is registered, and nobody beats."""
-    wrong = {check.name: check.fix for check in await checks(readiness(held.settings), held) if not check.ok}
+    wrong = {check.name: check.fix for check in await checks(readiness(deps.settings), deps) if not check.ok}
     assert set(wrong) == {"models", "judge worker", "generator worker"}
     assert all(wrong.values())
 
 
-async def test_redis_must_keep_what_it_is_told(held: Resources) -> None:
+async def test_redis_must_keep_what_it_is_told(deps: Deps) -> None:
     """The fix is the command that changes it."""
-    before = {name: (await held.redis.config_get(name))[name] for name in ("maxmemory-policy", "appendonly")}
+    before = {name: (await deps.redis.config_get(name))[name] for name in ("maxmemory-policy", "appendonly")}
     try:
-        await held.redis.config_set("appendonly", "yes")
-        await held.redis.config_set("maxmemory-policy", "allkeys-lru")
+        await deps.redis.config_set("appendonly", "yes")
+        await deps.redis.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(NotReady, match="allkeys-lru") as evicting:
-            await services.redis_settings(held)
+            await services.redis_settings(deps)
         assert evicting.value.fix == "redis-cli CONFIG SET maxmemory-policy noeviction"
-        await held.redis.config_set("maxmemory-policy", "noeviction")
-        assert "append-only" in await services.redis_settings(held)
-        await held.redis.config_set("appendonly", "no")
+        await deps.redis.config_set("maxmemory-policy", "noeviction")
+        assert "append-only" in await services.redis_settings(deps)
+        await deps.redis.config_set("appendonly", "no")
         with pytest.raises(NotReady, match="appendonly is no"):
-            await services.redis_settings(held)
+            await services.redis_settings(deps)
     finally:
         for name, value in before.items():
-            await held.redis.config_set(name, value)
+            await deps.redis.config_set(name, value)
 
 
-async def test_a_clock_that_is_off_is_found(held: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_clock_that_is_off_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
     """By how much, and in which direction."""
-    assert "within" in await services.clock(held)
+    assert "within" in await services.clock(deps)
 
     class Late(datetime):
         @classmethod
@@ -89,79 +89,79 @@ async def test_a_clock_that_is_off_is_found(held: Resources, monkeypatch: pytest
 
     monkeypatch.setattr(services, "datetime", Late)
     with pytest.raises(NotReady, match=r"(59|60)\.\d s ahead"):
-        await services.clock(held)
+        await services.clock(deps)
 
 
-async def test_a_database_of_another_version_is_found(held: Resources, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_of_another_version_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both versions are named."""
-    assert str(services.head()) in await services.schema(held)
+    assert str(services.head()) in await services.schema(deps)
     monkeypatch.setattr(services, "head", lambda: "9999")
     with pytest.raises(NotReady, match="the code at 9999"):
-        await services.schema(held)
+        await services.schema(deps)
 
 
-async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(held: Resources) -> None:
+async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(deps: Deps) -> None:
     """With the operator's reason."""
-    await devices.drain(held.database, "cpu:0", "driver update", "somebody")
+    await devices.drain(deps.database, "cpu:0", "driver update", "somebody")
     with pytest.raises(NotReady, match="driver update") as drained:
-        await device.state(held)
+        await device.state(deps)
     assert drained.value.fix == "mathrag gpu release cpu:0"
-    await devices.release(held.database, "cpu:0", "somebody")
-    assert "cpu:0" in await device.state(held)
+    await devices.release(deps.database, "cpu:0", "somebody")
+    assert "cpu:0" in await device.state(deps)
 
 
-async def test_an_index_whose_files_were_changed_is_found(held: Resources, tmp_path: Path) -> None:
+async def test_an_index_whose_files_were_changed_is_found(deps: Deps, tmp_path: Path) -> None:
     """Missing, changed, or with another manifest than the registered one."""
     folder = tmp_path / "indexes" / "one"
     folder.mkdir(parents=True)
     (folder / "vectors.bin").write_bytes(b"vectors")
     manifest = msgspec.json.encode({"files": {"vectors.bin": hashlib.sha256(b"vectors").hexdigest()}})
     (folder / "manifest.json").write_bytes(manifest)
-    await scene.furnish(held.database)
-    async with held.database.transaction() as connection:
+    await scene.furnish(deps.database)
+    async with deps.database.transaction() as connection:
         values = {"path": "indexes/one", "hash": hashlib.sha256(manifest).digest()}
         await connection.execute(text("UPDATE indexes SET path = :path, file_hash = :hash"), values)
-    assert await machine.indexes(held) == "2 as they were built"
+    assert await machine.indexes(deps) == "2 as they were built"
     (folder / "vectors.bin").write_bytes(b"others")
     with pytest.raises(NotReady, match=r"vectors\.bin was changed"):
-        await machine.indexes(held)
+        await machine.indexes(deps)
     (folder / "vectors.bin").unlink()
     with pytest.raises(NotReady, match="cannot be read"):
-        await machine.indexes(held)
+        await machine.indexes(deps)
     (folder / "manifest.json").write_bytes(b"{}")
     with pytest.raises(NotReady, match="not the one that was registered"):
-        await machine.indexes(held)
+        await machine.indexes(deps)
 
 
-async def test_what_grows_is_told_with_its_size_and_what_to_run(held: Resources, database: Database) -> None:
+async def test_what_grows_is_told_with_its_size_and_what_to_run(deps: Deps, database: Database) -> None:
     """Folders of indexes that the database does not know are named with the command that removes them."""
-    (held.settings.data_dir / "logs").mkdir()
-    (held.settings.data_dir / "logs" / "judge.log").write_bytes(bytes(3 << 20))
-    assert await growth.logs(held) == "3.0 MiB in 1 files, rotated at 16 MiB each"
-    assert "mathrag purge" in await growth.database(held)
-    assert "append-only file" in await growth.redis_file(held)
-    assert "0.0 MiB in 0;" in await growth.index_files(held)
-    (lost := held.settings.data_dir / "indexes" / "lost").mkdir(parents=True)
+    (deps.settings.data_dir / "logs").mkdir()
+    (deps.settings.data_dir / "logs" / "judge.log").write_bytes(bytes(3 << 20))
+    assert await growth.logs(deps) == "3.0 MiB in 1 files, rotated at 16 MiB each"
+    assert "mathrag purge" in await growth.database(deps)
+    assert "append-only file" in await growth.redis_file(deps)
+    assert "0.0 MiB in 0;" in await growth.index_files(deps)
+    (lost := deps.settings.data_dir / "indexes" / "lost").mkdir(parents=True)
     (lost / "vectors").write_bytes(bytes(2 << 20))
     with pytest.raises(NotReady, match=r"2\.0 MiB in 1 that the database does not know") as found:
-        await growth.index_files(held)
+        await growth.index_files(deps)
     assert found.value.fix.endswith(f"rm -r {lost}")
 
 
-async def test_a_data_folder_that_others_may_read_is_named(held: Resources) -> None:
+async def test_a_data_folder_that_others_may_read_is_named(deps: Deps) -> None:
     """With the command that closes it; that they may pass through is needed where PostgreSQL is another user."""
     for mode, well in ((0o700, True), (0o711, True), (0o755, False)):
-        held.settings.data_dir.chmod(mode)
-        (check,) = await checks([Probe(name="privacy", run=machine.privacy, fix="")], held)
-        assert (check.ok, check.fix) == (well, "" if well else f"chmod 700 {held.settings.data_dir}")
+        deps.settings.data_dir.chmod(mode)
+        (check,) = await checks([Probe(name="privacy", run=machine.privacy, fix="")], deps)
+        assert (check.ok, check.fix) == (well, "" if well else f"chmod 700 {deps.settings.data_dir}")
 
 
-async def test_a_worker_of_another_source_is_named(held: Resources) -> None:
+async def test_a_worker_of_another_source_is_named(deps: Deps) -> None:
     """Started before or after an edit; a worker of an older release does not say what it has imported."""
-    await held.redis.set("mathrag:worker:judge:host:1", registry.source_hash())
-    await held.redis.set("mathrag:worker:judge:host:2", "alive")
-    assert await services.worker_sources(held) == "as on disk"
-    await held.redis.set("mathrag:worker:generate:host:3", "f" * 64)
+    await deps.redis.set("mathrag:worker:judge:host:1", registry.source_hash())
+    await deps.redis.set("mathrag:worker:judge:host:2", "alive")
+    assert await services.worker_sources(deps) == "as on disk"
+    await deps.redis.set("mathrag:worker:generate:host:3", "f" * 64)
     with pytest.raises(NotReady, match="generate:host:3") as other:
-        await services.worker_sources(held)
+        await services.worker_sources(deps)
     assert "restart the stack" in other.value.fix

@@ -114,5 +114,7 @@ async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
         await continued(written)
         assert await listed(api) == after
         for name in after:
-            assert (await api.get(f"/v1/jobs/{name}/audit"))["violations"] == []
+            audit = await api.get(f"/v1/jobs/{name}/audit")
+            assert audit["violations"] == []
+            assert audit["source_changed"].startswith("source changed: the job ran `")
     seen.note("five jobs were listed; the two that had not ended completed; all five audits were clean")

@@ -16,8 +16,9 @@ from services.retriever.app import MAX_RERANKED, create_app
 from shared.contracts.calls import Failure, FailureKind, Reply, Scored
 from shared.contracts.requests import DocumentRef, Request
 from shared.models.reranking import sigmoid
+from shared.models.retriever_client import RetrieverClient
 from shared.pipelines.binding import Pin
-from shared.retrieval import Reranker, Retrieval
+from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime import models
 from shared.runtime.answers import Answered
 from shared.runtime.claims import Claimed
@@ -90,7 +91,7 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
                 while before == await scalar(database, REGISTERED):  # noqa: ASYNC110 - the row is all there is
                     await asyncio.sleep(0.01)
             executor = Reranking(database, settings)
-            executor._client = client
+            executor._retriever = RetrieverClient(client, settings)
             yield Setting(client, executor)
 
     return started

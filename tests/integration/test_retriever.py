@@ -22,7 +22,7 @@ from services.retriever.sparse import Bm25
 from shared.contracts import canonical
 from shared.contracts.documents import Document
 from shared.errors import Conflict
-from shared.retrieval import Embeddings, Retrieval
+from shared.retrieval_settings import Embeddings, Retrieval
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 from tests.integration.scene import run_sql

@@ -12,8 +12,9 @@ from services.orchestrator.scheduling.live import merged
 from services.orchestrator.scheduling.needs import Needs
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.queue import Ticker
-from shared.settings import Device, Settings
+from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration.scene import furnish, model, run_sql, scalar, submit_job
 from tests.integration.scheduling import advance, hold, wishes

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from shared.rag.fusion import rrf
-from shared.retrieval import Reranker, Retrieval
+from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime.models import NO_RERANKER, ModelIdentity, register
 from shared.storage.database import Database
 from shared.storage.documents import LONGEST_TEXT

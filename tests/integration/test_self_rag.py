@@ -19,9 +19,10 @@ from shared.contracts.calls import Generated, Lane
 from shared.contracts.samples import Outcome
 from shared.lease.guards import Guards
 from shared.lease.lease import Phase
+from shared.model_settings import Model
 from shared.runtime.prompting import Prompting
 from shared.runtime.worker import Worker
-from shared.settings import REPOSITORY, Model, Settings, Workers
+from shared.settings import REPOSITORY, Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.reflecting_model import respond

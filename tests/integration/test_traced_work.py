@@ -26,7 +26,7 @@ async def work(database: Database, executor: scene.ScriptedExecutor) -> None:
         worked = await scene.scalar(database, "SELECT count(*) FROM queue") or await scene.advance(database)
         for lane in Lane:
             worker = scene.worker(database, lane, executor)
-            worker._executors = made
+            worker._chunks._executors = made
             await worker.drain()
 
 

@@ -19,7 +19,7 @@ from shared.runtime.claims import Claim, Claims
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.pausing import pause, resume
 from shared.storage.database import Database
-from tests.integration.conftest import _truncate
+from tests.integration.conftest import EmptyDatabase
 from tests.integration.scene import (
     answered,
     furnish,
@@ -50,8 +50,9 @@ FAILED = Failure(kind=FailureKind.CONNECTION, detail="gone")
 class Runtime(RuleBasedStateMachine):
     """Two jobs that share their calls, a queue, and workers that do whatever they like."""
 
-    urls: tuple[str, str]
-    """Of the database: the application's, and its owner's."""
+    url: str
+    """Of the database."""
+    empty_database: EmptyDatabase
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +63,7 @@ class Runtime(RuleBasedStateMachine):
         self.claims: list[Claim] = []
         """Every claim that was ever made; most of them are over."""
         self.over: dict[str, set[tuple[object, ...]]] = {SAMPLES: set(), ENDED: set()}
+        self.empty_database()
         self.run(self.begin())
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
@@ -70,8 +72,7 @@ class Runtime(RuleBasedStateMachine):
 
     async def begin(self) -> None:
         """A small world."""
-        await _truncate(self.urls[1])
-        self.database = Database(self.urls[0], pinned=True)
+        self.database = Database(self.url, pinned=True)
         await furnish(self.database, items=ITEMS, needs_lease=False)  # residencies are another story
         await without_gold(self.database)
         self.jobs = [await submit_job(self.database, "hybrid", name=f"job-{n}") for n in range(JOBS)]
@@ -216,9 +217,9 @@ class Runtime(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def runtime(database_url: str, owner_url: str) -> Iterator[type[Runtime]]:
+def runtime(database_url: str, empty_database: EmptyDatabase) -> Iterator[type[Runtime]]:
     """On the database of this session."""
-    Runtime.urls = (database_url, owner_url)
+    Runtime.url, Runtime.empty_database = database_url, staticmethod(empty_database)
     return Runtime
 
 

@@ -11,8 +11,8 @@ from shared.contracts.calls import MOST_SLOTS, Generate
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Outcome, Sample, Steps
 from shared.pipelines import registry
-from shared.runtime import acceptance as code
 from shared.runtime import advance as advancing
+from shared.runtime import jobs
 from shared.runtime.advance import Advancer
 from shared.runtime.ending import finish
 from shared.storage.database import Database
@@ -278,7 +278,7 @@ async def test_a_process_with_another_source_does_not_answer_for_the_one_that_wa
     database: Database, monkeypatch: pytest.MonkeyPatch, commit: str, failure: str | None
 ) -> None:
     """A worker that starts after an edit fails such samples in words; another commit is an upgrade, and goes on."""
-    monkeypatch.setattr(code, "release", lambda: ("0.1.0", "ours"))
+    monkeypatch.setattr(jobs, "release", lambda: ("0.1.0", "ours"))
     await two_jobs(database, monkeypatch)
     changed = """UPDATE jobs SET code = code || jsonb_build_object('version', '0.1.0', 'commit', CAST(:c AS text))"""
     await run_sql(database, changed, c=commit)

@@ -6,9 +6,9 @@ from services.guard.guard import StaleEpoch
 from services.guard.memory import NotMeasured, Process, Reading
 from services.guard.reconciler import Reconciler
 from shared.contracts.guard import End
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.flip import FlipState
-from shared.settings import Device
 from shared.storage.database import Database
 from tests.integration.scene import rows
 from tests.integration.test_reconciler import MIB, Rig

@@ -10,7 +10,8 @@ import pytest
 from services.guard.drivers import trees
 from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError
-from shared.settings import Device, Model
+from shared.device_settings import Device
+from shared.model_settings import Model
 from tests.integration.test_model_servers import (
     CONTEXT,
     GENERATOR,

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind, Token
-from shared.lease.footprint import Architecture
-from shared.models.chat import Away, ChatFailed, ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.models.chat import Away, ChatFailed
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model, Settings
+from shared.settings import Settings
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import current
 from tests.simulation.pipelines import POISON
@@ -145,7 +148,7 @@ class ModelServer:
         """Whether the process is gone."""
         return not self.alive
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Take a while, then answer by rule."""
         await self._guard.passes("sends a call")
         self._world.begins(self.name)
@@ -163,7 +166,7 @@ class ModelServer:
         await self._guard.gate()
         number = zlib.crc32(f"{prompt}{seed if decoding.temperature else 0}".encode())
         text = f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"So \\boxed{{{number % 10}}}."
-        return ChatReply(
+        return ModelAnswer(
             text=text,
             finish_reason="stop",
             tokens=(Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else (),

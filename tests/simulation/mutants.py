@@ -16,8 +16,8 @@ from sqlalchemy import TextClause, text
 from services.guard.guard import Guard
 from services.guard.reconciler import Reconciler
 from shared.lease import policy
-from shared.runtime import advance, claims, lapses
-from shared.runtime.claims import Claims
+from shared.runtime import advance, lapses, replies
+from shared.runtime.replies import Replies
 from tests.simulation.plan import Plan, plan
 from tests.simulation.runner import runner
 from tests.simulation.share import Found
@@ -64,7 +64,7 @@ FLIPS = ("memory-lags", "server-survives-stop", "server-dies-in-call")
 
 MUTANTS: Mapping[str, Mutant] = {
     "an answer without its token": Mutant(
-        (Mutation(claims, "ACCEPT", "q.call_id = u.call_id AND q.token = u.token", "q.call_id = u.call_id"),), STALE
+        (Mutation(replies, "ACCEPT", "q.call_id = u.call_id AND q.token = u.token", "q.call_id = u.call_id"),), STALE
     ),
     "a chunk without its epoch": Mutant(
         (Mutation(Guard, "_admit", "if leased and (self.epoch is None or request.epoch != self.epoch):", "if False:"),)
@@ -72,16 +72,16 @@ MUTANTS: Mapping[str, Mutant] = {
     "a look before the commit": Mutant(
         (
             Mutation(
-                Claims,
+                Replies,
                 "_accept",
-                "return await self._changed(ACCEPT, values)",
+                "return await self._database.column(ACCEPT, values)",
                 """from shared.runtime.look import LOOK
         async with self._database.transaction() as connection:
             done = list((await connection.execute(ACCEPT, values)).scalars())
             await connection.execute(LOOK, {"calls": sorted(done)})
         return done""",
             ),
-            Mutation(Claims, "_store", "look(self._database, done + charged)", "look(self._database, charged)"),
+            Mutation(Replies, "store", "look(self._database, done + charged)", "look(self._database, charged)"),
         ),
         only=lambda plan: plan.crowded,
     ),

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.lease import residencies
-from shared.runtime import advance, claims, ending, finalising, lapses, look, parking, recording
+from shared.runtime import advance, claims, ending, finalising, lapses, look, parking, recording, replies
 from shared.storage.database import Database
 from tests.simulation.actor import Actor, Killed
 from tests.simulation.link import Mode, Rows
@@ -22,8 +22,8 @@ def names() -> dict[int, str]:
     """What the statements that matter do, by identity; looked up anew where a mutant has replaced some."""
     words: Mapping[str, Sequence[TextClause]] = {
         "claim": (claims.CLAIM, claims.CLAIM_SUSPECT),
-        "answer": (claims.ACCEPT,),
-        "retry": (claims.REJECT,),
+        "answer": (replies.ACCEPT,),
+        "retry": (replies.REJECT,),
         "release": (claims.RELEASE,),
         "renewal": (claims.RENEW,),
         "overlooked": (look.OVERLOOKED,),

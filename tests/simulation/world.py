@@ -11,7 +11,9 @@ from random import Random
 from typing import Any
 
 from shared.contracts.calls import Lane
-from shared.settings import Device, Model, Settings, Workers
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.settings import Settings, Workers
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
 from tests.simulation.actor import Actor

@@ -7,8 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shared.telemetry import traces
-from shared.telemetry.exporting import Tracing
+from shared.telemetry import exporting, traces
 
 
 class Spans:
@@ -35,8 +34,9 @@ class Spans:
 def tracing(*, content: bool = False) -> Iterator[Spans]:
     """Everything is traced inside the block."""
     exporter = InMemorySpanExporter()
-    traces.install(Tracing("test", SimpleSpanProcessor(exporter), content=content))
+    provider = exporting.install("test", SimpleSpanProcessor(exporter), content=content)
     try:
         yield Spans(exporter)
     finally:
-        traces.stop()
+        provider.shutdown()
+        traces.install()

@@ -15,10 +15,10 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.sources import Sources
 from mathrag.stack import lock
+from shared.contracts.calls import CALL_KINDS
 from shared.ingest import paths
 from shared.ingest.lines import Row
 from shared.pipelines import registry
-from shared.storage.jobs import ROLES
 from world import setting as settings
 from world.corpus import build, write
 from world.demo import sentences
@@ -155,7 +155,7 @@ def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
 
 def merged(all_jobs: Sequence[Any]) -> Any:
     """Several jobs as one: their counts added up."""
-    stages = {role: {"done": 0, "total": 0} for role in ROLES}
+    stages = {role: {"done": 0, "total": 0} for role in CALL_KINDS}
     for job in all_jobs:
         for role, stage in job.get("stages", {}).items():
             for part in stage:

@@ -24,8 +24,9 @@ from mathrag.cli.failures import reported
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
+from shared.pages.blocks import regenerated
 from shared.settings import REPOSITORY
-from world.reproduction import drawing, page, tables
+from world.reproduction import drawing, tables
 from world.reproduction.running import furnish, run, served, upload
 from world.reproduction.studies import SCALES, Study, model_files, studies
 
@@ -141,7 +142,7 @@ def written(out: Path, text: Path | None) -> None:
         text = out / "world.md"
         text.write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")
     else:
-        text.write_text(page.regenerated(text.read_text(), blocks))
+        text.write_text(regenerated(text.read_text(), blocks))
         print(f"written: {text}")
     print(f"results: {out}\n\n{blocks['main']}")
 

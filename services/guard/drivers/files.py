@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from services.guard.drivers.ports import DriverError
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 from shared.models import weights
 from shared.models.metadata import MetadataError
 from shared.models.metadata import files as metadata

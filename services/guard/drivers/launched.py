@@ -20,16 +20,18 @@ from services.guard.drivers import files, trees, versions
 from services.guard.drivers.ports import DriverError, Server
 from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
-from shared.access.bearer import authorization
+from shared.bearer import authorization
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind
-from shared.lease.footprint import Architecture
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models import command_lines
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import ChatFailed
 from shared.models.command_lines import Asked, Page
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 LOOK_S = 0.1
 ANSWER_S = 5.0
@@ -195,7 +197,7 @@ class LaunchedServer:
         """The program's return code."""
         return self._tree.exit_status
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 

@@ -14,9 +14,12 @@ from contextlib import AsyncExitStack, suppress
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
 from services.guard.drivers.ports import DriverError
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, FailureKind
-from shared.lease.footprint import Architecture
-from shared.models.chat import ChatFailed, ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.models.chat import ChatFailed
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
 from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, Ollama, OllamaFailed, Resident, full_tag
@@ -24,7 +27,6 @@ from shared.models.ollama_answers import Reloaded, Removed, RunnerDied
 from shared.models.ollama_orphans import orphans
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 PROBE_S = 2.0
 """Between two looks at what is resident."""
@@ -198,7 +200,7 @@ class OllamaServer:
         """
         return self._died
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one prompt; one that had the model loaded again ends the residency."""
         try:
             with self._confirmation.call():

@@ -2,9 +2,9 @@
 
 from typing import Protocol
 
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
-from shared.lease.footprint import Architecture
-from shared.models.chat import ChatReply
+from shared.contracts.guard import ModelAnswer
 from shared.runtime.models import ModelIdentity
 
 
@@ -31,7 +31,7 @@ class Server(Protocol):
         """How its process ended; negative for a signal, None while it runs or where there is none."""
         ...
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one prompt; with so many alternatives of each token, where the server gives them.
 
         Raises:

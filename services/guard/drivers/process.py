@@ -15,15 +15,16 @@ import psutil
 from services.guard.drivers import files
 from services.guard.drivers.ports import DriverError
 from services.guard.page_cache import read_ahead
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
-from shared.lease.footprint import Architecture
-from shared.models.chat import ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.command_lines import deterministic
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import LLAMA
 from shared.orphans import die_with
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 STOP_S = 5.0
 
@@ -123,7 +124,7 @@ class LlamaServer:
         """The child's return code."""
         return self._process.returncode
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one prompt."""
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 

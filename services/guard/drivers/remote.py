@@ -14,15 +14,16 @@ import httpx2
 
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ports import DriverError
-from shared.access.bearer import authorization
+from shared.bearer import authorization
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
-from shared.lease.footprint import Architecture
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models import ollama
-from shared.models.chat import ChatReply
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import BY_BACKEND
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 PROBE_S = 5.0
 TRIES = 3
@@ -155,7 +156,7 @@ class RemoteServer:
         """Whether it served the same at the last look."""
         return not self._changed.is_set()
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one prompt."""
         with self._confirmation.call():
             return await self._chat.complete(prompt, decoding, seed, logprobs)

@@ -7,11 +7,12 @@ the prompt, so two runs agree. Of what it says it is certain: all of it is one t
 import asyncio
 import zlib
 
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding, Token
-from shared.lease.footprint import Architecture
-from shared.models.chat import ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.runtime.models import ModelIdentity
-from shared.settings import Device, Model
 
 RATING = "Rating:"
 
@@ -61,11 +62,11 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.alive = True
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """A rating where the prompt asks for one, a boxed number elsewhere."""
         number = zlib.crc32(f"{prompt}{seed if decoding.temperature else 0}".encode())
         text = f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
-        return ChatReply(
+        return ModelAnswer(
             text=text,
             finish_reason="stop",
             tokens=(Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else (),

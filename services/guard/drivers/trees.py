@@ -19,7 +19,7 @@ import psutil
 
 from services.guard.drivers.ports import DriverError
 from shared.orphans import die_with
-from shared.telemetry.redaction import redacted
+from shared.redaction import redacted
 
 STOP_S = 10.0
 """For a program to end its own children; then everything is killed."""

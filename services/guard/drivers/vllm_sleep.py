@@ -17,8 +17,9 @@ import psutil
 from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError, Server
 from shared.contracts.calls import Decoding
-from shared.models.chat import ChatReply
-from shared.settings import Device, Model
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 
 SLEEP_S = 120.0
 """For the weights to be moved."""
@@ -117,7 +118,7 @@ class AwakeServer:
         """The program's return code."""
         return self._server.exit_status
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ChatReply:
+    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         """Answer one prompt."""
         return await self._server.complete(prompt, decoding, seed, logprobs)
 

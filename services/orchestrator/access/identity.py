@@ -3,14 +3,16 @@
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.orchestrator.access.keyring import Keyring
-from services.orchestrator.deps import Resources
-from shared.access.bearer import OPEN, bearer
+from shared.access.internal import OPEN
 from shared.access.refusals import refuse
+from shared.bearer import key_of
 from shared.contracts import api_keys as keys
 from shared.errors import MathragError, Unauthorized
+from shared.storage.database import Database
 from shared.storage.operations import LOCAL
 
 HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator makes one with `mathrag key create`"
@@ -39,11 +41,11 @@ class Identity:
         state["actor"], state["scopes"] = LOCAL, EVERYTHING
         if self._keyring is None or scope["path"] in OPEN:
             return
-        key = bearer(scope)
+        key = key_of(Headers(scope=scope).get("authorization", ""))
         if key is None:
             raise Unauthorized("an API key is needed", hint=HINT)
-        resources: Resources = scope["app"].state.resources
-        found = await self._keyring.find(resources.database, key)
+        database: Database = scope["app"].state.deps.database
+        found = await self._keyring.find(database, key)
         if found is None:
             raise Unauthorized("this API key is not valid: unknown, expired or revoked", hint=HINT)
         state["actor"], state["scopes"] = found.name, found.scopes

@@ -5,7 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.deps import Held, json
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
 from shared.runtime.calibrating import EXAMPLE, TRUST, Calibrated, calibrated
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -19,10 +21,13 @@ JudgedBy = Annotated[
 ]
 
 
-@router.get("/{job}/calibration", summary="Calibrate CRAG's thresholds", responses=answers(Calibrated, EXAMPLE))
-async def calibration(job: str, held: Held, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
+@route(
+    router, "GET", "/{job}/calibration", Scope.READ, "Calibrate CRAG's thresholds",
+    answers(Calibrated, EXAMPLE), refuses=(404, 409),
+)  # fmt: skip
+async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
     """Of a `crag` job whose lists are labelled, by the dataset's gold documents or by the judge of `judged_by`: `upper`
     and `lower` for its evaluator, with 95 % intervals.
     """
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         return json(await calibrated(connection, job, trust, judged_by))

@@ -10,7 +10,9 @@ from fastapi import APIRouter, Response
 from sqlalchemy import Row, text
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.deps import Held, json
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.models import known_versions
@@ -67,14 +69,13 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """What is known against this version."""
 
 
-@router.get(
-    "/pipelines", summary="List pipelines",
-    responses=answers(
-        list[PipelineView],
-        [{"name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
-          "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": []}],
-    ),
-)  # fmt: skip
+PIPELINE: dict[str, Any] = {
+    "name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
+    "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": [],
+}  # fmt: skip
+
+
+@route(router, "GET", "/pipelines", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]))
 async def pipelines() -> Response:
     """By name."""
     return json(await to_thread.run_sync(_pipelines))
@@ -108,20 +109,19 @@ def _roles(pipeline: str) -> list[str]:
     return sorted({bound.role for round_ in dry_run(job, Item(ordinal=0, question="?")) for bound in round_})
 
 
-@router.get(
-    "/models", summary="List models",
-    responses=answers(
-        list[ModelView],
-        [{"name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
-          "footprint_mib": 96, "registered": True, "digest": "a2d1…", "version": "0.2.2", "warning": None}],
-    ),
-)  # fmt: skip
-async def models(held: Held) -> Response:
+MODEL: dict[str, Any] = {
+    "name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
+    "footprint_mib": 96, "registered": True, "digest": "a2d1…", "version": "0.2.2", "warning": None,
+}  # fmt: skip
+
+
+@route(router, "GET", "/models", Scope.READ, "List models", answers(list[ModelView], [MODEL]))
+async def models(deps: RequestDeps) -> Response:
     """As configured; addresses and keys are the operator's and not shown."""
-    names = sorted(held.settings.models)
-    async with held.database.transaction() as connection:
+    names = sorted(deps.settings.models)
+    async with deps.database.transaction() as connection:
         registered = {row.name: row for row in await connection.execute(REGISTERED, {"names": names})}
-    return json([_model(held.settings, name, registered.get(name)) for name in names])
+    return json([_model(deps.settings, name, registered.get(name)) for name in names])
 
 
 def _model(settings: Settings, name: str, row: Row[Any] | None) -> ModelView:

@@ -7,30 +7,34 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import text
 
 from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.search import Name, Question
-from services.orchestrator.api.submissions import check_read, params_of
-from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.work import work
+from shared.contracts.api_keys import Scope
 from shared.contracts.samples import Decision, Item
 from shared.lease import residencies
 from shared.runtime import online
+from shared.runtime.drafting import Submission
 from shared.runtime.jobs import Jobs
+from shared.runtime.parameters import check_read, params_of
 from shared.runtime.price import Price, price
-from shared.runtime.submit import Submission, submit
+from shared.runtime.submit import submit
 from shared.storage import configurations, documents, jobs, provenance
 from shared.storage.configurations import Configuration
+from shared.storage.sql import sql
+from shared.storage.states import TERMINAL
 
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
 POLL_S = "1"
 # Loads of models that answered this job's own calls, wanted since it was asked.
-LOADS = text("""
+LOADS = sql("""
     SELECT count(*) FROM (
         SELECT DISTINCT a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
-        JOIN calls c ON c.id = t.call_id JOIN attempts a ON a.call_id = c.id AND a.accepted
+        JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
         JOIN jobs j ON j.id = s.job_id JOIN residencies r ON r.epoch = a.epoch AND r.wanted_at >= j.created_at
         WHERE s.job_id = :job) loads""")
 
@@ -129,64 +133,64 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the pipeline decided on the way, in order; `fallback` says why a part was left out."""
 
 
-@router.post(
-    "/chat", summary="Ask one question",
-    responses={**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)},
+@route(
+    router, "POST", "/chat", Scope.SUBMIT, "Ask one question",
+    {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
 )  # fmt: skip
-async def chat(request: ChatRequest, held: Held) -> Response:
+async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
     """200 with the answer if it is there within `wait_s`, else 202 and the job's `Location`; the job goes on then.
 
     Its calls are claimed before those of batches. For a model that is not resident it waits until the resident one has
     no work, at most `device.online_patience_s`; then that is unloaded for it, and loaded again afterwards:
     `price.loads_back`. The same question again costs nothing.
     """
-    resident = await _resident(held)
-    submission = request.submission(await configurations.holding(held.database))
-    await online.provide(held.database, request.question)
-    job = await submit(held.database, held.settings, submission)
-    stated = await _price(held, job, resident, request.question)
-    held.wake()
-    await online.wait(held.database, job, request.wait_s)
-    answer = await _answer(held, job, stated, request.corpus)
-    if answer.state in jobs.TERMINAL:
+    resident = await _resident(deps)
+    submission = request.submission(await configurations.holding(deps.database))
+    await online.provide(deps.database, request.question)
+    job = await submit(deps.database, deps.settings, submission)
+    stated = await _price(deps, job, resident, request.question)
+    deps.wake()
+    await online.wait(deps.database, job, request.wait_s)
+    answer = await _answer(deps, job, stated, request.corpus)
+    if answer.state in TERMINAL:
         return json(answer)
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
 
 
-async def _resident(held: Resources) -> dict[str, tuple[int, ...]]:
+async def _resident(deps: Deps) -> dict[str, tuple[int, ...]]:
     """What each device holds."""
-    async with held.database.transaction() as connection:
-        newest = [await residencies.newest(connection, device.id) for device in held.settings.all_devices()]
+    async with deps.database.transaction() as connection:
+        newest = [await residencies.newest(connection, device.id) for device in deps.settings.all_devices()]
     return {each.device: each.models for each in newest if each is not None and each.state == "open"}
 
 
-async def _price(held: Resources, job: uuid.UUID, resident: Mapping[str, tuple[int, ...]], question: str) -> Price:
-    async with held.database.transaction() as connection:
+async def _price(deps: Deps, job: uuid.UUID, resident: Mapping[str, tuple[int, ...]], question: str) -> Price:
+    async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))
         spec = (await Jobs().load(connection, {row}, set()))[row]
         return await price(connection, resident, spec, Item(ordinal=0, question=question))
 
 
-async def _answer(held: Resources, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
-    job = await jobs.get(held.database, str(public_id))
-    answer = await _answered(held, public_id, corpus) if job.state == "completed" else {}
+async def _answer(deps: Deps, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
+    job = await jobs.get(deps.database, str(public_id))
+    answer = await _answered(deps, public_id, corpus) if job.state == "completed" else {}
     return ChatAnswer(
         job=job.id,
         url=f"/v1/jobs/{job.id}",
         state=job.state,
         pipeline=job.pipeline,
         price=stated,
-        cost=await _cost(held, public_id) if job.ended else None,
+        cost=await _cost(deps, public_id) if job.ended else None,
         **{"reason": job.reason, **answer},
     )
 
 
-async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
+async def _answered(deps: Deps, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
     """How the job's only sample ended."""
-    sample = await provenance.provenance(held.database, str(public_id), 0)
+    sample = await provenance.provenance(deps.database, str(public_id), 0)
     if sample.outcome is None:
         return {"reason": f"{sample.failure}: {sample.detail}"}
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         shown = await documents.shown(connection, corpus, sample.outcome.context)
     return {
         "answer": sample.outcome.answer,
@@ -199,8 +203,8 @@ async def _answered(held: Resources, public_id: uuid.UUID, corpus: str | None) -
     }
 
 
-async def _cost(held: Resources, public_id: uuid.UUID) -> Cost:
-    async with held.database.snapshot() as connection:
+async def _cost(deps: Deps, public_id: uuid.UUID) -> Cost:
+    async with deps.database.snapshot() as connection:
         job = await jobs.resolve(connection, str(public_id))
         counted = await work(connection, job)
         loads = (await connection.execute(LOADS, {"job": job})).scalar_one()

@@ -8,8 +8,10 @@ from pydantic import BaseModel, ConfigDict
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, tagged
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.submissions import params_of
-from services.orchestrator.deps import Held, Limit, json
+from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
+from shared.runtime.parameters import params_of
 from shared.storage import configurations, pages
 from shared.storage.configurations import Configuration
 
@@ -33,21 +35,21 @@ class ConfigurationChange(BaseModel):
     """Nested, as a job's."""
 
 
-@router.get("", summary="Get the configuration", responses=CONFIGURATION | UNCHANGED)
-async def get(held: Held, seen: Seen) -> Response:
+@route(router, "GET", "", Scope.READ, "Get the configuration", CONFIGURATION | UNCHANGED)
+async def get(deps: RequestDeps, seen: Seen) -> Response:
     """What holds now; version 0 before the first change. 304 while nothing has changed."""
-    found = await configurations.holding(held.database)
+    found = await configurations.holding(deps.database)
     return tagged(found, version=found.version, seen=seen)
 
 
-@router.patch("", summary="Change the configuration", responses=CONFIGURATION)
-async def change(request: ConfigurationChange, held: Held, actor: Actor, versions: RequiredVersions) -> Response:
+@route(router, "PATCH", "", Scope.OPERATE, "Change the configuration", CONFIGURATION, refuses=(412, 428))
+async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
     """From the next request on, at every process of the API; jobs that were accepted keep their parameters.
 
     A change that no job could have as its parameters is refused whole, with the field. `If-Match` is needed: with
     another version 412, without it 428. Every version is kept, with who made it.
     """
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         found = await configurations.newest(connection)
         configurations.expect(found, versions)
         params = configurations.pruned(configurations.merged(found.params, request.params))
@@ -57,11 +59,10 @@ async def change(request: ConfigurationChange, held: Held, actor: Actor, version
     return tagged(changed, version=changed.version)
 
 
-@router.get(
-    "/history",
-    summary="List configurations",
-    responses=answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
-)
-async def history(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+@route(
+    router, "GET", "/history", Scope.READ, "List configurations",
+    answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
+)  # fmt: skip
+async def history(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Every version, newest first."""
-    return json(await configurations.listed(held.database, limit, cursor))
+    return json(await configurations.listed(deps.database, limit, cursor))

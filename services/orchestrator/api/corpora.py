@@ -8,16 +8,16 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.said import PROBLEM
+from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
-from services.orchestrator.deps import Held, Limit, Resources, json
+from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
+from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
+from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
 from shared.storage import corpora, pages, previews
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
-INDEXING_S = 1800.0
-"""Longest that building indexes may take."""
 
 EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
@@ -42,29 +42,6 @@ INDEXED: dict[str, Any] = {
 }
 
 
-class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that the corpus now uses; the ones before stay on record, for the jobs that used them."""
-
-    index: int
-    kind: str
-    signature: str
-    """Digest of everything that determines it, as the settings are now."""
-    documents: int
-    reused: bool
-    """It was there, and sound."""
-    seconds: float
-
-
-class Indexes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a corpus is searched by."""
-
-    corpus: int = 0
-    indexes: tuple[Index, ...] = ()
-
-
-_INDEXES = msgspec.json.Decoder(Indexes)
-
-
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
     """The corpus, and what was left out of it."""
 
@@ -76,84 +53,88 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
     """The first of them."""
 
 
-@router.post(
-    "", status_code=201, summary="Upload a corpus", openapi_extra=BODY,
-    responses=answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
+@route(
+    router, "POST", "", Scope.SUBMIT, "Upload a corpus",
+    answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
+    refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
-async def create(held: Held, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
+async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
     """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.
 
     Answers when both indexes are built: 201, or 200 where the same documents were there under this name. A line that
     cannot be used rejects the upload, and nothing of it is stored; with `on_error=skip` the others are.
     """
     async with upload.corpus() as reader, aclosing(batches(reader)) as records:
-        created = await corpora.create(held.database, name, records)
-    await _index(held, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
-    stored = await corpora.get(held.database, name)
+        created = await corpora.create(deps.database, name, records)
+    await _index(deps, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
+    stored = await corpora.get(deps.database, name)
     answer = CorpusUpload(**msgspec.structs.asdict(stored), **left_out(reader))
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
 
 
-@router.post("/{name}/indexes", summary="Build a corpus's indexes", responses=answers(Indexes, INDEXED))
-async def index(held: Held, name: str) -> Response:
+@route(
+    router, "POST", "/{name}/indexes", Scope.SUBMIT, "Build a corpus's indexes",
+    answers(Indexes, INDEXED), refuses=(404,),
+)  # fmt: skip
+async def index(deps: RequestDeps, name: str) -> Response:
     """As the settings are now: what they and the documents determine is built where it is missing or damaged.
 
     For after a change of embedder, tokenizer or back end, which the indexes of before are refused under.
     """
-    return json(await _index(held, await corpora.get(held.database, name)))
+    return json(await _index(deps, await corpora.get(deps.database, name)))
 
 
-async def _index(held: Resources, corpus: corpora.Corpus) -> Indexes:
+async def _index(deps: Deps, corpus: corpora.Corpus) -> Indexes:
     """Have the retriever build both indexes.
 
     Raises:
         Unavailable: it did not; the documents stay, and the same upload goes on here.
     """
     try:
-        url = f"{held.settings.retriever_url}/indexes"
-        reply = await held.http.post(url, json={"corpus": corpus.id}, timeout=INDEXING_S)
-        if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT):
-            said = PROBLEM.decode(reply.content)
-            raise Unavailable(f"corpus {corpus.name!r} is stored, but {said.detail}", hint=said.hint)
-        reply.raise_for_status()
-        return _INDEXES.decode(reply.content)
-    except (httpx2.HTTPError, msgspec.DecodeError) as error:
+        return await RetrieverClient(deps.http, deps.settings).build_indexes(corpus.id)
+    except NoReply as error:
+        problem = error.problem
+        if error.status in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT) and problem.detail:
+            raise Unavailable(f"corpus {corpus.name!r} is stored, but {problem.detail}", hint=problem.hint) from error
         raise Unavailable(
-            f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error})",
+            f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error.cause})",
             hint="see GET /readyz and the retriever's log; then `mathrag corpus index NAME`, or upload the same again",
         ) from error
 
 
-@router.get(
-    "", summary="List corpora", responses=answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None})
-)
-async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+@route(
+    router, "GET", "", Scope.READ, "List corpora",
+    answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
+)  # fmt: skip
+async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await corpora.listed(held.database, limit, cursor))
+    return json(await corpora.listed(deps.database, limit, cursor))
 
 
-@router.get("/{name}", summary="Get a corpus", responses=answers(corpora.Corpus, EXAMPLE))
-async def get(held: Held, name: str) -> Response:
+@route(router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.Corpus, EXAMPLE), refuses=(404,))
+async def get(deps: RequestDeps, name: str) -> Response:
     """By name."""
-    return json(await corpora.get(held.database, name))
+    return json(await corpora.get(deps.database, name))
 
 
-@router.get("/{name}/contamination", summary="Scan for leaked answers", responses=answers(leaks.Leaks, leaks.EXAMPLE))
+@route(
+    router, "GET", "/{name}/contamination", Scope.READ, "Scan for leaked answers",
+    answers(leaks.Leaks, leaks.EXAMPLE), refuses=(404,),
+)  # fmt: skip
 async def contamination(
-    name: str, held: Held, dataset: Annotated[str, Query(description="Whose questions.", examples=["math-500"])]
+    name: str, deps: RequestDeps, dataset: Annotated[str, Query(description="Whose questions.", examples=["math-500"])]
 ) -> Response:
     """How many questions of a dataset have their own problem in the corpus, word for word or nearly so; with examples.
 
     A search drops such documents anyway. Every question is held against every document: seconds for thousands.
     """
-    return json(await leaks.scan(held.database, name, dataset))
+    return json(await leaks.scan(deps.database, name, dataset))
 
 
-@router.get(
-    "/{name}/documents",
-    summary="List a corpus's documents",
-    responses=answers(pages.Page[previews.DocumentPreview], DOCUMENTS),
-)
-async def documents(held: Held, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+@route(
+    router, "GET", "/{name}/documents", Scope.READ, "List a corpus's documents",
+    answers(pages.Page[previews.DocumentPreview], DOCUMENTS), refuses=(404,),
+)  # fmt: skip
+async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """In the corpus's order, with texts up to 4,000 characters."""
-    return json(await previews.documents(held.database, name, limit, cursor))
+    return json(await previews.documents(deps.database, name, limit, cursor))

@@ -7,8 +7,10 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
-from services.orchestrator.deps import Held, Limit, json
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
 from shared.contracts.grading import Grading
 from shared.storage import datasets, pages, previews
 
@@ -43,12 +45,13 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     """Items with several expected answers that differ: any of them is right."""
 
 
-@router.post(
-    "", status_code=201, summary="Upload a dataset", openapi_extra=BODY,
-    responses=answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
+@route(
+    router, "POST", "", Scope.SUBMIT, "Upload a dataset",
+    answers(DatasetUpload, UPLOADED) | answers(DatasetUpload, UPLOADED, status=201),
+    refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
 async def create(
-    held: Held,
+    deps: RequestDeps,
     name: Annotated[str, Query(examples=["math-500"])],
     upload: Uploaded,
     grader: Annotated[
@@ -64,32 +67,32 @@ async def create(
     nothing of it is stored; with `on_error=skip` the others are.
     """
     async with upload.dataset(grader) as reader, aclosing(batches(reader)) as records:
-        created = await datasets.create(held.database, name, records, grader)
+        created = await datasets.create(deps.database, name, records, grader)
     answer = DatasetUpload(
         **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **left_out(reader)
     )
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 
-@router.get(
-    "",
-    summary="List datasets",
-    responses=answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
-)
-async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+@route(
+    router, "GET", "", Scope.READ, "List datasets",
+    answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
+)  # fmt: skip
+async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await datasets.listed(held.database, limit, cursor))
+    return json(await datasets.listed(deps.database, limit, cursor))
 
 
-@router.get("/{name}", summary="Get a dataset", responses=answers(datasets.Dataset, EXAMPLE))
-async def get(held: Held, name: str) -> Response:
+@route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.Dataset, EXAMPLE), refuses=(404,))
+async def get(deps: RequestDeps, name: str) -> Response:
     """By name."""
-    return json(await datasets.get(held.database, name))
+    return json(await datasets.get(deps.database, name))
 
 
-@router.get(
-    "/{name}/items", summary="List a dataset's items", responses=answers(pages.Page[previews.ItemPreview], ITEMS)
-)
-async def items(held: Held, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+@route(
+    router, "GET", "/{name}/items", Scope.READ, "List a dataset's items",
+    answers(pages.Page[previews.ItemPreview], ITEMS), refuses=(404,),
+)  # fmt: skip
+async def items(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Questions with their expected answers, in the dataset's order."""
-    return json(await previews.items(held.database, name, limit, cursor))
+    return json(await previews.items(deps.database, name, limit, cursor))

@@ -13,12 +13,15 @@ from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.deps import Held
+from services.orchestrator.api.routes import route
+from services.orchestrator.deps import RequestDeps
 from shared.contracts import canonical
+from shared.contracts.api_keys import Scope
 from shared.errors import BadRequest
 from shared.storage import events as stored
 from shared.storage import jobs
 from shared.storage.events import Change, Picture
+from shared.storage.states import TERMINAL
 from shared.storage.waiting import Waiting
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -79,36 +82,36 @@ def parsed(last_event_id: str | None) -> Seen:
     return Seen(int(found["version"]), found["gate"] == "1", found["progress"])
 
 
-class Told(NamedTuple):
+class StreamMessage(NamedTuple):
     """An event, and what a client has seen with it."""
 
     seen: Seen
     event: ServerSentEvent
 
 
-def news(picture: Picture, seen: Seen) -> Iterator[Told]:
+def news(picture: Picture, seen: Seen) -> Iterator[StreamMessage]:
     """What a client that has seen `seen` is to be told; the job's end comes last."""
     fresh = [change for change in picture.changes if change.version > seen.version]
-    for change in (change for change in fresh if change.state not in jobs.TERMINAL):
+    for change in (change for change in fresh if change.state not in TERMINAL):
         seen = seen._replace(version=change.version)
-        yield _told("state", change, seen)
+        yield _message("state", change, seen)
     if picture.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
-        yield _told("gate", picture.job.gate, seen)
+        yield _message("gate", picture.job.gate, seen)
     job = picture.job
     stages = job.stages or {}
     progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
     digest = canonical.digest(progress).hex()[:16]
     if digest != seen.progress:
         seen = seen._replace(progress=digest)
-        yield _told("progress", progress, seen)
-    for change in (change for change in fresh if change.state in jobs.TERMINAL):
+        yield _message("progress", progress, seen)
+    for change in (change for change in fresh if change.state in TERMINAL):
         seen = seen._replace(version=change.version)
-        yield _told("state", change, seen)
+        yield _message("state", change, seen)
 
 
-def _told(name: str, data: Change | jobs.Gate | Progress, seen: Seen) -> Told:
-    return Told(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
+def _message(name: str, data: Change | jobs.Gate | Progress, seen: Seen) -> StreamMessage:
+    return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
 
 
 class Watched(NamedTuple):
@@ -120,14 +123,14 @@ class Watched(NamedTuple):
 
 async def _watched(
     job: str,
-    held: Held,
+    deps: RequestDeps,
     last_event_id: Annotated[str | None, Header(description="Go on after this event.", examples=["2.0.-"])] = None,
 ) -> Watched:
     """Before the stream begins, so that what is wrong can be answered with a status."""
     seen = parsed(last_event_id)
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    picture = await stored.look(held.database, row)
+    picture = await stored.look(deps.database, row)
     if seen.version > picture.job.version:
         raise BadRequest("`Last-Event-ID`: of another job", hint="leave it out to begin anew")
     return Watched(picture, seen)
@@ -136,17 +139,20 @@ async def _watched(
 RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stream")
 
 
-@router.get("/{job}/events", summary="Watch a job", response_class=EventSourceResponse, responses=RESPONSES)
-async def events(watched: Annotated[Watched, Depends(_watched)], held: Held) -> AsyncIterator[ServerSentEvent]:
+@route(
+    router, "GET", "/{job}/events", Scope.READ, "Watch a job",
+    RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
+)  # fmt: skip
+async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDeps) -> AsyncIterator[ServerSentEvent]:
     """`state` for every change, `progress` when counts changed, `gate` when it has decided; the end state comes last.
 
     A comment every 15 seconds keeps the connection. `Last-Event-ID` goes on exactly after what was seen.
     """
     picture, seen = watched
     while True:
-        for told in news(picture, seen):
-            seen = told.seen
-            yield told.event
+        for message in news(picture, seen):
+            seen = message.seen
+            yield message.event
         if picture.job.ended:
             return
-        picture = await held.watches.following(held.database, picture.row)
+        picture = await deps.job_polls.following(deps.database, picture.row)

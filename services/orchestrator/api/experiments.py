@@ -7,18 +7,19 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api import examples
 from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
-from services.orchestrator.api.flaws import flawed
+from services.orchestrator.api.flaws import version_warnings
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.plans import ANSWER as PLANNED
-from services.orchestrator.api.plans import PlanView, planned
-from services.orchestrator.api.views import edited
-from services.orchestrator.deps import Held, Limit, Resources, json
+from services.orchestrator.api.plans import PlanView, plan_of
+from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.views import edit_warnings
+from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.report import ExperimentReport, report
+from shared.contracts.api_keys import Scope
 from shared.contracts.experiments import Experiment
 from shared.storage import experiments, pages
 
@@ -58,35 +59,63 @@ class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
+_ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
+_CELL: dict[str, Any] = {
+    "index": 0, "dataset": "math-500", "corpus": "math", "variant": "dense", "pipeline": "dense",
+    "point": {"context_size": 1}, "seed": 0, "job": _ID, "job_name": "gate-or-not-dense-1", "state": "completed",
+    "refused": None,
+}  # fmt: skip
+_COUNTS: dict[str, Any] = {
+    "total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0,
+}  # fmt: skip
+EXAMPLE: dict[str, Any] = {
+    "id": _ID, "name": "gate-or-not", "state": "completed", "cells": 1, "refused": 0, "jobs": {"completed": 1},
+    "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
+    "baseline": "dense", "request_counts": _COUNTS, "eta_seconds": None,
+    "grid": [_CELL],
+    "links": {
+        "self": f"/v1/experiments/{_ID}", "report": f"/v1/experiments/{_ID}/report",
+        "jobs": "/v1/jobs?experiment=gate-or-not",
+    },
+}  # fmt: skip
+REPORT: dict[str, Any] = {
+    **{field: EXAMPLE[field] for field in ("id", "name", "state", "baseline", "request_counts")},
+    "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [], "comparisons": None,
+    "rows": [{**_CELL, "result": {
+        "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
+        "request_counts": _COUNTS, "failures": {}, "gate": None, "calls_made": {"retrieve": 500, "generate": 500},
+        "calls_reused": {"grade": 500}, "model_loads": 1, "seconds": 41.2,
+    }}],
+}  # fmt: skip
 PLAN: dict[str, Any] = {
     "name": "gate-or-not", "cells": 4, "refused": 0, "jobs": 4, "samples": 2000,
     "calls": {"judge": {"most": 7500, "apart": 11000}, "generate": {"most": 2000, "apart": 2000}},
     "plan": PLANNED, "notes": [planning.ONCE, planning.UPPER],
 }  # fmt: skip
-ONE = answers(ExperimentView, examples.EXPERIMENT)
-ACCEPTED = answers(ExperimentView, examples.EXPERIMENT, status=202)
-ENTRY: dict[str, Any] = {field: examples.EXPERIMENT[field] for field in experiments.Entry.__struct_fields__}
+ONE = answers(ExperimentView, EXAMPLE)
+ACCEPTED = answers(ExperimentView, EXAMPLE, status=202)
+ENTRY: dict[str, Any] = {field: EXAMPLE[field] for field in experiments.Entry.__struct_fields__}
 
 
-@router.post("", status_code=202, summary="Submit an experiment", responses=ACCEPTED)
-async def submit(request: Experiment, held: Held, key: IdempotencyKey) -> Response:
+@route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
+async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """202: all its jobs are committed, in one transaction. Cells that ask the same share a job; jobs share their calls.
 
     The same `Idempotency-Key` with the same body answers with the same experiment, as for jobs.
     """
     once = keyed(key, "POST /v1/experiments", request.model_dump())
-    accepted = await running.submit_once(held.database, held.settings, request, once)
-    warnings = await to_thread.run_sync(edited, [variant.pipeline for variant in request.variants])
-    warnings += await flawed(held.database, experiment=accepted.experiment)
-    return await _answer(held, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
+    accepted = await running.submit_once(deps.database, deps.settings, request, once)
+    warnings = await to_thread.run_sync(edit_warnings, [variant.pipeline for variant in request.variants])
+    warnings += await version_warnings(deps.database, experiment=accepted.experiment)
+    return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
-@router.post("/plan", summary="Plan an experiment", responses=answers(ExperimentPlan, PLAN))
-async def plan(request: Experiment, held: Held) -> Response:
+@route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan, PLAN), refuses=(404,))
+async def plan(request: Experiment, deps: RequestDeps) -> Response:
     """Nothing is made. What jobs share is counted once as far as that can be known, and calls are upper ends."""
-    grid = await running.expanded(held.database, held.settings, request)
-    async with held.database.transaction() as connection:
-        drafts = await running.drafted(connection, held.settings, grid.jobs)
+    grid = await running.expanded(deps.database, deps.settings, request)
+    async with deps.database.transaction() as connection:
+        drafts = await running.drafted(connection, deps.settings, grid.jobs)
         work = await to_thread.run_sync(planning.work, await planning.sized(connection, drafts))
         return json(
             ExperimentPlan(
@@ -96,59 +125,63 @@ async def plan(request: Experiment, held: Held) -> Response:
                 jobs=len(grid.jobs),
                 samples=sum(draft.samples for draft in drafts),
                 calls=work.calls,
-                plan=await planned(connection, held, work.needs),
+                plan=await plan_of(connection, deps, work.needs),
                 notes=planning.notes(request, grid),
             )
         )
 
 
-@router.get(
-    "",
-    summary="List experiments",
-    responses=answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
-)
-async def listed(held: Held, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+@route(
+    router, "GET", "", Scope.READ, "List experiments",
+    answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
+)  # fmt: skip
+async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """Newest first."""
-    return json(await experiments.listed(held.database, limit, cursor))
+    return json(await experiments.listed(deps.database, limit, cursor))
 
 
-@router.get("/{experiment}", summary="Get an experiment", responses=ONE | UNCHANGED)
-async def get(experiment: str, held: Held, seen: Seen) -> Response:
+@route(router, "GET", "/{experiment}", Scope.READ, "Get an experiment", ONE | UNCHANGED, refuses=(404, 409))
+async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
     """Every cell with its job and state, samples counted, estimate. By id, name, or the first characters of the id."""
-    found = await experiments.get(held.database, experiment)
+    found = await experiments.get(deps.database, experiment)
     return tagged(_view(found), seen=seen, headers=None if found.ended else {"Retry-After": POLL_S})
 
 
-@router.get(
-    "/{experiment}/report",
-    summary="Report on an experiment",
-    responses=answers(ExperimentReport, examples.EXPERIMENT_REPORT),
-)
-async def report_on(experiment: str, held: Held) -> Response:
+@route(
+    router, "GET", "/{experiment}/report", Scope.READ, "Report on an experiment",
+    answers(ExperimentReport, REPORT), refuses=(404, 409),
+)  # fmt: skip
+async def report_on(experiment: str, deps: RequestDeps) -> Response:
     """A row per cell: accuracy with interval, failures, calls made and reused, loads, the gate's decision."""
-    return json(await report(held.database, experiment))
+    return json(await report(deps.database, experiment))
 
 
-@router.post("/{experiment}/cancel", status_code=202, summary="Cancel an experiment", responses=ACCEPTED)
-async def cancel(experiment: str, held: Held) -> Response:
+@route(
+    router, "POST", "/{experiment}/cancel", Scope.SUBMIT, "Cancel an experiment",
+    ACCEPTED, refuses=(404, 409), status_code=202,
+)  # fmt: skip
+async def cancel(experiment: str, deps: RequestDeps) -> Response:
     """Cancel every job of it that has not ended. Again is harmless."""
-    return await _answer(held, await running.cancel(held.database, experiment))
+    return await _answer(deps, await running.cancel(deps.database, experiment))
 
 
-@router.post("/{experiment}/resume", status_code=202, summary="Resume an experiment", responses=ACCEPTED)
-async def resume(experiment: str, held: Held) -> Response:
+@route(
+    router, "POST", "/{experiment}/resume", Scope.SUBMIT, "Resume an experiment",
+    ACCEPTED, refuses=(404, 409, 429), status_code=202,
+)  # fmt: skip
+async def resume(experiment: str, deps: RequestDeps) -> Response:
     """Requeue its jobs that failed or were cancelled, or hold samples that failed for a passing reason.
 
     What ended well is not run again, and what failed computes only what it lacks. Again is harmless.
     """
-    return await _answer(held, await running.resume(held.database, held.settings, experiment))
+    return await _answer(deps, await running.resume(deps.database, deps.settings, experiment))
 
 
 async def _answer(
-    held: Resources, number: int, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
+    deps: Deps, number: int, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
 ) -> Response:
-    held.wake()
-    async with held.database.snapshot() as connection:
+    deps.wake()
+    async with deps.database.snapshot() as connection:
         found = await experiments.view(connection, number)
     location = {"Location": f"/v1/experiments/{found.id}", "Retry-After": POLL_S}
     return tagged(_view(found, warnings), status=202, headers={**location, **(headers or {})})

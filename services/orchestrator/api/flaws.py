@@ -13,7 +13,9 @@ USED = text("""
     WHERE j.public_id = :job OR j.experiment_id = :experiment ORDER BY m.name""")
 
 
-async def flawed(database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None) -> list[str]:
+async def version_warnings(
+    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
+) -> list[str]:
     """A warning for each such model."""
     async with database.transaction() as connection:
         rows = (await connection.execute(USED, {"job": job, "experiment": experiment})).all()

@@ -69,7 +69,7 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def also(responses: dict[int | str, Any]) -> dict[int | str, Any]:
+def with_other_formats(responses: dict[int | str, Any]) -> dict[int | str, Any]:
     """`responses` of JSON lines, with the other formats."""
     table = {"schema": {"type": "string"}, "example": "index,repeat,custom_id\r\n0,0,test/algebra/12\r\n"}
     binary = {"schema": {"type": "string", "format": "binary"}, "example": "PAR1…PAR1"}
@@ -77,7 +77,7 @@ def also(responses: dict[int | str, Any]) -> dict[int | str, Any]:
     return {**responses, 200: {**responses[200], "content": content}}
 
 
-def chosen(asked: str | None, accept: str | None) -> str:
+def choose_format(asked: str | None, accept: str | None) -> str:
     """The format that was asked for by name, else the one that `Accept` prefers, else JSON lines."""
     if asked is not None:
         return asked

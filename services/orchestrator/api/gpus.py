@@ -9,8 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.probes.device import TOLERATED
 from shared import suggestions
+from shared.contracts.api_keys import Scope
 from shared.errors import NotFound
 from shared.lease.lease import RedisLease
 from shared.storage import devices
@@ -29,10 +32,6 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     phase: str
     models: list[str]
-
-
-TOLERATED = 1.25
-"""Of a declared footprint: nobody declares to the last MiB."""
 
 
 class GuardState(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,65 +91,64 @@ EXAMPLE: dict[str, Any] = {
 EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
 
 
-@router.get("", summary="List devices", responses=answers(list[DeviceView], [EXAMPLE]))
-async def listed(held: Held) -> Response:
+@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]))
+async def listed(deps: RequestDeps) -> Response:
     """Every device that ever held a model or may, by name, each as in `GET /v1/gpus/{device}`."""
-    return json([await _view(held, device) for device in sorted(await _known(held))])
+    return json([await _view(deps, device) for device in sorted(await _known(deps))])
 
 
-@router.get("/{device}", summary="Get a device", responses=answers(DeviceView, EXAMPLE))
-async def get(device: Device, held: Held) -> Response:
+@route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
+async def get(device: Device, deps: RequestDeps) -> Response:
     """From the database's rows; lease and guard are asked, too, and their absence is shown, not fatal."""
-    return json(await _view(held, await _checked(held, device)))
+    return json(await _view(deps, await _check_device(deps, device)))
 
 
-@router.post(
-    "/{device}/drain", status_code=202, summary="Empty a device", responses=answers(DeviceView, EMPTIED, status=202)
-)
-async def drain(device: Device, held: Held, actor: Actor, request: DrainRequest | None = None) -> Response:
+@route(
+    router, "POST", "/{device}/drain", Scope.OPERATE, "Empty a device",
+    answers(DeviceView, EMPTIED, status=202), refuses=(404,), status_code=202,
+)  # fmt: skip
+async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
     """Calls in flight end, the models are unloaded, and none is loaded until `release`, whatever is restarted.
 
     Queued calls stay queued: jobs wait, none fails. 202: it is written down. The device is empty once `state` is
     `open` or `closed` and `models` is empty. Again is harmless.
     """
-    await devices.drain(held.database, await _checked(held, device), request.reason if request else None, actor)
-    held.wake()
-    return json(await _view(held, device), 202)
+    await devices.drain(deps.database, await _check_device(deps, device), request.reason if request else None, actor)
+    deps.wake()
+    return json(await _view(deps, device), 202)
 
 
-@router.post(
-    "/{device}/release",
-    status_code=202,
-    summary="Use a device again",
-    responses=answers(DeviceView, EXAMPLE, status=202),
-)
-async def release(device: Device, held: Held, actor: Actor) -> Response:
+@route(
+    router, "POST", "/{device}/release", Scope.OPERATE, "Use a device again",
+    answers(DeviceView, EXAMPLE, status=202), refuses=(404,), status_code=202,
+)  # fmt: skip
+async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """The scheduler goes on at once with what is queued. Again is harmless."""
-    await devices.release(held.database, await _checked(held, device), actor)
-    held.wake()
-    return json(await _view(held, device), 202)
+    await devices.release(deps.database, await _check_device(deps, device), actor)
+    deps.wake()
+    return json(await _view(deps, device), 202)
 
 
-async def _known(held: Resources) -> set[str]:
-    return {*(device.id for device in held.settings.all_devices()), *await devices.known(held.database)}
+async def _known(deps: Deps) -> set[str]:
+    return {*(device.id for device in deps.settings.all_devices()), *await devices.known(deps.database)}
 
 
-async def _checked(held: Resources, device: str) -> str:
-    known = await _known(held)
+async def _check_device(deps: Deps, device: str) -> str:
+    known = await _known(deps)
     if device not in known:
         hint = suggestions.hint(device, known, "mathrag gpu list")
         raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint=hint)
     return device
 
 
-async def _view(held: Resources, device: str) -> DeviceView:
-    own = next((each for each in held.settings.all_devices() if each.id == device), None)
-    rows = await devices.held(held.database, device)
+async def _view(deps: Deps, device: str) -> DeviceView:
+    own = next((each for each in deps.settings.all_devices() if each.id == device), None)
+    rows = await devices.held(deps.database, device)
     return DeviceView(
         device=device,
         memory=_memory(device, rows.models, own.models_mib if own else None),
-        lease=await _lease(held, device),
-        guard=await _guard(held, own.guard_url)
+        lease=await _lease(deps, device),
+        guard=await _guard(deps, own.guard_url)
         if own
         else GuardState(reachable=False, detail="asked by its own orchestrator only"),
         **msgspec.structs.asdict(rows),
@@ -177,18 +175,18 @@ def _remark(models: list[devices.ResidentModel]) -> str | None:
     return f"{'; '.join(larger)}: correct it, or the budget promises memory that is not there" if larger else None
 
 
-async def _lease(held: Resources, device: str) -> Lease | None:
-    lease = await RedisLease(held.redis, device).read()
+async def _lease(deps: Deps, device: str) -> Lease | None:
+    lease = await RedisLease(deps.redis, device).read()
     if lease is None:
         return None
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         names = await devices.names(connection, lease.models)
     return Lease(epoch=lease.epoch, phase=lease.phase.value, models=names)
 
 
-async def _guard(held: Resources, url: str) -> GuardState:
+async def _guard(deps: Deps, url: str) -> GuardState:
     try:
-        reply = await held.http.get(f"{url}/state", timeout=GUARD_S)
+        reply = await deps.http.get(f"{url}/state", timeout=GUARD_S)
         reply.raise_for_status()
         return msgspec.convert({**reply.json(), "reachable": True}, GuardState)
     except (httpx2.HTTPError, ValueError) as error:

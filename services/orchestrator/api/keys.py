@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header
 
-from services.orchestrator.deps import Held
+from services.orchestrator.deps import RequestDeps
 from shared.contracts import canonical
 from shared.errors import BadRequest
 from shared.storage.idempotency import Keyed
@@ -14,13 +14,13 @@ _KEY = re.compile(r"[\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]{0,254})")
 
 
 def _key(
-    held: Held,
+    deps: RequestDeps,
     idempotency_key: Annotated[
         str | None, Header(description="The same key and body again: the same job.", examples=["7f2c-first"])
     ] = None,
 ) -> str | None:
     if idempotency_key is None:
-        if held.settings.require_idempotency_key:
+        if deps.settings.require_idempotency_key:
             raise BadRequest("`Idempotency-Key`: is needed here", hint="send any text that is new for a new request")
     elif not _KEY.fullmatch(idempotency_key):
         raise BadRequest("`Idempotency-Key`: must have 1 to 255 characters, and no control characters")

@@ -5,8 +5,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from services.orchestrator.deps import Held
+from services.orchestrator.api.routes import route
+from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics.metrics import Metrics
+from shared.contracts.api_keys import Scope
 
 router = APIRouter(tags=["health"])
 
@@ -18,8 +20,8 @@ RESPONSE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/metrics", summary="Metrics", response_class=Response, responses=RESPONSE)
-async def metrics(request: Request, held: Held) -> Response:
+@route(router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
+async def metrics(request: Request, deps: RequestDeps) -> Response:
     """What operators watch, for Prometheus; the same for five seconds. Not there where the operator switched it off."""
     found: Metrics = request.app.state.metrics
-    return Response(await found.text(held), media_type=CONTENT_TYPE_LATEST)
+    return Response(await found.text(deps), media_type=CONTENT_TYPE_LATEST)

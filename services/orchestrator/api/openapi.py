@@ -1,5 +1,6 @@
 """OpenAPI of what msgspec writes: schemas from the views themselves, an example for every answer and every refusal."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,15 +12,12 @@ from services.orchestrator.api.problems import Problem, problem_of
 from shared.access.refusals import MEDIA_TYPE
 
 TEMPLATE = "#/components/schemas/{name}"
-WILDCARD = "4XX"
-"""Stands for what `statuses` says until the document is made, and keeps FastAPI from adding a 422 of its own."""
-REFUSES: dict[int | str, Any] = {WILDCARD: {"description": "A problem."}}
-"""The `responses` of an operation that answers with problems alone."""
+Responses = dict[int | str, Any]
+"""What an operation answers, by status, as FastAPI takes it."""
 EXAMPLES: dict[str, Any] = {
-    "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "math", "device": "cpu:0", "index": 0,
-    "experiment": "gate-or-not",
+    "job": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "math", "index": 0, "experiment": "gate-or-not",
 }  # fmt: skip
-"""Of path parameters, which mean the same everywhere."""
+"""Of path parameters that mean the same everywhere; the others' stand in their declarations."""
 BEARER: dict[str, Any] = {
     "type": "http", "scheme": "bearer", "description": "An API key, where the operator asks for keys.",
 }  # fmt: skip
@@ -27,10 +25,20 @@ NO_NUL = r"^[^\x00]*$"
 _components: dict[str, Any] = {}
 
 
-def answers(view: Any, example: Any, *, status: int = 200, media: str = "application/json") -> dict[int | str, Any]:
-    """The `responses` of an operation that answers with `view`, or with a problem."""
+def answers(view: Any, example: Any, *, status: int = 200, media: str = "application/json") -> Responses:
+    """The `responses` of an operation that answers with `view`."""
     content = {media: {"schema": _schema(view), "example": example}}
-    return {status: {"description": "As asked.", "content": content}, **REFUSES}
+    return {status: {"description": "As asked.", "content": content}}
+
+
+def refusals(path: str, statuses_: Iterable[int], responses: Responses) -> Responses:
+    """`responses` with the problems of these statuses, and of those that every operation at `path` may answer with."""
+    documented = dict(responses)
+    for status in sorted({*statuses.of_every_operation(path), *statuses_}):
+        refusal = _refusal(status, path)
+        answer = documented.get(status, refusal)
+        documented[status] = {**answer, "content": {**answer.get("content", {}), **refusal["content"]}}
+    return documented
 
 
 def _schema(view: Any) -> Any:
@@ -65,20 +73,15 @@ def _complete(document: dict[str, Any], app: FastAPI) -> None:
         for method in route.methods or ():
             operation = document["paths"].get(route.path, {}).get(method.lower())
             if operation is not None:
-                operation["responses"] = _responses(route.responses, method, str(route.path))
+                operation["responses"] = _responses(route.responses)
                 _ask(operation, schemas)
                 _precondition(operation)
     schemas.update(_components)
 
 
-def _responses(declared: dict[int | str, Any], method: str, path: str) -> dict[str, Any]:
+def _responses(declared: Responses) -> dict[str, Any]:
     """As declared: FastAPI drops the nulls of examples, and adds answers that it assumes."""
-    responses = {str(status): dict(answer) for status, answer in declared.items() if status != WILDCARD}
-    for status in statuses.of(method, path):
-        refusal = _refusal(status, path)
-        answer = responses.setdefault(str(status), refusal)
-        answer["content"] = {**answer.get("content", {}), **refusal["content"]}
-    return dict(sorted(responses.items()))
+    return {str(status): declared[status] for status in sorted(declared, key=str)}
 
 
 def _refusal(status: int, path: str) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def _ask(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Examples of path parameters and bodies, where they are looked for."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
-            parameter["example"] = EXAMPLES[parameter["name"]]
+            (parameter["example"],) = parameter["schema"].get("examples") or [EXAMPLES[parameter["name"]]]
         elif parameter["in"] == "query":
             _refuse_nul(parameter["schema"])
     for media in operation.get("requestBody", {}).get("content", {}).values():

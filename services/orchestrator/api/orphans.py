@@ -1,66 +1,51 @@
 """`/v1/indexes/orphans`: indexes on Elasticsearch that nothing uses."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 import httpx2
-import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.said import PROBLEM
-from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
+from shared.models.retriever_client import NoReply, Orphans, RetrieverClient
 
 router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
-BUILD_S = 1800.0
-"""Longest wait: the retriever answers after the build that it is at."""
 
 EXAMPLE: dict[str, Any] = {"orphans": ["mathrag-dense-51c9…"], "deleted": False}
 
 
-class Orphans(msgspec.Struct, frozen=True, kw_only=True):
-    """Indexes of this installation's prefix that no row and no evaluation names."""
-
-    orphans: tuple[str, ...]
-    """Their names on the server, in order."""
-    deleted: bool
-    """Whether they have been deleted."""
-
-
-_ORPHANS = msgspec.json.Decoder(Orphans)
-
-
-@router.get("", summary="List unused indexes", responses=answers(Orphans, EXAMPLE))
-async def list_orphans(held: Held) -> Response:
+@route(router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans, EXAMPLE))
+async def list_orphans(deps: RequestDeps) -> Response:
     """What builds that broke off, or a database that was replaced, left behind on Elasticsearch.
 
     Only indexes that are called PREFIX-KIND-SIGNATURE are looked at. A build that is under way is waited for.
     """
-    return json(await _ask(held, "GET"))
+    return await _answer(RetrieverClient(deps.http, deps.settings).list_orphans())
 
 
-@router.delete("", summary="Delete unused indexes", responses=answers(Orphans, {**EXAMPLE, "deleted": True}))
-async def delete_orphans(held: Held) -> Response:
+@route(router, "DELETE", "", Scope.OPERATE, "Delete unused indexes", answers(Orphans, {**EXAMPLE, "deleted": True}))
+async def delete_orphans(deps: RequestDeps) -> Response:
     """The same indexes, deleted for good.
 
     Another database whose retriever uses the same prefix would lose its indexes, so each needs a prefix of its own.
     """
-    return json(await _ask(held, "DELETE"))
+    return await _answer(RetrieverClient(deps.http, deps.settings).delete_orphans())
 
 
-async def _ask(held: Resources, method: str) -> Orphans:
+async def _answer(asked: Awaitable[Orphans]) -> Response:
     """The retriever's answer.
 
     Raises:
         Unavailable: it gives none.
     """
     try:
-        reply = await held.http.request(method, f"{held.settings.retriever_url}/orphans", timeout=BUILD_S)
-        if reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE:
-            problem = PROBLEM.decode(reply.content)
-            raise Unavailable(problem.detail, hint=problem.hint)
-        reply.raise_for_status()
-        return _ORPHANS.decode(reply.content)
-    except (httpx2.HTTPError, msgspec.DecodeError) as error:
+        return json(await asked)
+    except NoReply as error:
+        if error.status == httpx2.codes.SERVICE_UNAVAILABLE and error.problem.detail:
+            raise Unavailable(error.problem.detail, hint=error.problem.hint) from error
         hint = "see GET /readyz and the retriever's log"
-        raise Unavailable(f"the retriever did not list its indexes ({error})", hint=hint) from error
+        raise Unavailable(f"the retriever did not list its indexes ({error.cause})", hint=hint) from error

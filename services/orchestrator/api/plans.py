@@ -10,11 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.submissions import JobRequest
-from services.orchestrator.deps import Held, Resources, json
+from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.scheduling import needs, whatif
 from services.orchestrator.scheduling.demands import demands, rooms
-from services.orchestrator.scheduling.measures import Measures, Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
 from services.orchestrator.scheduling.needs import Needs
 from services.orchestrator.scheduling.whatif import (
     MOST_DEVICES,
@@ -24,13 +25,14 @@ from services.orchestrator.scheduling.whatif import (
     RetrievalWanted,
     Speed,
 )
+from shared.contracts.api_keys import Scope
 from shared.errors import Invalid
-from shared.lease.assumed import Assumptions
 from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.hardware import Hardware
 from shared.lease.options import Option
 from shared.lease.plan import plan
+from shared.runtime.drafting import Drafting
 from shared.runtime.jobs import Jobs
-from shared.runtime.submit import Drafting
 from shared.storage import configurations, devices, jobs
 
 router = APIRouter(prefix="/v1", tags=["plans"])
@@ -75,13 +77,13 @@ class Speeds(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    disk_mib_s: Speed = Assumptions().disk_mib_s
-    gpu_mib_s: Speed = Assumptions().gpu_mib_s
-    cpu_mib_s: Speed = Assumptions().cpu_mib_s
+    disk_mib_s: Speed = Hardware().disk_mib_s
+    gpu_mib_s: Speed = Hardware().gpu_mib_s
+    cpu_mib_s: Speed = Hardware().cpu_mib_s
 
-    def assumptions(self) -> Assumptions:
+    def hardware(self) -> Hardware:
         """The same, as times are made of them."""
-        return Assumptions(**self.model_dump())
+        return Hardware(**self.model_dump())
 
 
 class PlanRequest(BaseModel):
@@ -102,60 +104,61 @@ class PlanRequest(BaseModel):
         return self
 
 
-@router.get("/jobs/{job}/plan", summary="Plan what is left of a job", responses=answers(PlanView, ANSWER))
-async def of_job(job: str, held: Held) -> Response:
+@route(
+    router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan what is left of a job",
+    answers(PlanView, ANSWER), refuses=(404, 409),
+)  # fmt: skip
+async def of_job(job: str, deps: RequestDeps) -> Response:
     """Residencies in order, MiB against budget, flips, seconds and why, for the calls that the job still has to make.
 
     Calls that are open are counted, what is to come is an upper end; other jobs' calls are not in it.
     """
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
         spec = (await Jobs().load(connection, {row}, set()))[row]
         found = await jobs.view(connection, row)
         wanted = await needs.of_live(connection, row, spec, found.request_counts.total)
-        return json(await planned(connection, held, wanted))
+        return json(await plan_of(connection, deps, wanted))
 
 
-@router.post("/plan", summary="Plan what is not there", responses=answers(PlanView, ANSWER))
-async def what_if(request: PlanRequest, held: Held) -> Response:
+@route(router, "POST", "/plan", Scope.READ, "Plan what is not there", answers(PlanView, ANSWER), refuses=(404,))
+async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
     """As `GET /v1/jobs/{job}/plan`, for a job that is not submitted, or for models and devices that nobody has yet.
 
     Nothing is stored or loaded. A job's calls are those of one question times its samples: an upper end.
     """
     retrieval = request.retrieval.retrieval() if request.retrieval else None
-    assumptions = request.speeds.assumptions()
-    async with held.database.transaction() as connection:
-        there = whatif.roomy(request.devices) or await rooms(connection, held.settings.all_devices())
+    hardware = request.speeds.hardware()
+    async with deps.database.transaction() as connection:
+        there = whatif.roomy(request.devices) or await rooms(connection, deps.settings.all_devices())
         if request.job is None:
             on_gpu = whatif.on_gpu(there[0].device)
-            wanting = whatif.demanded(request.models, assumptions, on_gpu=on_gpu)
-            return json(await _planned(connection, wanting, there, None, retrieval))
+            wanting = whatif.demanded(request.models, hardware, on_gpu=on_gpu)
+            return json(await _plan_view(connection, wanting, there, None, retrieval))
         submission = request.job.submission(await configurations.newest(connection))
-        draft = await Drafting(connection, held.settings).draft(submission)
+        draft = await Drafting(connection, deps.settings).draft(submission)
         wanted = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
-        wanting = await _demands(connection, held, wanted, assumptions)
+        wanting = await _demands(connection, deps, wanted, hardware)
         if request.devices:
             wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
-        return json(await _planned(connection, wanting, there, wanted.order, retrieval))
+        return json(await _plan_view(connection, wanting, there, wanted.order, retrieval))
 
 
-async def planned(connection: AsyncConnection, held: Resources, wanted: Needs) -> PlanView:
+async def plan_of(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
     """The plan of this work on the devices as they are."""
-    wanting = await _demands(connection, held, wanted, Assumptions())
-    there = await rooms(connection, held.settings.all_devices())
-    return await _planned(connection, wanting, there, wanted.order)
+    wanting = await _demands(connection, deps, wanted, Hardware())
+    there = await rooms(connection, deps.settings.all_devices())
+    return await _plan_view(connection, wanting, there, wanted.order)
 
 
-async def _demands(
-    connection: AsyncConnection, held: Resources, wanted: Needs, assumptions: Assumptions
-) -> list[Demand]:
-    measures: dict[str, Measures] = {
-        device.id: await Measuring(device.id).read(connection) for device in held.settings.all_devices()
+async def _demands(connection: AsyncConnection, deps: Deps, wanted: Needs, hardware: Hardware) -> list[Demand]:
+    measured: dict[str, MeasuredSeconds] = {
+        device.id: await MeasuredSecondsReader(device.id).read(connection) for device in deps.settings.all_devices()
     }
-    return await demands(connection, held.settings.models, wanted.wanted, measures, assumptions)
+    return await demands(connection, deps.settings.models, wanted.wanted, measured, hardware)
 
 
-async def _planned(
+async def _plan_view(
     connection: AsyncConnection,
     wanting: list[Demand],
     there: list[Room],

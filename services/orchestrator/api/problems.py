@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from shared import suggestions
 from shared.access.refusals import MEDIA_TYPE, PREFIX
 from shared.errors import Invalid, InvalidLine, MathragError, Unavailable
+from shared.redaction import redacted
 from shared.storage.outages import passing
-from shared.telemetry.redaction import redacted
 
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}

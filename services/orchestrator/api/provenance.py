@@ -6,7 +6,9 @@ from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.deps import Held
+from services.orchestrator.api.routes import route
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
 from shared.provenance import export, lines, prov
 from shared.storage import jobs
 
@@ -23,15 +25,11 @@ RESPONSES = answers(lines.SampleLine, EXAMPLE, media="application/x-ndjson")
 RESPONSES[200]["content"]["application/json"] = {"schema": {"type": "object"}, "example": PROV}
 
 
-@router.get(
-    "/{job}/provenance",
-    summary="Stream the provenance of a job",
-    responses=RESPONSES,
-)
-async def provenance(job: str, held: Held, format: Literal["jsonl", "prov"] = "jsonl") -> Response:  # noqa: A002 - the API's word
+@route(router, "GET", "/{job}/provenance", Scope.READ, "Stream the provenance of a job", RESPONSES, refuses=(404, 409))
+async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl", "prov"] = "jsonl") -> Response:  # noqa: A002 - the API's word
     """Of an ended job: a line per sample with its link of the chain, or one W3C PROV-JSON document. 409 before."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    exported = await export.job(held.database, row)
+    exported = await export.job(deps.database, row)
     write, media = WRITERS[format]
-    return StreamingResponse(write(held.database, exported), media_type=media)
+    return StreamingResponse(write(deps.database, exported), media_type=media)

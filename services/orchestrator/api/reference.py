@@ -12,6 +12,9 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from services.orchestrator.api.routes import route
+from shared.contracts.api_keys import Scope
+
 router = APIRouter(include_in_schema=False)
 
 STYLE = """
@@ -35,13 +38,13 @@ KEY</code>.</p>
 """
 
 
-@router.get("/openapi.json")
+@route(router, "GET", "/openapi.json", Scope.READ, "Get the OpenAPI document", {})
 async def openapi(request: Request) -> Response:
     """OpenAPI 3.1."""
     return Response(json.dumps(request.app.openapi()), media_type="application/json")
 
 
-@router.get("/docs")
+@route(router, "GET", "/docs", Scope.READ, "Get the reference page", {})
 async def docs(request: Request) -> Response:
     """Every operation with its parameters and examples."""
     document = request.app.openapi()

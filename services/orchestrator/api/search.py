@@ -9,10 +9,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.submissions import check_read_by, params_of
-from services.orchestrator.deps import Held, json
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import RequestDeps
 from services.orchestrator.searching.answering import Answering
 from services.orchestrator.searching.steps import Options, steps, verdict
+from shared.contracts.api_keys import Scope
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
@@ -21,6 +22,7 @@ from shared.errors import Unavailable
 from shared.runtime import thresholds
 from shared.runtime.duplicates import without_duplicates
 from shared.runtime.models import pin_reranker
+from shared.runtime.parameters import check_read_by, params_of
 from shared.runtime.replay import Replay
 from shared.storage import configurations, documents
 from shared.storage.configurations import Configuration
@@ -106,23 +108,23 @@ EXAMPLE: dict[str, Any] = {
 }  # fmt: skip
 
 
-@router.post("/search", summary="Search a corpus", responses=answers(SearchAnswer, EXAMPLE))
-async def search(request: SearchRequest, held: Held) -> Response:
+@route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer, EXAMPLE), refuses=(404,))
+async def search(request: SearchRequest, deps: RequestDeps) -> Response:
     """The `k` best documents for one question, as a pipeline with these `params` would find them.
 
     What needs a model of the device, such as rewriting or a judge, is left out, and the decisions say so: that is what
     `POST /v1/chat` does.
     """
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         params = _params(request, await configurations.newest(connection))
         indexes = await _indexes(connection, request.corpus)
         if request.crag:
             crag = await thresholds.pinned(connection, params.crag, request.corpus)
             params = msgspec.structs.replace(params, crag=crag)
         reranker = (await pin_reranker(connection)).hash
-    trace = await _trace(Answering(held, indexes, reranker), request, params)
+    trace = await _trace(Answering(deps, indexes, reranker), request, params)
     candidates = trace.candidates[: request.k]
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         texts = await documents.shown(connection, request.corpus, [candidate.document for candidate in candidates])
     return json(
         SearchAnswer(

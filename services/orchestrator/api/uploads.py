@@ -14,7 +14,7 @@ from anyio import to_thread
 from fastapi import Depends, Query, Request
 from starlette.requests import ClientDisconnect
 
-from services.orchestrator.deps import Held
+from services.orchestrator.deps import RequestDeps
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
 from shared.errors import BadRequest, Invalid, TooLarge
@@ -71,7 +71,7 @@ class Upload:
     def __init__(
         self,
         request: Request,
-        held: Held,
+        deps: RequestDeps,
         format: Annotated[Format, Query(description="`auto`: by Content-Type, else by its first bytes.")] = Format.AUTO,  # noqa: A002
         delimiter: Annotated[
             Literal["comma", "semicolon", "tab"] | None, Query(description="Of CSV; by default what splits the header.")
@@ -82,7 +82,7 @@ class Upload:
         ] = OnError.REJECT,
     ) -> None:
         self._request = request
-        self._limits = held.settings.limits
+        self._limits = deps.settings.limits
         self._format = format if format is not Format.AUTO else _declared(request)
         self._delimiter = delimiter
         self._skip_empty = skip_empty

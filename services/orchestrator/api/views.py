@@ -1,11 +1,37 @@
 """A job as the API shows it: with addresses of all that can be asked about it."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
+from services.orchestrator.api.submissions import EXAMPLE as SUBMISSION
 from shared.pipelines import registry
 from shared.storage import jobs, pages
+
+_ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
+_PARAMS: dict[str, Any] = {
+    "candidates": 10, "context_size": 1, "rrf_k": 60, "rrf_weight": 0.1, "quality_weight": 0.9,
+    "gate": {"tau": 0.45, "items": 50, "top": 5, "max_documents": 200, "min_pairs": 30, "on_unusable": "fail"},
+    "generate": {"temperature": 0.0, "max_tokens": 512}, "judge": {"temperature": 0.1, "max_tokens": 10},
+    "anchors": {}, "seed": 0,
+}  # fmt: skip
+EXAMPLE: dict[str, Any] = {
+    **SUBMISSION, "params": _PARAMS,
+    "id": _ID, "state": "running", "reuse": "all", "rank": 100, "version": 2, "requeued_from": None, "reason": None,
+    "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
+    "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
+    "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None,
+    "eta_seconds": 95, "chain": None,
+    "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
+    "gate": {"strategy": "judge", "reason": "rho = 0.312 <= tau = 0.45: judge", "tau": 0.45, "rho": 0.312,
+             "low": 0.17, "high": 0.44, "pairs": 171, "asked": 173, "unparsed": 2},
+    "links": {
+        "self": f"/v1/jobs/{_ID}",
+        **{part: f"/v1/jobs/{_ID}/{part}" for part in ("events", "samples", "results", "report", "provenance")},
+    },
+}  # fmt: skip
+"""Of a job: a test holds it against its schema."""
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
@@ -35,7 +61,7 @@ def view(job: jobs.Job, warnings: Sequence[str] = ()) -> JobView:
     return JobView(links=links, warnings=tuple(warnings), **msgspec.structs.asdict(job))
 
 
-def edited(pipelines: Iterable[str]) -> list[str]:
+def edit_warnings(pipelines: Iterable[str]) -> list[str]:
     """A warning for each source file of these pipelines that was edited after this process had imported it."""
     changed = {change.file: change for name in pipelines for change in registry.changed_files(name)}
     return [

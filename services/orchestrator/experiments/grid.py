@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from services.orchestrator.api.submissions import check_read, params_of
 from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.experiments import Experiment, ExperimentDataset, Variant
 from shared.contracts.params import Params
 from shared.errors import Invalid, TooLarge
 from shared.pipelines import registry
-from shared.runtime.submit import Submission
+from shared.runtime.drafting import Submission
+from shared.runtime.parameters import check_read, params_of
 from shared.storage.configurations import Configuration, Tree, merged
 
 WITHOUT_RATIO = "`rrf_weight` and `quality_weight` are both 0: no order follows from them"

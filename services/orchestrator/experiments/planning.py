@@ -16,7 +16,7 @@ from services.orchestrator.scheduling.demands import Wanted
 from services.orchestrator.scheduling.live import merged
 from services.orchestrator.scheduling.needs import Needs
 from shared.contracts.experiments import Experiment
-from shared.runtime.submit import Draft
+from shared.runtime.drafting import Draft
 
 DOCUMENTS = text("SELECT id, documents FROM corpora WHERE id = ANY(:corpora)")
 UPPER = (

@@ -14,8 +14,9 @@ from shared.contracts.calls import INFRASTRUCTURE
 from shared.contracts.experiments import Experiment
 from shared.errors import MathragError
 from shared.runtime.cancel import cancel_all
+from shared.runtime.drafting import Draft, Drafting, Submission
 from shared.runtime.requeue import all_again
-from shared.runtime.submit import Draft, Drafting, Submission, insert
+from shared.runtime.submit import insert
 from shared.settings import Settings
 from shared.storage import cells, configurations, experiments, idempotency
 from shared.storage.database import Database

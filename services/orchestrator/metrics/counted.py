@@ -8,10 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.metrics import decisions
 from services.orchestrator.metrics.reading import BOUNDS, Reading
 from services.orchestrator.metrics.window import Window, horizon
+from shared.storage.states import SampleState
 
 ATTEMPTS, SAMPLES, JOBS = 10_000, 1_000, 1_000
 """Most rows of a look: some ten milliseconds of a database's time. What is left over is counted by the next looks."""
-STATES = {2: "completed", 3: "failed", 4: "cancelled"}
 UNSCORED = b'"unscored":true'
 """In an outcome's bytes: canonical JSON, in which a text cannot look like a field, as its quotes are escaped."""
 
@@ -63,7 +63,7 @@ class Counted:
 
     async def _count_samples(self, connection: AsyncConnection, window: Mapping[str, object]) -> None:
         for row in await connection.execute(_read(ENDED, self._samples), {**window, "unscored": UNSCORED}):
-            self._reading.count("mathrag_samples_ended_total", [STATES[row.state], row.failure or ""], row.n)
+            self._reading.count("mathrag_samples_ended_total", [SampleState(row.state).word, row.failure or ""], row.n)
             if row.extraction:
                 self._reading.count("mathrag_extractions_total", [row.extraction], row.n)
             if row.unscored:

@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 from sqlalchemy import QueuePool, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.contracts.calls import Lane
 
 MIB = 1 << 20
@@ -69,22 +69,22 @@ async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
             yield "mathrag_resident_model_memory_bytes", [row.device, row.name], (row.mib or 0) * MIB
 
 
-def process(held: Resources) -> Iterator[Gauge]:
+def process(deps: Deps) -> Iterator[Gauge]:
     """The pool of this process, and the budgets that it knows."""
-    for device in held.settings.all_devices():
+    for device in deps.settings.all_devices():
         yield "mathrag_device_budget_bytes", [device.id], device.models_mib * MIB
-    pool = held.database.engine.pool
+    pool = deps.database.engine.pool
     if isinstance(pool, QueuePool):
         yield "mathrag_database_connections", ["in_use"], pool.checkedout()
         yield "mathrag_database_connections", ["idle"], pool.checkedin()
 
 
-async def services(held: Resources) -> list[Gauge]:
+async def services(deps: Deps) -> list[Gauge]:
     """Redis, with the workers' heartbeats in it, and the services that answer HTTP."""
-    asked = {name: device.guard_url for name, device in held.settings.guards().items()}
-    asked["retriever"] = held.settings.retriever_url
-    answer = asyncio.gather(*(_up(held, url) for url in asked.values()))
-    up, workers = await asyncio.gather(answer, _workers(held))
+    asked = {name: device.guard_url for name, device in deps.settings.guards().items()}
+    asked["retriever"] = deps.settings.retriever_url
+    answer = asyncio.gather(*(_up(deps, url) for url in asked.values()))
+    up, workers = await asyncio.gather(answer, _workers(deps))
     return [
         *(("mathrag_service_up", [name], is_up) for name, is_up in zip(asked, up, strict=True)),
         ("mathrag_service_up", ["redis"], workers is not None),
@@ -92,21 +92,21 @@ async def services(held: Resources) -> list[Gauge]:
     ]
 
 
-async def _up(held: Resources, url: str) -> bool:
+async def _up(deps: Deps, url: str) -> bool:
     try:
-        reply = await held.http.get(f"{url}/healthz", timeout=PATIENCE_S)
+        reply = await deps.http.get(f"{url}/healthz", timeout=PATIENCE_S)
     except httpx2.HTTPError:
         return False
     return reply.status_code == httpx2.codes.OK
 
 
-async def _workers(held: Resources) -> list[Gauge] | None:
+async def _workers(deps: Deps) -> list[Gauge] | None:
     """Heartbeats by lane; None where Redis does not answer."""
     found: list[Gauge] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
             for lane in Lane:
-                keys = [key async for key in held.redis.scan_iter(match=f"mathrag:worker:{lane.value}:*", count=1000)]
+                keys = [key async for key in deps.redis.scan_iter(match=f"mathrag:worker:{lane.value}:*", count=1000)]
                 found.append(("mathrag_workers", [lane.value], len(keys)))
     except (RedisError, OSError, TimeoutError):
         return None

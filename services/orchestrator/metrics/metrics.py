@@ -7,7 +7,7 @@ import time
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from sqlalchemy.exc import SQLAlchemyError
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.metrics import gauges
 from services.orchestrator.metrics.counted import Counted
 from services.orchestrator.metrics.flips import Flips
@@ -37,26 +37,26 @@ class Metrics:
         self._looked_at = -fresh_s
         self._looking = asyncio.Lock()
 
-    async def text(self, held: Resources) -> bytes:
+    async def text(self, deps: Deps) -> bytes:
         """Prometheus' text format; a database that is away is a metric, not an error."""
         async with self._looking:
             if time.monotonic() - self._looked_at >= self._fresh_s:
-                await self._look(held)
+                await self._look(deps)
                 self._looked_at = time.monotonic()
         return generate_latest(self._registry)
 
-    async def _look(self, held: Resources) -> None:
+    async def _look(self, deps: Deps) -> None:
         began = time.perf_counter()
-        rows = await self._rows(held)
-        await self._vectors.look(held)
-        shown = [*(rows or ()), *gauges.process(held), *await gauges.services(held)]
+        rows = await self._rows(deps)
+        await self._vectors.look(deps)
+        shown = [*(rows or ()), *gauges.process(deps), *await gauges.services(deps)]
         shown.append(("mathrag_service_up", ["postgres"], rows is not None))
         shown.append(("mathrag_metrics_duration_seconds", [], time.perf_counter() - began))
         self._reading.show(shown)
 
-    async def _rows(self, held: Resources) -> list[gauges.Gauge] | None:
+    async def _rows(self, deps: Deps) -> list[gauges.Gauge] | None:
         try:
-            async with held.database.transaction() as connection:
+            async with deps.database.transaction() as connection:
                 await self._counted.look(connection)
                 await self._flips.look(connection)
                 return await gauges.rows(connection)

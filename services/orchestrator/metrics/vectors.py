@@ -3,7 +3,7 @@
 import httpx2
 import msgspec
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.reading import Reading
 
 PATIENCE_S = 0.5
@@ -28,10 +28,10 @@ class Vectors:
         self._reading = reading
         self._seen: Hits | None = None
 
-    async def look(self, held: Resources) -> None:
+    async def look(self, deps: Deps) -> None:
         """Count what was asked since the last look; a retriever that is away is asked the next time."""
         try:
-            reply = await held.http.get(f"{held.settings.retriever_url}/healthz", timeout=PATIENCE_S)
+            reply = await deps.http.get(f"{deps.settings.retriever_url}/healthz", timeout=PATIENCE_S)
             self._count(msgspec.json.decode(reply.content, type=_Health).embeddings)
         except (httpx2.HTTPError, msgspec.MsgspecError):
             return

@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 from redis.asyncio import Redis
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes
 from shared.bearer import authorization
@@ -33,8 +33,8 @@ async def look(settings: Settings) -> list[Check]:
             Redis.from_url(settings.redis_url or "redis://") as redis,
             httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http,
         ):
-            held = Resources(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
-            return await checks(chosen, held)
+            deps = Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+            return await checks(chosen, deps)
     finally:
         await database.close()
 

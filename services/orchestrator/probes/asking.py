@@ -5,18 +5,18 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import DEEP_S, RESTART, Check, NotReady
 
 
-async def asked(held: Resources, url: str, name: str) -> str:
+async def asked(deps: Deps, url: str, name: str) -> str:
     """The detail of the check `name` of the service at `url`.
 
     Raises:
         NotReady: the check fails, or nobody answers.
     """
     try:
-        reply = await held.http.get(f"{url}/checks/{quote(name, safe='')}", timeout=DEEP_S)
+        reply = await deps.http.get(f"{url}/checks/{quote(name, safe='')}", timeout=DEEP_S)
     except httpx2.TransportError as error:
         said = f"not looked at: {url} does not answer ({error or type(error).__name__})"
         raise NotReady(said, fix="first mend the service that does not answer") from error

@@ -5,15 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
 
-from services.orchestrator.api.gpus import TOLERATED
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
+from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.expectation import expectations
 from shared.lease.policy import rest_s
 from shared.lease.residencies import Residency
 from shared.models import known_versions
-from shared.settings import Device
+from shared.runtime.configured_memory import memory_of_all
 from shared.storage import devices
 
 SERVED = text("""
@@ -23,12 +22,14 @@ MEASURED = text("""
     SELECT m.name, m.footprint_mib, max(f.most_mib) AS mib FROM footprints f JOIN models m ON m.id = f.model_id
     WHERE m.served AND f.device = :device GROUP BY m.id ORDER BY m.name""")
 MIB = 1 << 20
+TOLERATED = 1.25
+"""Measured memory as a multiple of the declared footprint up to which nothing is remarked."""
 
 
-async def state(held: Resources) -> str:
+async def state(deps: Deps) -> str:
     """It is neither quarantined nor drained."""
-    device = held.settings.device.id
-    async with held.database.transaction() as connection:
+    device = deps.settings.device.id
+    async with deps.database.transaction() as connection:
         newest = await residencies.newest(connection, device)
         drain = await devices.drain_of(connection, device)
         failures = await residencies.failures(connection, device)
@@ -47,10 +48,10 @@ def _next(quarantined: Residency, failures: int) -> str:
     return f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
 
 
-async def served(held: Resources) -> str:
+async def served(deps: Deps) -> str:
     """A guard serves the models that roles name."""
-    names = sorted(set(held.settings.roles.values()))
-    async with held.database.transaction() as connection:
+    names = sorted(set(deps.settings.roles.values()))
+    async with deps.database.transaction() as connection:
         found = {row.name: row for row in await connection.execute(SERVED, {"names": names})}
     missing = [name for name in names if name not in found]
     if missing:
@@ -59,20 +60,20 @@ async def served(held: Resources) -> str:
     return "; ".join([", ".join(names), *(f"warning: {each}" for each in warnings if each)])
 
 
-async def budget(held: Resources) -> str:
+async def budget(deps: Deps) -> str:
     """Each model fits by itself: one that does not could never be loaded."""
-    most = held.settings.device.models_mib
-    expected = await asyncio.to_thread(expectations, held.settings.models, [held.settings.device])
-    large = [f"{name} ({mib} MiB)" for name, mib in expected.items() if mib > most]
+    most = deps.settings.device.models_mib
+    needed = await asyncio.to_thread(memory_of_all, deps.settings.models, [deps.settings.device])
+    large = [f"{name} ({mib} MiB)" for name, mib in needed.items() if mib > most]
     if large:
         raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
-    return f"{most} MiB; the largest model takes {max(expected.values(), default=0)} MiB"
+    return f"{most} MiB; the largest model takes {max(needed.values(), default=0)} MiB"
 
 
-async def footprints(held: Resources) -> str:
+async def footprints(deps: Deps) -> str:
     """No model takes far more than it declares: the budget would be kept on paper alone."""
-    async with held.database.transaction() as connection:
-        rows = (await connection.execute(MEASURED, {"device": held.settings.device.id})).all()
+    async with deps.database.transaction() as connection:
+        rows = (await connection.execute(MEASURED, {"device": deps.settings.device.id})).all()
     large = [
         f"{row.name} took {row.mib:.0f} MiB where {row.footprint_mib} are declared"
         for row in rows
@@ -83,9 +84,9 @@ async def footprints(held: Resources) -> str:
     return f"{len(rows)} models were measured, none far above what it declares"
 
 
-async def driver(held: Resources) -> str:
+async def driver(deps: Deps) -> str:
     """The GPU has a driver, and room for the budget and the reserve."""
-    device = held.settings.device
+    device = deps.settings.device
     if not device.measured:
         return "memory is declared: no driver is asked"
     return await asyncio.to_thread(_nvidia, device)

@@ -7,7 +7,7 @@ from pathlib import Path
 from redis.exceptions import ResponseError
 from sqlalchemy import text
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
 
 MIB = 1 << 20
@@ -22,9 +22,9 @@ INDEXES = text("""
     FROM indexes i""")
 
 
-async def database(held: Resources) -> str:
+async def database(deps: Deps) -> str:
     """The database, its largest table, and the chats in it."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         size = (await connection.execute(DATABASE)).scalar_one()
         largest = (await connection.execute(LARGEST)).one()
         chats = (await connection.execute(CHATS)).scalar_one()
@@ -32,11 +32,11 @@ async def database(held: Resources) -> str:
     return f"{_mib(size)}, most of it {most}; {chats} ended chats; smaller: mathrag purge --keep-last 20, --chat"
 
 
-async def redis_file(held: Resources) -> str:
+async def redis_file(deps: Deps) -> str:
     """Redis' append-only file, which Redis itself writes anew when it has doubled."""
-    info = await held.redis.info("persistence")
+    info = await deps.redis.info("persistence")
     try:
-        percentage = (await held.redis.config_get("auto-aof-rewrite-percentage"))["auto-aof-rewrite-percentage"]
+        percentage = (await deps.redis.config_get("auto-aof-rewrite-percentage"))["auto-aof-rewrite-percentage"]
     except ResponseError:
         percentage = "unknown"
     if percentage == "0":
@@ -46,18 +46,18 @@ async def redis_file(held: Resources) -> str:
     return f"append-only file {now}, {then} after its last rewrite; redis-cli BGREWRITEAOF writes it anew"
 
 
-async def logs(held: Resources) -> str:
+async def logs(deps: Deps) -> str:
     """The log files of `mathrag up`, which rotates them."""
-    files = list((held.settings.data_dir / "logs").glob("*.log*"))
+    files = list((deps.settings.data_dir / "logs").glob("*.log*"))
     size = await asyncio.to_thread(_size, files)
-    return f"{_mib(size)} in {len(files)} files, rotated at {held.settings.telemetry.log_mib} MiB each"
+    return f"{_mib(size)} in {len(files)} files, rotated at {deps.settings.telemetry.log_mib} MiB each"
 
 
-async def index_files(held: Resources) -> str:
+async def index_files(deps: Deps) -> str:
     """The folders of indexes, and which of them no corpus has, or nothing refers to any more."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         known = {Path(row.path).name: row.used for row in await connection.execute(INDEXES)}
-    folders = [folder for folder in (held.settings.data_dir / "indexes").glob("*") if folder.is_dir()]
+    folders = [folder for folder in (deps.settings.data_dir / "indexes").glob("*") if folder.is_dir()]
     idle = [folder for folder in folders if not known.get(folder.name, True)]
     lost = [folder for folder in folders if folder.name not in known]
     sizes = await asyncio.to_thread(lambda: [_mib(_size(_files(each))) for each in (folders, idle, lost)])

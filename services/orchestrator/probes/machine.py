@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import text
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
 
 GIB = 1 << 30
@@ -27,21 +27,21 @@ class Manifest(msgspec.Struct, frozen=True):
     """File name -> SHA-256 in hex."""
 
 
-async def disk(held: Resources) -> str:
+async def disk(deps: Deps) -> str:
     """There is room for more."""
-    folder = _existing(held.settings.data_dir.absolute())
+    folder = _existing(deps.settings.data_dir.absolute())
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE:
         raise NotReady(f"{free / GIB:.1f} GiB free at {folder}")
     return f"{free / GIB:.1f} GiB free at {folder}"
 
 
-async def privacy(held: Resources) -> str:
+async def privacy(deps: Deps) -> str:
     """Other users of the machine can neither list nor write the data folder."""
-    folder = _existing(held.settings.data_dir.absolute())
+    folder = _existing(deps.settings.data_dir.absolute())
     mode = stat.S_IMODE(folder.stat().st_mode)
     # That others may pass through is what a PostgreSQL that runs as `nobody` needs.
-    if folder == held.settings.data_dir.absolute() and mode & OPEN_TO_OTHERS:
+    if folder == deps.settings.data_dir.absolute() and mode & OPEN_TO_OTHERS:
         raise NotReady(f"other users may read {folder} (mode {mode:o})", fix=f"chmod 700 {folder}")
     return ""
 
@@ -50,11 +50,11 @@ def _existing(folder: Path) -> Path:
     return folder if folder.exists() else _existing(folder.parent)
 
 
-async def indexes(held: Resources) -> str:
+async def indexes(deps: Deps) -> str:
     """The files of every index are those that were built."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         rows = (await connection.execute(READY)).all()
-    root = held.settings.data_dir
+    root = deps.settings.data_dir
     for row in rows:
         if reason := await asyncio.to_thread(_wrong, root / row.path, row.file_hash):
             raise NotReady(f"index {row.name[:12]}: {reason}")

@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import models
 from shared.checks.check import correct
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 
 
@@ -19,9 +19,9 @@ def probes(settings: Settings) -> list[Probe]:
     ]
 
 
-async def _look(name: str, held: Resources) -> str:
-    for device in held.settings.all_devices():
-        own = narrowed(held.settings, device.id)
+async def _look(name: str, deps: Deps) -> str:
+    for device in deps.settings.all_devices():
+        own = narrowed(deps.settings, device.id)
         if name in own.models and own.guard_url:
-            return await asked(held, own.guard_url, name)
-    return await models.look(name, held.settings)
+            return await asked(deps, own.guard_url, name)
+    return await models.look(name, deps.settings)

@@ -2,14 +2,14 @@
 
 from datetime import UTC, datetime
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
 from shared.storage import waiting
 
 
-async def none(held: Resources) -> str:
+async def none(deps: Deps) -> str:
     """No call waits for a server that is away, or for a device that cannot be loaded."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         found = await waiting.of_all(connection)
     if found:
         raise NotReady("; ".join(map(_words, found)))

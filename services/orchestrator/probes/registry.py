@@ -6,12 +6,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, growth, machine, models, outages, retrieval, services, waiting
 from services.orchestrator.probes.probe import Probe, Run
 from shared.checks.check import EDITED, RESTART
 from shared.contracts.calls import Lane
-from shared.lease.placement import narrowed
+from shared.runtime.placement import narrowed
 from shared.settings import Settings
 
 
@@ -133,5 +133,5 @@ def _for_devices(probes: Iterable[Probe], settings: Settings) -> Iterator[Probe]
             yield replace(probe, name=name, run=partial(_narrowed, probe.run, each.id))
 
 
-async def _narrowed(run: Run, device: str, held: Resources) -> str:
-    return await run(dataclasses.replace(held, settings=narrowed(held.settings, device)))
+async def _narrowed(run: Run, device: str, deps: Deps) -> str:
+    return await run(dataclasses.replace(deps, settings=narrowed(deps.settings, device)))

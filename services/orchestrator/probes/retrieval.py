@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
 from shared.checks import retrieval
@@ -31,12 +31,12 @@ def _probe(name: str) -> Probe:
     return Probe(name=name, run=partial(_look, name), fix=correct(f"retrieval.{name}"), deep=True, alone=True)
 
 
-async def _look(name: str, held: Resources) -> str:
-    if held.settings.retriever_url:
-        return await asked(held, held.settings.retriever_url, name)
+async def _look(name: str, deps: Deps) -> str:
+    if deps.settings.retriever_url:
+        return await asked(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
         return await _program(name)
-    return await asyncio.to_thread(retrieval.look, name, held.settings.retrieval)
+    return await asyncio.to_thread(retrieval.look, name, deps.settings.retrieval)
 
 
 async def _program(name: str) -> str:

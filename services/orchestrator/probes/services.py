@@ -9,7 +9,7 @@ from alembic.script import ScriptDirectory
 from redis.exceptions import ResponseError
 from sqlalchemy import text
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import Run
 from shared.checks.check import EDITED, NotReady
 from shared.contracts.calls import Lane
@@ -24,16 +24,16 @@ REVISION = text("SELECT version_num FROM alembic_version")
 NOW = text("SELECT clock_timestamp()")
 
 
-async def postgres(held: Resources) -> str:
+async def postgres(deps: Deps) -> str:
     """It answers."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         await connection.execute(text("SELECT 1"))
     return ""
 
 
-async def schema(held: Resources) -> str:
+async def schema(deps: Deps) -> str:
     """The database is where the code is."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         revision = (await connection.execute(REVISION)).scalar()
     if revision != head():
         raise NotReady(f"the database is at {revision}, the code at {head()}")
@@ -46,9 +46,9 @@ def head() -> str | None:
     return ScriptDirectory.from_config(Config(str(REPOSITORY / "migrations" / "alembic.ini"))).get_current_head()
 
 
-async def clock(held: Resources) -> str:
+async def clock(deps: Deps) -> str:
     """This machine and the database agree what time it is."""
-    async with held.database.transaction() as connection:
+    async with deps.database.transaction() as connection:
         before = datetime.now(UTC)
         theirs: datetime = (await connection.execute(NOW)).scalar_one()
         after = datetime.now(UTC)
@@ -58,17 +58,17 @@ async def clock(held: Resources) -> str:
     return f"within {max(abs(ahead), 0.1):.1f} s"
 
 
-async def redis(held: Resources) -> str:
+async def redis(deps: Deps) -> str:
     """It answers."""
-    await held.redis.ping()
+    await deps.redis.ping()
     return ""
 
 
-async def redis_settings(held: Resources) -> str:
+async def redis_settings(deps: Deps) -> str:
     """It evicts nothing, and keeps what it was told."""
     try:
-        policy = (await held.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
-        appending = (await held.redis.config_get("appendonly"))["appendonly"]
+        policy = (await deps.redis.config_get("maxmemory-policy"))["maxmemory-policy"]
+        appending = (await deps.redis.config_get("appendonly"))["appendonly"]
     except ResponseError:
         return "its settings may not be read"
     if policy != "noeviction":
@@ -81,10 +81,10 @@ async def redis_settings(held: Resources) -> str:
 def service(url_of: str) -> Run:
     """A service of ours answers at the address that the setting `url_of` names."""
 
-    async def run(held: Resources) -> str:
-        if not (url := getattr(held.settings, url_of)):
+    async def run(deps: Deps) -> str:
+        if not (url := getattr(deps.settings, url_of)):
             raise NotReady("not started, or its address is not known")
-        reply = await held.http.get(f"{url}/healthz")
+        reply = await deps.http.get(f"{url}/healthz")
         if reply.status_code != httpx2.codes.OK:
             raise NotReady(f"answers {reply.status_code}")
         return ""
@@ -92,21 +92,21 @@ def service(url_of: str) -> Run:
     return run
 
 
-async def schedulers(held: Resources) -> str:
+async def schedulers(deps: Deps) -> str:
     """Each of this process has looked at the work lately: flips are decided nowhere else."""
-    silent = [each for each in held.schedulers if each.silent_s > SILENT_S]
+    silent = [each for each in deps.schedulers if each.silent_s > SILENT_S]
     if silent:
         said = ", ".join(f"that of {each.device} {each.silent_s:.0f} s ago" for each in silent)
         raise NotReady(f"last complete look at the work: {said}")
-    return "" if held.schedulers else "the orchestrator's /readyz knows"
+    return "" if deps.schedulers else "the orchestrator's /readyz knows"
 
 
 def worker(lane: Lane) -> Run:
     """A worker of this lane shows a heartbeat, on whatever host."""
 
-    async def run(held: Resources) -> str:
+    async def run(deps: Deps) -> str:
         pattern = f"mathrag:worker:{lane.value}:*"
-        alive = [key async for key in held.redis.scan_iter(match=pattern, count=1000)]
+        alive = [key async for key in deps.redis.scan_iter(match=pattern, count=1000)]
         if not alive:
             raise NotReady("no heartbeat")
         return f"{len(alive)} alive"
@@ -114,11 +114,11 @@ def worker(lane: Lane) -> Run:
     return run
 
 
-async def worker_sources(held: Resources) -> str:
+async def worker_sources(deps: Deps) -> str:
     """Every worker has imported the pipelines that this process has; heartbeats of older releases do not say."""
-    keys = [key async for key in held.redis.scan_iter(match="mathrag:worker:*", count=1000)]
+    keys = [key async for key in deps.redis.scan_iter(match="mathrag:worker:*", count=1000)]
     here = registry.source_hash().encode()
-    sources = dict(zip(keys, await held.redis.mget(keys), strict=True)) if keys else {}
+    sources = dict(zip(keys, await deps.redis.mget(keys), strict=True)) if keys else {}
     said = {key: source for key, source in sources.items() if source is not None and len(source) == len(here)}
     others = sorted(key.decode() for key, source in said.items() if source != here)
     if others:

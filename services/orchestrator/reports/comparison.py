@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.drawing import spread_note
@@ -23,11 +22,14 @@ from shared.statistics.repeats import Repeats, spread
 from shared.statistics.shares import Graded, Table
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
+from shared.storage.sql import sql
+from shared.storage.states import TERMINAL
 from shared.storage.stored import decoded_params
 
-FACTS = text("""
+FACTS = sql("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
-        (SELECT count(*) FROM samples s WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < 2) AS in_progress
+        (SELECT count(*) FROM samples s
+         WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < {COMPLETED}) AS in_progress
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")
 APART = "an item that only one side has a verdict for is in no pair; see `left_only` and `right_only`"
 
@@ -252,7 +254,7 @@ def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
     """What a reader must know before quoting a figure."""
     said: dict[str, None] = {}
     for job in read.facts.values():
-        if job.state not in jobs.TERMINAL:
+        if job.state not in TERMINAL:
             said[f"job {job.name!r} is not final: {job.in_progress} samples are still in progress"] = None
         if job.repeats > 1:
             params, problem = decoded_params(job.params, "its parameters")

@@ -3,14 +3,13 @@
 from collections.abc import Collection, Mapping
 
 import msgspec
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.reports.work import MINE
-from shared.settings import Model, TokenPrice
+from services.orchestrator.reports.work import over_calls
+from shared.model_settings import Model, TokenPrice
 
 # `uncounted`: replies of a model whose server does not count tokens. A failure without tokens never reached the model.
-USED = text(f"""{MINE}
+USED = over_calls("""
     SELECT m.name, COALESCE(sum(a.prompt_tokens), 0) AS prompt_tokens,
         COALESCE(sum(a.completion_tokens), 0) AS completion_tokens,
         COALESCE(sum(a.prompt_tokens) FILTER (WHERE mine.made), 0) AS prompt_made,
@@ -18,8 +17,8 @@ USED = text(f"""{MINE}
         count(*) FILTER (WHERE a.outcome IN ('value', 'unparsed', 'truncated')
             AND (a.prompt_tokens IS NULL OR a.completion_tokens IS NULL)) AS uncounted
     FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
-    JOIN attempts a ON a.call_id = c.id AND a.accepted
-    WHERE c.role IN ('judge', 'write', 'generate') GROUP BY m.name ORDER BY m.name""")  # noqa: S608 - constants
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
+    WHERE c.role IN ('judge', 'write', 'generate') GROUP BY m.name ORDER BY m.name""")
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ from statistics import fmean
 import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Rated, Reply
@@ -21,13 +20,13 @@ from shared.contracts.requests import Request
 from shared.statistics.agreement import weighted_kappa
 from shared.statistics.intervals import Interval, wilson
 from shared.storage import jobs
+from shared.storage.sql import sql
 
 RATINGS = 5
-CALLS = text("""
-    WITH mine AS (
-        SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job)
+CALLS = sql("""
+    WITH mine AS ({CALLS_OF_JOB})
     SELECT c.request, a.reply FROM mine JOIN calls c ON c.id = mine.call_id AND c.role = 'judge'
-    JOIN attempts a ON a.call_id = c.id AND a.accepted""")
+    JOIN attempts a ON {ACCEPTED_FOR} c.id""")
 MOST = 500
 """Calls that are looked at in one go."""
 

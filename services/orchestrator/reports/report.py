@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -19,16 +19,16 @@ from services.orchestrator.reports.repeatability import Repeatability, repeatabi
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.scores import Score, Scores
 from services.orchestrator.reports.tally import Accuracy, Tally
-from services.orchestrator.reports.work import Stage, work
+from services.orchestrator.reports.work import Stage, Work, work
 from shared.contracts.params import Params
+from shared.contracts.provenance import Residency
 from shared.contracts.samples import GateDecision
+from shared.model_settings import Model
 from shared.pipelines.binding import Pin
-from shared.settings import Model
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
-from shared.storage.residencies import Residency
 from shared.storage.stored import decoded
 
 PINNED = text("""
@@ -123,52 +123,94 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
+class _Facts(NamedTuple):
+    """What one snapshot says of a job, besides its samples."""
+
+    row: int
+    job: jobs.Job
+    work: Work
+    cost: TokenCost | None
+    pinned: Any
+    models: dict[str, PinnedModel]
+    has_gold: bool
+    """Whether the dataset names relevant documents."""
+    repeatability: Repeatability | None
+
+
+class _Counts:
+    """What samples are counted by."""
+
+    def __init__(self) -> None:
+        self.tally, self.findings, self.scores = Tally(), Findings(), Scores()
+        self.endings, self.contaminated, self.disagreements = Endings(), Contaminated(), Disagreements()
+
+    async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
+        """Count every sample of a job."""
+        async for batch in samples.traced(database, job):
+            for part in (self.tally, self.endings, self.contaminated, self.disagreements, self.scores):
+                part.add(batch)
+            if has_gold:
+                relevant = await gold.documents(database, job, batch[0][0].index, batch[-1][0].index)
+                await to_thread.run_sync(self.findings.add, batch, relevant)
+
+    def figures(self, grader: str) -> dict[str, Any]:
+        """The figures of a report, by field. Slow: the intervals import scipy once, which takes a second."""
+        return {
+            "retrieval": self.findings.figures(),
+            "endings": self.endings.counts(),
+            "contamination": self.contaminated.figures(),
+            "score": self.scores.figures(grader),
+            "differing": self.disagreements.first,
+            **msgspec.structs.asdict(self.tally.figures()),
+        }
+
+
 async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
     """The report of the one job that `reference` stands for, at the prices of the models as they are configured now."""
+    facts = await _facts(database, reference, configured)
+    job = facts.job
+    counts = _Counts()
+    await counts.add_all(database, facts.row, has_gold=facts.has_gold)
+    grader = (job.params.grading.grader if job.params else "") or "math"
+    figures = await to_thread.run_sync(counts.figures, grader)
+    return Report(
+        seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
+        gate=decoded(facts.pinned.prepared, GateDecision, "")[0],
+        grader=grader,
+        cost=facts.cost,
+        repeatability=facts.repeatability,
+        notes=notes(job, figures["accuracy"]),
+        settings=await to_thread.run_sync(_settings, facts),
+        **{field: getattr(job, field) for field in _OF_JOB},
+        **figures,
+        **msgspec.structs.asdict(facts.work),
+    )
+
+
+async def _facts(database: Database, reference: str, configured: Mapping[str, Model]) -> _Facts:
     async with database.snapshot() as connection:
         row = await jobs.resolve(connection, reference)
         job = await jobs.view(connection, row)
-        done = await work(connection, row)
-        spent = await cost(connection, row, configured)
         pinned = (await connection.execute(PINNED, {"job": row})).one()
-        models = await _models(connection, pinned.pins)
-        judged = await gold.known(connection, row)
-        again = await repeatability(connection, row, job)
-    tally, findings = Tally(), Findings()
-    endings, contaminated, disagreements, scores = Endings(), Contaminated(), Disagreements(), Scores()
-    async for batch in samples.traced(database, row):
-        for part in (tally, endings, contaminated, disagreements, scores):
-            part.add(batch)
-        if judged:
-            relevant = await gold.documents(database, row, batch[0][0].index, batch[-1][0].index)
-            await to_thread.run_sync(findings.add, batch, relevant)
-    # In a thread: the intervals import scipy once, which takes a second.
-    figures = await to_thread.run_sync(tally.figures)
-    found = await to_thread.run_sync(findings.figures)
-    contamination = await to_thread.run_sync(contaminated.figures)
-    grading = (job.params.grading.grader if job.params else "") or "math"
-    settings = Settings(
-        pipeline_hash=pinned.pipeline_hash,
-        models=models,
-        drawn=await to_thread.run_sync(drawn, job.pipeline, job.params, job.reuse),
+        return _Facts(
+            row=row,
+            job=job,
+            work=await work(connection, row),
+            cost=await cost(connection, row, configured),
+            pinned=pinned,
+            models=await _models(connection, pinned.pins),
+            has_gold=await gold.known(connection, row),
+            repeatability=await repeatability(connection, row, job),
+        )
+
+
+def _settings(facts: _Facts) -> Settings:
+    job = facts.job
+    return Settings(
+        pipeline_hash=facts.pinned.pipeline_hash,
+        models=facts.models,
+        drawn=drawn(job.pipeline, job.params, job.reuse),
         **{field: getattr(job, field) for field in _SETTINGS},
-    )
-    return Report(
-        seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
-        gate=decoded(pinned.prepared, GateDecision, "")[0],
-        grader=grading,
-        score=await to_thread.run_sync(scores.figures, grading),
-        retrieval=found,
-        endings=endings.counts(),
-        contamination=contamination,
-        cost=spent,
-        repeatability=again,
-        differing=disagreements.first,
-        notes=notes(job, figures.accuracy),
-        settings=settings,
-        **{field: getattr(job, field) for field in _OF_JOB},
-        **msgspec.structs.asdict(figures),
-        **msgspec.structs.asdict(done),
     )
 
 
@@ -203,64 +245,3 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
         share = f"{accuracy.correct} of {accuracy.graded + counts.failed}"
         said.append(f"{counts.failed} failed samples are in no accuracy; counted as wrong it would be {share}")
     return said
-
-
-_ACCURACY = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
-_MODEL = {"name": "world-judge", "backend": "llama.cpp", "digest": "a2d1…", "version": "b6000"}
-_MEAN = {"value": 0.47, "low": 0.44, "high": 0.5, "n": 500}
-_HIGHER = {
-    "value": 0.02,
-    "low": 0.005,
-    "high": 0.035,
-    "p": 0.009,
-    "adjusted": 0.009,
-    "separable": True,
-    "effect": 0.12,
-    "n": 500,
-}
-_CONTAMINATION = {
-    "items": 500, "affected": 1, "documents": 1, "share": 0.002,
-    "among": {"value": 1.0, "low": 0.207, "high": 1.0, "correct": 1, "graded": 1},
-    "others": {"value": 0.609, "low": 0.566, "high": 0.651, "correct": 304, "graded": 499},
-}  # fmt: skip
-_REPEATABILITY = {
-    "documents": 3, "draws": 2, "temperature": 0.1, "same": {"value": 0.667, "low": 0.208, "high": 0.939},
-    "agreement": 0.667, "difference": 0.333, "kappa": 0.933, "unrated": 0,
-    "table": [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0]],
-}  # fmt: skip
-_DIFFERING = {"index": 17, "repeat": 0, "answer": "0.5", "gold": "\\frac{2}{4}", "math_verify": True, "strict": False}
-_RETRIEVAL = {
-    "items": 500,
-    "absent": 0,
-    "fused": {"nDCG@10": {**_MEAN, "value": 0.45}},
-    "final": {"nDCG@10": _MEAN},
-    "reranking": {"nDCG@10": _HIGHER},
-    "context": _MEAN,
-}
-EXAMPLE: dict[str, Any] = {
-    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
-    "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
-    "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
-    "grader": "math", "accuracy": _ACCURACY, "score": None, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
-    "repeats": {"accuracies": [0.61], "mean": 0.61, "std": None},
-    "strict": _ACCURACY, "disagreements": 1, "differing": [_DIFFERING],
-    "endings": {"correct": 305, "truncated": 2, "extraction": 1, "arithmetic": 61, "logic": 131},
-    "contamination": _CONTAMINATION, "extraction": {"ok": 497, "missing": 3},
-    "failures": {}, "grading_failures": {}, "truncated": 2, "truncated_by": {"length": 2},
-    "unscored": 0, "duplicates_dropped": 1, "refused": 0,
-    "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
-    "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,
-    "parse_failures": 4, "repeatability": _REPEATABILITY, "gate": None, "model_loads": 2, "model_calls": 3120,
-    "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
-    "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,
-    "stages": {"judge": {"made": 2620, "reused": 0, "executed": 2620, "seconds": 20.4, "device_s": 19.8,
-                         "started_at": "2026-11-21T08:00:07Z", "ended_at": "2026-11-21T08:00:27.4Z",
-                         "prompt_tokens": 402000, "completion_tokens": 26200}},
-    "cost": {"made": 0.07602, "all": 0.07602, "models": {"world-judge": 0.07602}},
-    "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-judge"], "cause": "drained", "state": "closed",
-                     "opened_at": "2026-11-21T08:00:06Z", "closed_at": "2026-11-21T08:00:28Z",
-                     "memory_mib": {"world-judge": 41.5}}],
-    "by_level": {"Level 1": _ACCURACY}, "by_subject": {"Algebra": _ACCURACY}, "notes": [],
-    "settings": {"pipeline": "mathrag-gate", "pipeline_hash": "77ab…", "dataset": "math-500", "corpus": "math",
-                 "limit": None, "repeats": 1, "reuse": "all", "params": {}, "models": {"judge": _MODEL}, "drawn": []},
-}  # fmt: skip

@@ -4,18 +4,27 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage.jobs import ROLES
-from shared.storage.residencies import Residency, residencies
+from shared.contracts.calls import CALL_KINDS
+from shared.contracts.provenance import Residency
+from shared.storage.residencies import residencies
+from shared.storage.sql import sql
 
 # A job's calls, each once; `made`: one of the job's own steps put it into the queue.
 MINE = """
     WITH mine AS (
         SELECT t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
         WHERE s.job_id = :job GROUP BY t.call_id)"""
-STAGES = text(f"""{MINE}
+
+
+def over_calls(select: str) -> TextClause:
+    """`select` with `mine` and the shared names filled in."""
+    return sql(f"{MINE} {select}")
+
+
+STAGES = over_calls("""
     SELECT c.role, count(*) FILTER (WHERE mine.made) AS made, count(*) FILTER (WHERE NOT mine.made) AS reused,
         count(a.id) FILTER (WHERE mine.made) AS executed,
         count(*) FILTER (WHERE a.outcome IN ('unparsed', 'truncated')) AS unparsed,
@@ -25,12 +34,12 @@ STAGES = text(f"""{MINE}
         sum(a.prompt_tokens) FILTER (WHERE mine.made) AS prompt_tokens,
         sum(a.completion_tokens) FILTER (WHERE mine.made) AS completion_tokens,
         sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS device_s
-    FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON a.call_id = c.id AND a.accepted
-    GROUP BY c.role""")  # noqa: S608 - constants
-LOADS = text(f"""{MINE}
+    FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
+    GROUP BY c.role""")
+LOADS = over_calls("""
     SELECT DISTINCT r.epoch, c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
-    JOIN attempts a ON a.call_id = c.id AND a.accepted JOIN residencies r ON r.epoch = a.epoch
-    WHERE mine.made ORDER BY 1, 2""")  # noqa: S608
+    JOIN attempts a ON {ACCEPTED_FOR} c.id JOIN residencies r ON r.epoch = a.epoch
+    WHERE mine.made ORDER BY 1, 2""")
 MODEL_ROLES = ("judge", "rerank", "write", "generate")
 
 
@@ -76,7 +85,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 async def work(connection: AsyncConnection, job: int) -> Work:
     """Count the calls of the job with this row id."""
     rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
-    stages = {role: _stage(rows[role]) for role in ROLES if role in rows}
+    stages = {role: _stage(rows[role]) for role in CALL_KINDS if role in rows}
     loads = (await connection.execute(LOADS, {"job": job})).all()
     return Work(
         model_loads=len(loads),

@@ -7,14 +7,16 @@ import msgspec
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.scheduling.measures import Measures
+from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds
+from shared.contracts.architecture import MIB
 from shared.contracts.calls import Lane
-from shared.lease import bands, residencies
-from shared.lease.assumed import Assumptions
-from shared.lease.demand import Demand, Room, Seconds
-from shared.lease.footprint import MIB
-from shared.lease.prediction import Band, context_of
-from shared.settings import Device, Model
+from shared.device_settings import Device
+from shared.lease import learned_memory, residencies
+from shared.lease.demand import Demand, Room
+from shared.lease.estimates import Estimate
+from shared.lease.hardware import Hardware
+from shared.lease.memory import LearnedMemory, context_of
+from shared.model_settings import Model
 
 MODELS = text("""
     SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models
@@ -29,27 +31,36 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Of its longest answer."""
 
+    def beside(self, other: "Wanted | None") -> "Wanted":
+        """Both: the calls of both, with the longer answers, in the lane that comes first."""
+        if other is None:
+            return self
+        lane = min(self.lane, other.lane, key=list(Lane).index)
+        return Wanted(lane=lane, calls=self.calls + other.calls, tokens=max(self.tokens, other.tokens))
+
 
 async def demands(
     connection: AsyncConnection,
     models: Mapping[str, Model],
     wanted: Mapping[int, Wanted],
-    measures: Mapping[str, Measures],
-    assumptions: Assumptions = Assumptions(),  # noqa: B008 - frozen
+    measured: Mapping[str, MeasuredSeconds],
+    hardware: Hardware = Hardware(),  # noqa: B008 - frozen
 ) -> list[Demand]:
     """The models of `wanted` that need the lease, pinned to the device that serves them.
 
     Args:
         models: as configured, for slots that a row does not name.
         wanted: by model id.
-        measures: by device.
+        measured: by device.
     """
     rows = (await connection.execute(MODELS, {"ids": list(wanted)})).all()
-    learned = {device: await bands.learned(connection, device) for device in sorted({str(row.device) for row in rows})}
+    learned = {
+        device: await learned_memory.learned(connection, device) for device in sorted({str(row.device) for row in rows})
+    }
     return [
         _demand(
-            row, models.get(row.name), wanted[row.id], measures.get(row.device, Measures()),
-            learned[row.device].get(row.id), assumptions,
+            row, models.get(row.name), wanted[row.id], measured.get(row.device, MeasuredSeconds()),
+            learned[row.device].get(row.id), hardware,
         )
         for row in rows
     ]  # fmt: skip
@@ -70,28 +81,28 @@ def _demand(
     row: Row[Any],
     model: Model | None,
     wanted: Wanted,
-    measures: Measures,
-    learned: Mapping[int, Band] | None,
-    assumptions: Assumptions,
+    measured: MeasuredSeconds,
+    learned: Mapping[int, LearnedMemory] | None,
+    hardware: Hardware,
 ) -> Demand:
     slots = row.options.get("parallel") or (model.parallel if model else 1)
     on_gpu = not row.device.startswith("cpu")
     weights = row.architecture["weights_bytes"] / MIB if row.architecture else float(row.footprint_mib)
-    call = assumptions.call(weights, tokens=wanted.tokens, parallel=slots, on_gpu=on_gpu)
+    call = hardware.call(weights, tokens=wanted.tokens, parallel=slots, on_gpu=on_gpu)
     return Demand(
         model_id=row.id,
         name=row.name,
         lane=wanted.lane,
-        predicted=bands.foreseen(row, slots, learned),
+        memory=learned_memory.estimate_row(row, slots, learned),
         parallel=slots,
         context=model.context if model else context_of(row.options),
         calls=wanted.calls,
-        call_s=_measured(measures.call_s.get(row.id), "its last calls here") or call,
-        load_s=_measured(measures.load_s.get(row.id), "its last loads here") or assumptions.load(weights),
+        call_s=_measured(measured.call_s.get(row.id), "its last calls here") or call,
+        load_s=_measured(measured.load_s.get(row.id), "its last loads here") or hardware.load(weights),
         shared=on_gpu,
         device=row.device,
     )
 
 
-def _measured(seconds: float | None, source: str) -> Seconds | None:
-    return None if seconds is None else Seconds(value=seconds, basis="measured", source=source)
+def _measured(seconds: float | None, detail: str) -> Estimate | None:
+    return None if seconds is None else Estimate(value=seconds, source="measured", detail=detail)

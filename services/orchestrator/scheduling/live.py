@@ -4,28 +4,28 @@ import logging
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling import needs
 from services.orchestrator.scheduling.demands import Wanted, demands
-from services.orchestrator.scheduling.measures import Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from services.orchestrator.scheduling.needs import Needs
 from shared.contracts.calls import Lane
 from shared.errors import Unreadable
 from shared.lease.demand import Room
 from shared.lease.plan import Plan, plan
 from shared.lease.policy import Group
+from shared.redaction import redacted
 from shared.runtime.jobs import Jobs, JobSpec, readable
 from shared.settings import Settings
-from shared.telemetry.redaction import redacted
+from shared.storage.sql import sql
 
 TRUSTED_S = 5.0
 """So long a plan of the same jobs is used again: what they still have to do is counted from all their samples."""
 
-LIVE = text("""
-    SELECT id, total FROM jobs WHERE ended_at IS NULL AND state IN ('preparing', 'running') ORDER BY id""")
+LIVE = sql("""
+    SELECT id, total FROM jobs WHERE ended_at IS NULL AND state IN {RUNNABLE} ORDER BY id""")
 
 _log = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 class LivePlan:
     """Of one device, whose settings these are."""
 
-    def __init__(self, settings: Settings, measuring: Measuring) -> None:
+    def __init__(self, settings: Settings, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = settings.device
         self._models = settings.models
-        self._measuring = measuring
+        self._measured_seconds = measured_seconds
         self._jobs: dict[int, int] = {}
         self._groups: Sequence[Group] = ()
         self._made_at = float("-inf")
@@ -57,8 +57,8 @@ class LivePlan:
         specs = await Jobs().load_each(connection, set(jobs), set())
         found = [await _needs(connection, job, specs[job], total) for job, total in jobs.items()]
         wanted = merged([each for each in found if each is not None])
-        measures = {self._device.id: await self._measuring.read(connection)}
-        demanded = await demands(connection, self._models, wanted.wanted, measures)
+        measured = {self._device.id: await self._measured_seconds.read(connection)}
+        demanded = await demands(connection, self._models, wanted.wanted, measured)
         here = [demand for demand in demanded if demand.device == self._device.id]
         # As if the device were empty: a plan that counts on what happens to be there stages what fits together.
         room = Room(device=self._device.id, budget_mib=self._device.models_mib)
@@ -80,12 +80,7 @@ def merged(jobs: Sequence[Needs]) -> Needs:
     """What all of them want, in the order of the one that changes its model most."""
     wanted: dict[int, Wanted] = {}
     for model, each in (pair for job in jobs for pair in job.wanted.items()):
-        before = wanted.get(model, each)
-        wanted[model] = Wanted(
-            lane=min(before.lane, each.lane, key=list(Lane).index),
-            calls=each.calls + (before.calls if model in wanted else 0),
-            tokens=max(before.tokens, each.tokens),
-        )
+        wanted[model] = each.beside(wanted.get(model))
     longest = max((job.order for job in jobs), key=len, default=())
     rest = sorted(wanted.keys() - set(longest), key=lambda model: (list(Lane).index(wanted[model].lane), model))
     return Needs(wanted=wanted, order=(*longest, *rest))

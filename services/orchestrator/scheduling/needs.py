@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 from anyio import to_thread
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.demands import Wanted
@@ -20,21 +19,22 @@ from shared.contracts.samples import Item
 from shared.pipelines.binding import Bound
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import MadeUp, dry_rounds
+from shared.storage.sql import sql
 
 Calls = Counter[tuple[int, Lane]]
 """By model and lane."""
 ITEM = Item(ordinal=0, question="?")
 
-LIVE = text("""
-    SELECT kind, position, count(*) AS samples FROM samples WHERE job_id = :job AND state IN (0, 1)
+LIVE = sql("""
+    SELECT kind, position, count(*) AS samples FROM samples WHERE job_id = :job AND state IN {LIVE}
     GROUP BY kind, position""")
 # A call belongs to no job, so it counts for every job that waits for it.
-OPEN = text("""
+OPEN = sql("""
     SELECT c.model_id, c.role, count(*) AS calls FROM (
-        SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1
-        WHERE s.job_id = :job AND s.state = 1) mine
+        SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
+        WHERE s.job_id = :job AND s.state = {WAITING}) mine
     JOIN calls c ON c.id = mine.call_id AND NOT c.failed
-    WHERE NOT EXISTS (SELECT 1 FROM attempts a WHERE a.call_id = c.id AND a.accepted) GROUP BY c.model_id, c.role""")
+    WHERE NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} c.id) GROUP BY c.model_id, c.role""")
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,11 +126,7 @@ def _needs(found: Dry, calls: Calls, params: Params) -> Needs:
     tokens = {Lane.JUDGE: max(params.judge.max_tokens, judged), Lane.GENERATE: params.generate.max_tokens}
     wanted: dict[int, Wanted] = {}
     for (model, lane), n in sorted(calls.items(), key=lambda each: list(Lane).index(each[0][1])):
-        before = wanted.get(model)
-        most = max(tokens[lane], before.tokens) if before else tokens[lane]
-        wanted[model] = Wanted(
-            lane=before.lane if before else lane, calls=n + (before.calls if before else 0), tokens=most
-        )
+        wanted[model] = Wanted(lane=lane, calls=n, tokens=tokens[lane]).beside(wanted.get(model))
     order = [
         model for counted in (*found.calibration, *found.sample) for model, _ in sorted(counted) if model in wanted
     ]

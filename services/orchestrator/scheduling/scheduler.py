@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from services.orchestrator.scheduling.live import LivePlan
-from services.orchestrator.scheduling.measures import Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.snapshots import Observer
 from shared.contracts.calls import Lane
@@ -47,9 +47,9 @@ class Scheduler(Routine):
         super().__init__()
         self._device = settings.device
         self._rules = rules(settings)
-        measuring = Measuring(self._device.id)
-        self._observer = Observer(self._device, self._rules, measuring)
-        self._live_plan = LivePlan(settings, measuring)
+        measured_seconds = MeasuredSecondsReader(self._device.id)
+        self._observer = Observer(self._device, self._rules, measured_seconds)
+        self._live_plan = LivePlan(settings, measured_seconds)
         self._database = database
         self._lease = RedisLease(redis, self._device.id)
         self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.scheduling.measures import Measures, Measuring
+from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
 from shared.contracts.calls import Lane
+from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
 from shared.runtime.sweeper import READY
-from shared.settings import Device
+from shared.storage.sql import sql
 
 STARVED_S = 60.0
 """Longest pause between two looks for starving jobs: they read the whole queue."""
@@ -39,28 +40,28 @@ WORK = text("""
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
 # What live jobs will ask for later: where several models fit, they are loaded at once. A job whose pins are not those
 # of this release asks for nothing, and its samples fail; the look must not.
-PINNED = text("""
+PINNED = sql("""
     SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
-    FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{}' END) p
+    FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{{}}' END) p
     JOIN models m ON m.needs_lease AND m.served AND m.device = :device AND m.id = CAST(
         CASE jsonb_typeof(p.value -> 'model_id') WHEN 'number' THEN p.value ->> 'model_id' END AS integer)
-    WHERE j.state IN ('preparing', 'running')""")
-ONLINE = text("""
-    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = 1
-    JOIN steps t ON t.sample_id = s.id AND t.position = s.position - 1 JOIN queue q ON q.call_id = t.call_id
-    WHERE j.ended_at IS NULL AND j.online AND j.state IN ('preparing', 'running')""")
+    WHERE j.state IN {RUNNABLE}""")
+ONLINE = sql("""
+    SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
+    JOIN steps t ON {AWAITED_BY_SAMPLE} JOIN queue q ON q.call_id = t.call_id
+    WHERE j.ended_at IS NULL AND j.online AND j.state IN {RUNNABLE}""")
 # A job starves that waits for models of this device and has nothing else to do: no call of a resident model or for
 # something else than this device, and no sample that can be advanced.
-STARVED = text("""
+STARVED = sql("""
     WITH waits AS MATERIALIZED (
         SELECT DISTINCT s.job_id, q.model_id FROM queue q JOIN steps t ON t.call_id = q.call_id
-        JOIN samples s ON s.id = t.sample_id AND s.state = 1 AND s.position = t.position + 1),
+        JOIN samples s ON {WAITS_FOR_STEP}),
     elsewhere AS MATERIALIZED (
         SELECT w.*, m.needs_lease AND m.device = :device AND NOT m.id = ANY(:resident) AS away
         FROM waits w JOIN models m ON m.id = w.model_id)
-    SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN ('preparing', 'running')
+    SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN {RUNNABLE}
     WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
-      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = 0)""")
+      AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = {READY})""")
 # By the database's clock: ours may be wrong, and a retry must not wait for that.
 AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 
@@ -107,10 +108,10 @@ class QueueCounts:
 class Observer:
     """Looks at one device and its work."""
 
-    def __init__(self, device: Device, rules: Rules, measuring: Measuring) -> None:
+    def __init__(self, device: Device, rules: Rules, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = device
         self._rules = rules
-        self._measuring = measuring
+        self._measured_seconds = measured_seconds
         self._counts = QueueCounts()
         self._cpu_calls = 0
         self._cpu_changed = time.monotonic()
@@ -128,13 +129,13 @@ class Observer:
     async def look(self, connection: AsyncConnection) -> tuple[Picture, Held | None, bool]:
         """The work, what the device holds, and whether any job is live; `connection` is a snapshot."""
         live = (await connection.execute(LIVE)).one()
-        measures = await self._measuring.read(connection)
-        held = await self._held(connection, measures)
+        measured = await self._measured_seconds.read(connection)
+        held = await self._held(connection, measured)
         await self._who_waits(connection, live.jobs, live.online, held)
-        picture = await self._picture(connection, measures)
+        picture = await self._picture(connection, measured)
         return picture, self._with_idle_time(picture, held), live.jobs > 0
 
-    async def _picture(self, connection: AsyncConnection, measures: Measures) -> Picture:
+    async def _picture(self, connection: AsyncConnection, measured: MeasuredSeconds) -> Picture:
         values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
         rows = (await connection.execute(WORK, values)).all()
         away = {row.model_id for row in rows if row.away}
@@ -157,22 +158,24 @@ class Observer:
             calls += later
         lull = (await connection.execute(LULL)).scalar()
         return Picture(
-            loads=tuple(self._load(*each, measures, away=each[0] in away) for each in calls),
+            loads=tuple(self._load(*each, measured, away=each[0] in away) for each in calls),
             ready=ready,
             cpu_calls=cpu_calls,
             cpu_idle_s=time.monotonic() - self._cpu_changed,
             lull_s=float("inf") if lull is None else max(0.0, float(lull)),
         )
 
-    def _load(self, model: int, footprint_mib: int, lane: Lane, calls: int, measures: Measures, *, away: bool) -> Load:
+    def _load(
+        self, model: int, footprint_mib: int, lane: Lane, calls: int, measured: MeasuredSeconds, *, away: bool
+    ) -> Load:
         return Load(
             model_id=model,
             footprint_mib=footprint_mib,
             lane=lane,
             calls=calls,
             away=away,
-            call_s=measures.call_s.get(model),
-            load_s=measures.load_s.get(model),
+            call_s=measured.call_s.get(model),
+            load_s=measured.load_s.get(model),
             starved_s=self._starving.longest([job for job, wanted in self._starved if wanted == model]),
             online_s=self._asked.longest([pair for pair in self._online if pair[1] == model]),
         )
@@ -200,7 +203,7 @@ class Observer:
             self._starved = [(row.job_id, row.model_id) for row in rows]
         self._starving.keep({job for job, _ in self._starved})
 
-    async def _held(self, connection: AsyncConnection, measures: Measures) -> Held | None:
+    async def _held(self, connection: AsyncConnection, measured: MeasuredSeconds) -> Held | None:
         newest = await residencies.newest(connection, self._device.id)
         if newest is None:
             return None
@@ -218,7 +221,7 @@ class Observer:
             failures=failures,
             age_s=age,
             open_s=time.monotonic() - self._opened,
-            load_s=measures.flip_s(newest.models),
+            load_s=measured.flip_s(newest.models),
         )
 
     def _with_idle_time(self, picture: Picture, held: Held | None) -> Held | None:

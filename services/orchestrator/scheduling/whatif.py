@@ -5,14 +5,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shared import suggestions
+from shared.contracts.architecture import MIB, Architecture
 from shared.contracts.calls import Lane
 from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.lease.assumed import Assumptions
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
-from shared.lease.footprint import F16_BYTES, MIB, Q8_BYTES, Architecture
-from shared.lease.prediction import Predicted, predict
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate, MemoryEstimate
+from shared.lease.hardware import Hardware
+from shared.lease.memory import F16_BYTES, Q8_BYTES, estimate_memory
 from shared.models.presets import PRESETS
 
 MOST_MODELS = 4
@@ -89,30 +90,30 @@ class ModelWanted(BaseModel):
         tokens = max(each.tokens or TOKENS[each.role] for each in (self, other))
         return first.model_copy(update={"calls": self.calls + other.calls, "tokens": tokens})
 
-    def demand(self, number: int, assumptions: Assumptions, *, on_gpu: bool) -> Demand:
+    def demand(self, number: int, hardware: Hardware, *, on_gpu: bool) -> Demand:
         """As the plan wants it.
 
         Raises:
             Invalid: no such preset, or it has no such quantisation.
         """
         architecture = self.shape.architecture() if self.shape else _preset(self.preset or "", self.quantisation)
-        weights, tokens = architecture.weights_bytes / MIB, self.tokens or TOKENS[self.role]
+        weights, tokens = architecture.weights_mib, self.tokens or TOKENS[self.role]
         return Demand(
             model_id=number,
             name=self.name or (f"{self.preset} {self.quantisation}" if self.preset else self.role),
             lane=Lane(self.role),
-            predicted=self._predicted(architecture, on_gpu=on_gpu),
+            memory=self._memory(architecture, on_gpu=on_gpu),
             parallel=self.parallel,
             context=self.context,
             calls=self.calls,
-            call_s=assumptions.call(weights, tokens=tokens, parallel=self.parallel, on_gpu=on_gpu),
-            load_s=assumptions.load(weights),
+            call_s=hardware.call(weights, tokens=tokens, parallel=self.parallel, on_gpu=on_gpu),
+            load_s=hardware.load(weights),
             shared=on_gpu,
             device=self.device,
         )
 
-    def _predicted(self, architecture: Architecture, *, on_gpu: bool) -> Predicted:
-        return predict(
+    def _memory(self, architecture: Architecture, *, on_gpu: bool) -> MemoryEstimate:
+        return estimate_memory(
             declared_mib=0, architecture=architecture, context=self.context, parallel=self.parallel, on_gpu=on_gpu,
             kv_bytes=KV_BYTES[self.kv],
         )  # fmt: skip
@@ -141,17 +142,17 @@ class RetrievalWanted(BaseModel):
 
     def retrieval(self) -> Retrieval:
         """As the plan wants it."""
-        gpu, cpu = (Seconds(value=value, basis="assumed", source="as asked") for value in (self.gpu_s, self.cpu_s))
+        gpu, cpu = (Estimate(value=value, source="assumed", detail="as asked") for value in (self.gpu_s, self.cpu_s))
         return Retrieval(mib=self.mib, calls=self.calls, gpu_s=gpu, cpu_s=cpu)
 
 
-def demanded(models: list[ModelWanted], assumptions: Assumptions, *, on_gpu: bool) -> list[Demand]:
+def demanded(models: list[ModelWanted], hardware: Hardware, *, on_gpu: bool) -> list[Demand]:
     """Models in the order in which they were asked for; one that is asked for in two roles is one model."""
     distinct: dict[str, ModelWanted] = {}
     for model in models:
         known = distinct.get(model.model)
         distinct[model.model] = known.beside(model) if known else model
-    return [model.demand(number, assumptions, on_gpu=on_gpu) for number, model in enumerate(distinct.values(), 1)]
+    return [model.demand(number, hardware, on_gpu=on_gpu) for number, model in enumerate(distinct.values(), 1)]
 
 
 def roomy(devices: list[DeviceWanted]) -> list[Room]:

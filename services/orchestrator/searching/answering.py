@@ -1,29 +1,25 @@
-"""Who answers the calls of a search: the retriever. What needs a model of the device is not to be had here."""
+"""The calls of a search, answered by the retriever; those that need a model of the device fail."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 
 import httpx2
-import msgspec
 
-from services.orchestrator.api.said import PROBLEM
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
 from shared.contracts.documents import Document
 from shared.errors import MathragError, TooLarge, Unavailable
+from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
 from shared.storage.library import LibraryCache, mentioned
-
-_FOUND = msgspec.json.Decoder(tuple[Retrieved])
-_SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
 
 
 class Answering:
     """The calls of one search over the builds `indexes`, by role; `reranker` is the hash that a job would be given."""
 
-    def __init__(self, held: Resources, indexes: Mapping[str, int], reranker: str) -> None:
-        self._held = held
-        self._retrieval = held.settings.retrieval
+    def __init__(self, deps: Deps, indexes: Mapping[str, int], reranker: str) -> None:
+        self._database = deps.database
+        self._retriever = RetrieverClient(deps.http, deps.settings)
         self._indexes = indexes
         self._reranker = reranker
         self.library: dict[str, Document] = {}
@@ -34,7 +30,7 @@ class Answering:
     async def replies(self, calls: Sequence[Call]) -> list[Reply]:
         """One a call, side by side, so that each fails alone."""
         replies = await asyncio.gather(*(self._reply(call) for call in calls))
-        async with self._held.database.statement() as connection:
+        async with self._database.statement() as connection:
             self.library |= await LibraryCache().documents(connection, mentioned(replies))
         return list(replies)
 
@@ -52,17 +48,10 @@ class Answering:
             "duplicates": call.duplicates, "item": call.item,
         }  # fmt: skip
         try:
-            reply = await self._post("/search", {"searches": [asked]}, self._retrieval.timeout_s)
-            _refuse(reply)
-            return _FOUND.decode(reply.content)[0]
-        except MathragError as refusal:
-            self.refusal = refusal
-            kind = FailureKind.CONTEXT_EXCEEDED if isinstance(refusal, TooLarge) else FailureKind.BACKEND_ERROR
-            return Failure(kind=kind, detail=refusal.message)
-        except (httpx2.HTTPError, msgspec.DecodeError) as error:
-            said = f"the retriever did not answer ({type(error).__name__})"
-            self.refusal = Unavailable(said, hint="see GET /readyz and the retriever's log")
-            return Failure(kind=_kind(error), detail=said)
+            return (await self._retriever.search([asked]))[0]
+        except NoReply as error:
+            self.refusal = _refusal(error)
+            return Failure(kind=error.kind, detail=self.refusal.message)
 
     async def _rerank(self, call: Rerank) -> Scored | Failure:
         if self._reranker == NO_RERANKER.hash.hex():
@@ -71,33 +60,20 @@ class Answering:
             return Scored(scores=())
         texts = [self.library[document].whole for document in call.documents]
         try:
-            body = {"model": self._reranker, "question": call.question, "documents": texts}
-            reply = await self._post("/rerank", body, self._retrieval.reranker.patience_s(len(texts)))
-            reply.raise_for_status()
-            return _SCORED.decode(reply.content)
-        except (httpx2.HTTPError, msgspec.DecodeError) as error:
-            return Failure(kind=_kind(error), detail=f"the retriever did not answer ({type(error).__name__})")
-
-    async def _post(self, path: str, body: object, timeout_s: float) -> httpx2.Response:
-        url = f"{self._held.settings.retriever_url}{path}"
-        return await self._held.http.post(url, json=body, timeout=timeout_s)
+            return await self._retriever.rerank(self._reranker, call.question, texts)
+        except NoReply as error:
+            return Failure(kind=error.kind, detail=_no_answer(error))
 
 
-def _refuse(reply: httpx2.Response) -> None:
-    """What the retriever says of a request is said on.
-
-    Raises:
-        Unavailable: an index, or what it needs, is not there.
-        TooLarge: the embedder cannot hold the question.
-    """
-    if reply.status_code in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.CONTENT_TOO_LARGE):
-        said = PROBLEM.decode(reply.content)
-        away = reply.status_code == httpx2.codes.SERVICE_UNAVAILABLE
-        raise (Unavailable if away else TooLarge)(said.detail, hint=said.hint)
-    reply.raise_for_status()
+def _refusal(error: NoReply) -> MathragError:
+    """What the retriever says of an index, of what it needs or of a question that its embedder cannot hold."""
+    problem = error.problem
+    if error.status == httpx2.codes.CONTENT_TOO_LARGE and problem.detail:
+        return TooLarge(problem.detail, hint=problem.hint)
+    if error.status == httpx2.codes.SERVICE_UNAVAILABLE and problem.detail:
+        return Unavailable(problem.detail, hint=problem.hint)
+    return Unavailable(_no_answer(error), hint="see GET /readyz and the retriever's log")
 
 
-def _kind(error: Exception) -> FailureKind:
-    if isinstance(error, httpx2.TimeoutException):
-        return FailureKind.TIMEOUT
-    return FailureKind.CONNECTION if isinstance(error, httpx2.TransportError) else FailureKind.BACKEND_ERROR
+def _no_answer(error: NoReply) -> str:
+    return f"the retriever did not answer ({type(error.cause).__name__})"

@@ -9,7 +9,7 @@ from elasticsearch import Elasticsearch
 from elasticsearch.serializer import CompatibilityModeJsonSerializer, CompatibilityModeNdjsonSerializer
 
 from services.retriever.elasticsearch.failures import OVERLOADED, URL
-from shared import retrieval
+from shared import retrieval_settings
 from shared.errors import Unavailable
 
 BACK_OFF_S = 0.5
@@ -40,7 +40,7 @@ class _Ndjson(_Msgspec, CompatibilityModeNdjsonSerializer):
 SERIALIZERS = {each.mimetype: each() for each in (_Json, _Ndjson)}
 
 
-def connect(settings: retrieval.Elasticsearch, connections: int) -> Elasticsearch:
+def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Elasticsearch:
     """A client for so many threads. It connects with the first request.
 
     A request that is refused for now, or that cannot be sent, is sent again `settings.retries` times; one that was
@@ -52,7 +52,7 @@ def connect(settings: retrieval.Elasticsearch, connections: int) -> Elasticsearc
     try:
         url = settings.address
         if not url:
-            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {retrieval.SERVER_URL}")
+            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {retrieval_settings.SERVER_URL}")
         return Elasticsearch(
             url,
             api_key=settings.api_key or None,
@@ -67,10 +67,10 @@ def connect(settings: retrieval.Elasticsearch, connections: int) -> Elasticsearc
             **_trust(settings),
         )
     except ValueError as error:
-        raise Unavailable(str(error), hint=f"correct {URL}, as in {retrieval.SERVER_URL}") from None
+        raise Unavailable(str(error), hint=f"correct {URL}, as in {retrieval_settings.SERVER_URL}") from None
 
 
-def _trust(settings: retrieval.Elasticsearch) -> dict[str, Any]:
+def _trust(settings: retrieval_settings.Elasticsearch) -> dict[str, Any]:
     """How the client knows the server's certificate: by known authorities, by that of the settings, or by itself."""
     if settings.fingerprint:
         return {"ssl_assert_fingerprint": settings.fingerprint}

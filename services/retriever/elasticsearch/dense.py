@@ -22,7 +22,7 @@ from services.retriever.elasticsearch import backend
 from services.retriever.elasticsearch.server import MOST_HITS, Body, Server
 from services.retriever.ports import UNSIGNED, Batch, Match
 from shared.models.ports import Embedder
-from shared.retrieval import Dense
+from shared.retrieval_settings import Dense
 
 FIELD = "vector"
 DIGEST = "digest"

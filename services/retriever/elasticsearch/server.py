@@ -18,7 +18,7 @@ from elasticsearch import Elasticsearch, helpers
 
 from services.retriever.elasticsearch.connection import BACK_OFF_S, LONGEST_BACK_OFF_S, connect
 from services.retriever.elasticsearch.failures import OVERLOADED, reason, refuse_reply, reported
-from shared import retrieval
+from shared import retrieval_settings
 from shared.errors import Invalid, MathragError, Unavailable
 
 CHUNK = 500
@@ -48,7 +48,7 @@ Body = Mapping[str, Any]
 class Server:
     """The one that the settings name."""
 
-    def __init__(self, settings: retrieval.Elasticsearch) -> None:
+    def __init__(self, settings: retrieval_settings.Elasticsearch) -> None:
         """Connects to nothing yet.
 
         Raises:

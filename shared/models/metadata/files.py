@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 from shared.models.metadata import gguf, huggingface
 
 

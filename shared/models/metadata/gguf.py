@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 from shared.models.metadata import MetadataError, whole
 
 MAGIC = b"GGUF"

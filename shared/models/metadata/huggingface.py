@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 from shared.models.metadata import MetadataError, whole
 
 LONGEST_HEADER = 100_000_000

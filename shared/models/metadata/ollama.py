@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 from shared.models.metadata import gguf
 from shared.models.metadata.gguf import TOKENS
 

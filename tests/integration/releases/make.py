@@ -22,8 +22,9 @@ from shared.contracts.calls import Failure, FailureKind, Generated, Lane, Reply
 from shared.contracts.requests import Request
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.cancel import cancel
-from shared.runtime.claims import RETRIES, Claims
+from shared.runtime.claims import Claims
 from shared.runtime.ending import finish
+from shared.runtime.replies import RETRIES
 from shared.storage.database import Database
 from tests import servers
 from tests.integration.scene import (

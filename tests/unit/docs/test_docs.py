@@ -13,11 +13,10 @@ from pydantic import BaseModel
 
 from services.orchestrator.app import build
 from shared.contracts.params import Params
-from shared.limits import Limits
+from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.rag.prompts import template
-from shared.retrieval import Dense, Elasticsearch, Embeddings, Reranker, Retrieval, Sparse
-from shared.settings import REPOSITORY, Access, Device, Model, Retention, Settings, Telemetry, Workers
+from shared.settings import REPOSITORY, Settings
 from tests.unit.commands import command_of
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
@@ -45,18 +44,12 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def settings_keys() -> Iterator[tuple[str, object]]:
+def settings_keys(group: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, object]]:
     """(key as it is documented, its default)."""
-    groups: tuple[tuple[str, type[BaseModel]], ...] = (
-        ("", Settings), ("device.", Device), ("workers.", Workers), ("access.", Access), ("limits.", Limits),
-        ("retention.", Retention),
-        ("telemetry.", Telemetry), ("", Model), ("retrieval.", Retrieval), ("retrieval.embeddings.", Embeddings),
-        ("retrieval.dense.", Dense), ("retrieval.sparse.", Sparse), ("retrieval.reranker.", Reranker),
-        ("retrieval.elasticsearch.", Elasticsearch),
-    )  # fmt: skip
-    for prefix, group in groups:
-        for name, field in group.model_fields.items():
-            yield prefix + name, field.default
+    for name, field in group.model_fields.items():
+        yield prefix + name, field.default
+        if isinstance(field.default, BaseModel):
+            yield from settings_keys(type(field.default), f"{prefix}{name}.")
 
 
 def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
@@ -68,7 +61,7 @@ def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
             yield prefix + field.name
 
 
-@pytest.mark.parametrize(("key", "default"), tuple(settings_keys()))
+@pytest.mark.parametrize(("key", "default"), [*settings_keys(), *settings_keys(Model)])
 def test_every_setting_is_documented(key: str, default: object) -> None:
     """A setting has its row in operations.md, and a number or word stands there as the code has it."""
     found = row(page("operations.md"), key)

@@ -6,9 +6,9 @@ import pytest
 from bench.plans import CARDS, QUANTISATIONS, planned, table
 from services.orchestrator.api.plans import PlanView
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, demanded, roomy
-from shared.lease.assumed import Assumptions
+from shared.lease.hardware import Hardware
+from shared.lease.memory import ASSUMED_MARGIN, FAR, FAR_MIB, LEARNED_MARGIN
 from shared.lease.plan import plan
-from shared.lease.prediction import BAND_MARGIN, ESTIMATE_MARGIN, FAR, FAR_MIB
 from shared.models.presets import PRESETS
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, says
@@ -23,10 +23,10 @@ def test_the_worked_table_is_the_planners() -> None:
 
 def test_the_figures_of_the_text_are_the_codes() -> None:
     """Margins and speeds."""
-    speeds = Assumptions()
+    speeds = Hardware()
     for said in (
-        f"upper end and {BAND_MARGIN:.0%}".replace("%", " %"),
-        f"the estimate and {ESTIMATE_MARGIN:.0%}".replace("%", " %"),
+        f"the most that was learned and {LEARNED_MARGIN:.0%}".replace("%", " %"),
+        f"what is assumed and {ASSUMED_MARGIN:.0%}".replace("%", " %"),
         f"a quarter (and {FAR_MIB:.0f} MiB)",
         f"| `disk_mib_s` | {speeds.disk_mib_s:.0f} |",
         f"| `gpu_mib_s` | {speeds.gpu_mib_s:.0f} |",
@@ -73,7 +73,7 @@ def test_the_example_is_what_the_command_shows(server: Server) -> None:
         ModelWanted(role="judge", preset="qwen2.5-0.5b", quantisation="f16"),
         ModelWanted(role="generate", preset="qwen2.5-7b", quantisation="q4_k_m"),
     ]
-    found = plan(demanded(asked, Assumptions(), on_gpu=True), roomy([DeviceWanted(budget_mib=11_700)]))
+    found = plan(demanded(asked, Hardware(), on_gpu=True), roomy([DeviceWanted(budget_mib=11_700)]))
     view = PlanView(chosen=found.chosen, why=found.why, others=list(found.others), resident={})
     server(says(msgspec.to_builtins(view)))
     shown = mathrag("plan", "--models", "judge=qwen2.5-0.5b:f16").stdout

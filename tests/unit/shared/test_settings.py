@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from shared.errors import Unavailable
-from shared.settings import Model, Settings, Workers, load
+from shared.model_settings import Model
+from shared.settings import Settings, Workers, load
 
 
 @pytest.fixture(autouse=True)

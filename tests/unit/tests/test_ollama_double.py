@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from shared.contracts.calls import Decoding, FailureKind
-from shared.models.chat import ChatFailed, ChatReply
+from shared.contracts.guard import ModelAnswer
+from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama as Client
 from shared.models.ollama_answers import Reloaded, RunnerDied
 from tests.doubles.chat_server import ChatServer
@@ -38,7 +39,7 @@ class Rig:
         assert answer.status_code == status
         return answer.json()
 
-    async def ask(self, prompt: str = "2 + 2 =") -> ChatReply:
+    async def ask(self, prompt: str = "2 + 2 =") -> ModelAnswer:
         """One prompt."""
         return await self.api.chat(TAG, prompt, Decoding(max_tokens=10), 0)
 

@@ -21,7 +21,9 @@ import pytest
 
 from services.guard.drivers import trees
 from services.guard.drivers.launched import LaunchedDriver
-from shared.settings import REPOSITORY, Device, Model
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.settings import REPOSITORY
 from tests.doubles.programs import program
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from sqlalchemy import TextClause
 
 from shared.contracts.calls import Lane
 from shared.lease.lease import TTL_S, Phase, RedisLease
-from shared.runtime import worker
+from shared.runtime import chunks, worker
 from tests.faults.vocabulary import Subject, drop
 from tests.simulation import clock
 from tests.simulation.actor import CURRENT, Actor, Killed
@@ -150,7 +150,7 @@ def test_our_modules_read_the_virtual_clocks_until_they_are_given_back(loop: Vir
     try:
         loop.run_until_complete(asyncio.sleep(100))
         assert worker.time.monotonic() == pytest.approx(100)
-        assert worker.datetime.now(worker.UTC).timestamp() == pytest.approx(EPOCH_S + 100)
+        assert chunks.datetime.now(chunks.UTC).timestamp() == pytest.approx(EPOCH_S + 100)
     finally:
         undo()
     assert worker.time is time

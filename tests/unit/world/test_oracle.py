@@ -9,10 +9,11 @@ import pytest
 from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, Rated
 from shared.contracts.documents import Document as Served
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.rag.parsing import parse_rating
 from shared.rag.prompts import render, template
-from shared.settings import Device, Model
 from tests.doubles.served import served
 from world.corpus import Corpus, build, write
 from world.oracle import create_app, rating, shown, truth

@@ -14,9 +14,9 @@ from services.retriever.ports import Index
 from services.retriever.sparse import Bm25
 from shared.errors import Invalid, NotFound
 from shared.models.static_embeddings import StaticEmbedder
+from shared.rag.duplicates import same_words
 from shared.rag.language import language
 from shared.rag.rule_rqp import rule_score
-from shared.rag.shingles import same_words
 from shared.settings import REPOSITORY
 from world.corpus import Corpus, build, write
 from world.distractors import distractors

@@ -13,7 +13,8 @@ from mathrag.client import stack_state
 from mathrag.stack import lock, passwords
 from mathrag.stack.addresses import running
 from shared.checks.check import Check
-from shared.settings import Device, Settings
+from shared.device_settings import Device
+from shared.settings import Settings
 from tests.unit.commands import Server, mathrag, refuses, says
 
 

@@ -12,8 +12,9 @@ import yaml
 from mathrag.cli.failures import Exit, Failed
 from mathrag.client.client import Client
 from mathrag.client.following import follow_experiment
-from services.orchestrator.api.examples import EXPERIMENT, EXPERIMENT_REPORT
+from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
+from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
 from shared.contracts.experiments import EXAMPLE, Experiment, schema
 from shared.settings import REPOSITORY
@@ -180,7 +181,7 @@ def test_a_server_that_stays_away_ends_the_watch(server: Server) -> None:
 
 
 def test_the_schema_is_committed_as_it_is() -> None:
-    """Write it anew with `mathrag experiment schema > experiment-schema.json`."""
+    """Write it anew with `make generate`."""
     assert (REPOSITORY / "experiment-schema.json").read_text("utf-8") == schema() + "\n"
     assert mathrag("experiment", "schema").stdout == schema() + "\n"
 

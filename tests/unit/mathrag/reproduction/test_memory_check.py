@@ -8,10 +8,11 @@ import pytest
 from mathrag.reproduction import memory_check
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction.memory_check import Wanted
+from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Lane
-from shared.lease.footprint import Architecture
+from shared.model_settings import Model
 from shared.models.presets import PRESETS
-from shared.settings import Model, Settings
+from shared.settings import Settings
 from tests.doubles.ollama_models import SHOWN, SIZE
 from tests.doubles.ollama_server import ollama_server
 
@@ -49,7 +50,7 @@ def test_too_little_for_both_is_no_error_and_says_what_staging_costs() -> None:
 
 def test_too_little_for_one_says_how_much_and_what_would_fit() -> None:
     """Fewer slots first: the answers stay the same."""
-    budget = wanted().predicted(parallel=2).at(2)
+    budget = wanted().memory(parallel=2).at(2)
     found = memory_check.checked(BOTH, budget, "GPU-1")
     assert not found.ok
     assert found.detail == f"qwen2.5-7b-instruct needs {LARGE} MiB, GPU-1 has {budget} for models"
@@ -68,7 +69,7 @@ def test_a_smaller_quantisation_is_named_where_one_is_known() -> None:
 
 def test_where_nothing_fits_the_smallest_budget_that_would_is_named() -> None:
     """One slot of what is there."""
-    alone = wanted().predicted(parallel=1).at(1)
+    alone = wanted().memory(parallel=1).at(1)
     assert memory_check.checked([wanted()], 2000, "gpu:0").fix == f"a card for which --budget {alone} is right"
 
 

@@ -14,7 +14,8 @@ from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords, ports, privacy
 from mathrag.stack.children import stack
 from mathrag.stack.keeper import Child
-from shared.settings import Device, Settings
+from shared.device_settings import Device
+from shared.settings import Settings
 
 
 def run(*arguments: str) -> tuple[int, str]:

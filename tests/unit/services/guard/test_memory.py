@@ -9,7 +9,7 @@ import pytest
 
 from services.guard import memory
 from services.guard.memory import Declared, NotMeasured, Nvml, Process, Reading, memory_of
-from shared.settings import Device
+from shared.device_settings import Device
 from tests.doubles.gpu import STAND_IN, STRANGER, Gpu
 
 pytestmark = pytest.mark.anyio

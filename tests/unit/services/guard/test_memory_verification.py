@@ -11,7 +11,7 @@ import pytest
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
 from services.guard.verification import LOOK_S, LOOKS, Verification
-from shared.settings import Device
+from shared.device_settings import Device
 from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio

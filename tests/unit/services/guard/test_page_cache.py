@@ -15,7 +15,8 @@ import pytest
 from services.guard import page_cache
 from services.guard.drivers.process import ProcessDriver
 from services.guard.page_cache import CHUNK, RESERVE, read_ahead
-from shared.settings import Device, Model
+from shared.device_settings import Device
+from shared.model_settings import Model
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,8 @@ from services.judge.retrieving import Retrieving
 from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.requests import Request
-from shared.retrieval import Retrieval
+from shared.models.retriever_client import RetrieverClient
+from shared.retrieval_settings import Retrieval
 from shared.runtime.answers import Answered
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended, Wait
@@ -36,7 +37,7 @@ async def ends(handler: Handler, *calls: Claimed) -> list[Ended]:
     database: Any = SimpleNamespace()
     executor = Retrieving(database, SETTINGS)
     executor._indexes = {3: 33}
-    executor._client = httpx2.AsyncClient(base_url="http://retriever", transport=httpx2.MockTransport(handler))
+    executor._retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(handler)), SETTINGS)
     return [each async for each in executor.run(calls, None)]
 
 

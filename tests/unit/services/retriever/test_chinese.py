@@ -18,7 +18,7 @@ from services.retriever.backends import backends
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS, Words
 from shared.errors import Unavailable
-from shared.retrieval import Retrieval, Sparse
+from shared.retrieval_settings import Retrieval, Sparse
 from shared.settings import REPOSITORY
 from tests.unit.retrieval import HashedWords
 

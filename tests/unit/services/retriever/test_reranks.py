@@ -14,7 +14,7 @@ from services.retriever import reranks
 from services.retriever.reranks import Rerank, Reranks, identity
 from shared.contracts.calls import Failure, FailureKind, Scored
 from shared.models.ports import ModelFailed
-from shared.retrieval import Reranker
+from shared.retrieval_settings import Reranker
 from shared.runtime.models import NO_RERANKER
 from tests.doubles import bert_file
 

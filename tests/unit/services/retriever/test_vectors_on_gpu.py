@@ -17,10 +17,11 @@ from services.retriever import gpu
 from services.retriever.backends import backends
 from services.retriever.dense import Faiss, FaissIndex
 from services.retriever.layouts import Flat
-from shared.lease.footprint import CUDA_CONTEXT_MIB
-from shared.lease.placement import narrowed
-from shared.retrieval import Dense, Retrieval
-from shared.settings import Device, Settings
+from shared.device_settings import Device
+from shared.lease.memory import CUDA_CONTEXT_MIB
+from shared.retrieval_settings import Dense, Retrieval
+from shared.runtime.placement import narrowed
+from shared.settings import Settings
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 VECTORS = len(DOCUMENTS) * HashedWords.dimension * 4

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from services.orchestrator.app import build
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from shared.limits import Limits
 from shared.settings import Settings
 from tests.doubles.listening import Listening, everything, listening, status, wait_until
@@ -36,9 +36,7 @@ def api(limits: Limits) -> Any:
     """The orchestrator's application without what stands behind it."""
     settings = Settings(limits=limits)
     app = build(settings)
-    app.state.resources = Resources(
-        settings=settings, **dict.fromkeys(("database", "redis", "http", "wake"), cast("Any", None))
-    )
+    app.state.deps = Deps(settings=settings, **dict.fromkeys(("database", "redis", "http", "wake"), cast("Any", None)))
     return app
 
 

@@ -7,9 +7,9 @@ import pytest
 from fastapi import FastAPI
 
 from shared.access import internal
-from shared.access.bearer import authorization
 from shared.access.bodies import Bodies
 from shared.access.internal import ServiceKey
+from shared.bearer import authorization
 from shared.settings import Settings
 from tests.unit.asgi import ask
 

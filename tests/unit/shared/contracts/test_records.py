@@ -9,8 +9,10 @@ import pytest
 
 from shared.contracts import canonical
 from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
+from shared.device_settings import Device
+from shared.model_settings import Model, TokenPrice
 from shared.runtime.acceptance import DECIDING, configuration_hash
-from shared.settings import Device, Model, Settings, TokenPrice
+from shared.settings import Settings
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

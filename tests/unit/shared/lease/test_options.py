@@ -8,18 +8,18 @@ from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
 from shared.lease import options as module
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate, MemoryEstimate
 from shared.lease.options import Option, assignments, options
 from shared.lease.plan import plan
-from shared.lease.prediction import Predicted
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
-def seconds(value: float) -> Seconds:
+def seconds(value: float) -> Estimate:
     """Measured."""
-    return Seconds(value=value, basis="measured", source="test")
+    return Estimate(value=value, source="measured", detail="test")
 
 
 def demand(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, **more: Any) -> Demand:
@@ -29,7 +29,7 @@ def demand(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: 
         model_id=model_id,
         name=NAMES[model_id],
         lane=Lane.JUDGE if model_id == JUDGE else Lane.GENERATE,
-        predicted=Predicted(fixed_mib=fixed, per_slot_mib=per_slot, basis="learned"),
+        memory=MemoryEstimate(fixed_mib=fixed, per_slot_mib=per_slot, source="learned"),
         parallel=parallel,
         context=2048,
         **(given | more),
@@ -104,7 +104,7 @@ def test_what_fits_with_all_its_slots_is_not_tried_with_fewer() -> None:
 
 
 def test_what_is_there_is_not_refused_for_its_size() -> None:
-    """It was verified when it was loaded, whatever is predicted of it now."""
+    """It was verified when it was loaded, whatever is estimated of it now."""
     option = found([demand(JUDGE, fixed=9000)], room(5000, JUDGE))["alone"]
     assert (option.refused, option.loads, option.seconds) == (None, 0, pytest.approx(10))
     assert found([demand(JUDGE, fixed=9000)], room(5000))["alone"].refused is not None
@@ -133,7 +133,7 @@ def test_searches_take_room_beside_the_first_residency_only() -> None:
     searches = Retrieval(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
     made = found(TWO, room(5000), retrieval=searches)
     on_gpu, on_cpu = made["staged, retrieval on the GPU"], made["staged, retrieval on the CPU"]
-    assert [(each.retrieval_mib, each.predicted_mib) for each in on_gpu.residencies] == [(2300, 4100), (0, 4800)]
+    assert [(each.retrieval_mib, each.memory_mib) for each in on_gpu.residencies] == [(2300, 4100), (0, 4800)]
     assert on_cpu.seconds - on_gpu.seconds == pytest.approx(5 - 1)
     said = found(TWO, room(4000), retrieval=searches)["staged, retrieval on the GPU"].refused
     assert said == "4100 MiB (judge 1800 with slots: 8, retrieval 2300) of 4000 on gpu:0"

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.demand import Demand, Retrieval, Room, Seconds
+from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.estimates import Estimate, MemoryEstimate
 from shared.lease.plan import Plan, plan
 from shared.lease.policy import Group
-from shared.lease.prediction import Predicted
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
-def seconds(value: float, basis: Any = "measured") -> Seconds:
+def seconds(value: float, source: Any = "measured") -> Estimate:
     """A time."""
-    return Seconds(value=value, basis=basis, source="test")
+    return Estimate(value=value, source=source, detail="test")
 
 
 def demand(
@@ -33,7 +33,7 @@ def demand(
         model_id=model_id,
         name=NAMES.get(model_id, f"model-{model_id}"),
         lane=Lane.JUDGE if model_id == JUDGE else Lane.GENERATE,
-        predicted=Predicted(fixed_mib=fixed, per_slot_mib=per_slot, basis="learned"),
+        memory=MemoryEstimate(fixed_mib=fixed, per_slot_mib=per_slot, source="learned"),
         parallel=parallel,
         context=2048,
         calls=calls,
@@ -62,7 +62,7 @@ def test_what_fits_together_is_held_together() -> None:
     """Neither costs more than the other; no flip is better than one."""
     found = plan(TWO, [room(6600)])
     assert chosen(found) == ("together", 2, 0, 40.0)
-    assert found.groups == {"gpu:0": (Group(parallel={}, models=(1, 2), predicted_mib=6600, why=found.why),)}
+    assert found.groups == {"gpu:0": (Group(parallel={}, models=(1, 2), memory_mib=6600, why=found.why),)}
     assert [other.name for other in found.others] == ["staged"]
 
 
@@ -85,7 +85,7 @@ def test_few_calls_take_fewer_slots_rather_than_a_flip() -> None:
     assert chosen(found) == ("together, fewer slots", 2, 0, 24.0)
     (group,) = found.groups["gpu:0"]
     assert sum(group.parallel.values()) == 8
-    assert group.predicted_mib <= 6000
+    assert group.memory_mib <= 6000
 
 
 def test_many_calls_take_flips_rather_than_fewer_slots() -> None:
@@ -259,7 +259,7 @@ def costs_on(device: Room, there: dict[int, tuple[Demand, int]], order: Sequence
         for model in order:
             if model not in held:
                 group = [each for each in first if number[each] == number[model]]
-                fits &= sum(there[each][0].predicted.at(there[each][1]) for each in group) <= device.budget_mib
+                fits &= sum(there[each][0].memory.at(there[each][1]) for each in group) <= device.budget_mib
                 cost += sum(there[each][0].load_s.value for each in group)
                 held = set(group)
         if fits:
@@ -286,11 +286,11 @@ def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], lis
     demands, rooms, order = case
     found = plan(demands, rooms, order=order)
     for residency in found.chosen.residencies if found.chosen else ():
-        assert sum(model.predicted_mib for model in residency.models) == residency.predicted_mib
-        assert residency.resident or residency.predicted_mib <= residency.budget_mib
+        assert sum(model.memory_mib for model in residency.models) == residency.memory_mib
+        assert residency.resident or residency.memory_mib <= residency.budget_mib
     for option in found.others:
         fits = all(
-            residency.resident or residency.predicted_mib <= residency.budget_mib for residency in option.residencies
+            residency.resident or residency.memory_mib <= residency.budget_mib for residency in option.residencies
         )
         assert (option.refused is None) == fits
 

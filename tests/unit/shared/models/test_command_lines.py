@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from shared.model_settings import Model
 from shared.models import command_lines
 from shared.models.command_lines import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Asked, Launch
-from shared.settings import Model
 
 KEY = "a-secret-key"
 SHA = "0123456789abcdef0123456789abcdef01234567"

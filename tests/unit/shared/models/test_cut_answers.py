@@ -13,8 +13,8 @@ import pytest
 
 from shared.contracts import canonical
 from shared.contracts.calls import Decoding, Failure, FailureKind, Generated
-from shared.contracts.guard import Completion
-from shared.models.chat import ChatFailed, ChatReply
+from shared.contracts.guard import Completion, ModelAnswer
+from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible
 from shared.rag.provenance import answered
@@ -65,7 +65,7 @@ async def server() -> AsyncIterator[ChatServer]:
         yield double
 
 
-async def ask(server: ChatServer, reply: Reply) -> ChatReply:
+async def ask(server: ChatServer, reply: Reply) -> ModelAnswer:
     """One completion by the client of OpenAI-compatible servers."""
     server.respond = lambda _: reply
     client = OpenAICompatible(server.url, model="m", timeout_s=30)
@@ -75,7 +75,7 @@ async def ask(server: ChatServer, reply: Reply) -> ChatReply:
         await client.close()
 
 
-async def ask_ollama(server: ChatServer, reply: Reply) -> ChatReply:
+async def ask_ollama(server: ChatServer, reply: Reply) -> ModelAnswer:
     """One completion by Ollama's client."""
     server.respond = lambda _: reply
     async with Ollama(server.url, {"num_ctx": 1024}) as api:

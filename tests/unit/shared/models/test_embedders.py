@@ -14,7 +14,7 @@ from shared.errors import TooLarge, Unavailable
 from shared.models import endpoint, retrieval_models
 from shared.models.embedding import directions
 from shared.models.ports import Embedder, ModelFailed
-from shared.retrieval import Embeddings
+from shared.retrieval_settings import Embeddings
 from tests.doubles.chat_server import chat_server
 from tests.doubles.retrieval_server import RetrievalServer
 from tests.unit.retrieval import TEXTS, HashedWords

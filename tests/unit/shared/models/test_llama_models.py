@@ -14,8 +14,8 @@ from shared.models.llama_cpp import LlamaCrossEncoder
 from shared.models.metadata import gguf
 from shared.models.ports import Embedder, ModelFailed, Reranker
 from shared.models.reranking import sigmoid
-from shared.retrieval import Embeddings
-from shared.retrieval import Reranker as Reranking
+from shared.retrieval_settings import Embeddings
+from shared.retrieval_settings import Reranker as Reranking
 from shared.settings import REPOSITORY
 from tests.doubles import bert_file
 

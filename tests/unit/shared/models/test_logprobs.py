@@ -12,9 +12,9 @@ import pytest
 from services.guard.drivers.scripted import ScriptedServer
 from services.guard.guard import Guard, Resident
 from shared.contracts.calls import Decoding, FailureKind, Generate, Generated, Token
-from shared.contracts.guard import Completion, ModelCall, RunRequest
+from shared.contracts.guard import Completion, ModelAnswer, ModelCall, RunRequest
 from shared.contracts.params import Params
-from shared.models.chat import ChatFailed, ChatReply
+from shared.models.chat import ChatFailed
 from shared.models.logprobs import LEAST, tokens
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible
@@ -47,7 +47,7 @@ async def server() -> AsyncIterator[ChatServer]:
         yield double
 
 
-async def ask(server: ChatServer, logprobs: int = 0) -> ChatReply:
+async def ask(server: ChatServer, logprobs: int = 0) -> ModelAnswer:
     """One completion by a client of its own."""
     client = OpenAICompatible(server.url, model="a-model", timeout_s=30)
     try:
@@ -64,14 +64,14 @@ async def test_openai_compatible_servers_are_asked_in_openais_words(server: Chat
 
 async def test_a_request_without_log_probabilities_is_what_it_always_was(server: ChatServer) -> None:
     """No word of them goes out, and none comes back."""
-    assert await ask(server) == ChatReply(text="So x", finish_reason="stop")
+    assert await ask(server) == ModelAnswer(text="So x", finish_reason="stop")
     assert not {"logprobs", "top_logprobs"} & server.seen[0].json.keys()
 
 
 async def test_a_server_that_gives_none_has_answered_all_the_same(server: ChatServer) -> None:
     """Whoever needs them must look: tokens are empty."""
     server.respond = lambda _: answer("So x")
-    assert await ask(server, 2) == ChatReply(text="So x", finish_reason="stop")
+    assert await ask(server, 2) == ModelAnswer(text="So x", finish_reason="stop")
 
 
 async def test_ollama_is_asked_by_its_native_fields() -> None:

@@ -11,11 +11,13 @@ from huggingface_hub import get_async_session
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
 from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.guard import ModelAnswer
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models import openai_compatible
-from shared.models.chat import Away, ChatFailed, ChatReply, Unreached
+from shared.models.chat import Away, ChatFailed, Unreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND, TGI
-from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
 from tests.doubles.ollama_server import ollama_server
 
@@ -48,7 +50,7 @@ async def server() -> AsyncIterator[ChatServer]:
         yield double
 
 
-async def ask(server: ChatServer, prompt: str = "q", *, path: str = "", timeout_s: float = 30.0) -> ChatReply:
+async def ask(server: ChatServer, prompt: str = "q", *, path: str = "", timeout_s: float = 30.0) -> ModelAnswer:
     """One completion by a client of its own."""
     client = OpenAICompatible(server.url + path, model="a-model", api_key=KEY, timeout_s=timeout_s)
     try:
@@ -104,7 +106,7 @@ async def test_a_reply_comes_back_with_reason_and_tokens(server: ChatServer) -> 
     """ "length" tells a truncated reply."""
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     server.respond = lambda _: answer("[[4]]", "length", usage)
-    assert await ask(server) == ChatReply(text="[[4]]", finish_reason="length", prompt_tokens=7, completion_tokens=2)
+    assert await ask(server) == ModelAnswer(text="[[4]]", finish_reason="length", prompt_tokens=7, completion_tokens=2)
 
 
 async def test_a_server_that_counts_no_tokens_is_believed_all_the_same(server: ChatServer) -> None:

@@ -14,7 +14,7 @@ from shared.contracts.calls import FailureKind
 from shared.models import endpoint, retrieval_models
 from shared.models.ports import ModelFailed
 from shared.models.reranking import ModelReranker, sigmoid
-from shared.retrieval import Reranker
+from shared.retrieval_settings import Reranker
 from tests.doubles.chat_server import chat_server
 from tests.doubles.retrieval_server import RetrievalServer
 

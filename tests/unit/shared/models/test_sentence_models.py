@@ -12,7 +12,7 @@ from shared.errors import Unavailable
 from shared.models import retrieval_models, sentence_models
 from shared.models.ports import Embedder, ModelFailed
 from shared.models.reranking import sigmoid
-from shared.retrieval import Embeddings, Reranker
+from shared.retrieval_settings import Embeddings, Reranker
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "circle", "radius", "area", "prime", "power", "the", "of", "a")
 TEXTS = ["the area of a circle", "radius", "a prime", "the power of a prime"]

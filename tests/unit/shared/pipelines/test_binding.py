@@ -24,7 +24,6 @@ from shared.contracts.calls import (
 )
 from shared.contracts.params import Params
 from shared.contracts.requests import DocumentRef, Request, seed_of
-from shared.pipelines import binding as binding_
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder, bind
 from shared.rag import prompts
 from shared.rag.prompts import template_reference
@@ -165,7 +164,7 @@ def test_a_changed_template_text_is_another_call(monkeypatch: pytest.MonkeyPatch
     """Even if nobody raised its version."""
     before = bound(GENERATE).key
     changed = msgspec.structs.replace(prompts.template("cot"), text="Do it. {{context}}{{question}}")
-    monkeypatch.setattr(binding_, "template", lambda _: changed)
+    monkeypatch.setattr(prompts, "template", lambda _: changed)
     template_reference.cache_clear()
     try:
         assert bound(GENERATE).key != before

@@ -5,19 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.api.submissions import JobRequest, check_read
+from services.orchestrator.api.submissions import JobRequest
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
+from shared.runtime.parameters import check_read
 from shared.runtime.price import dry_run
 
-SHIPPED = (
-    "closed-book", "crag", "critic-loop", "dense", "enhanced", "enhanced-crag", "hybrid", "hyde", "mathrag-gate",
-    "self-consistency", "self-rag", "sparse",
-)  # fmt: skip
 VARIANTS: tuple[dict[str, Any], ...] = (
     {}, {"enhance": {"hyde": True}}, {"rerank": {"floor": 0.2}}, {"rerank": {"refuse": True}}, {"quality": "judge"},
     {"quality": "verifier"}, {"route": {"enabled": True}}, {"crag": {"fallback": "x", "rounds": 2}},
@@ -29,10 +26,6 @@ PINS = {
     for role in ("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade", "verify", "estimate")
 }
 SEEN: set[str] = set()
-BY_RUNTIME = {"mathrag-gate": {"seed"}}
-"""Read before a dry run begins: the choice of the calibration's items."""
-ALWAYS = {"closed-book": {"grading", "duplicates"}}
-"""Read by the runtime whatever the pipeline does; of searches there are none here."""
 
 
 class Watched(Params, frozen=True, kw_only=True):
@@ -45,8 +38,12 @@ class Watched(Params, frozen=True, kw_only=True):
 
 
 def read_by(pipeline: str) -> set[str]:
-    """Parameters and groups that dry runs of the pipeline read."""
-    found: set[str] = set()
+    """Parameters and groups that dry runs of the pipeline read; not what the runtime reads whatever the pipeline does.
+
+    That is `grading`, and `duplicates` where nothing is searched for. The choice of a calibration's items reads `seed`
+    before a dry run begins.
+    """
+    roles, found = set[str](), set[str]()
     for variant in VARIANTS:
         params = msgspec.convert(variant, Watched)
         binding = Binding(pins=PINS, params=params)
@@ -54,20 +51,19 @@ def read_by(pipeline: str) -> set[str]:
             id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None, binding=binding
         )  # fmt: skip
         SEEN.clear()
-        for _ in dry_run(job, Item(ordinal=0, question="What is the sum of 2 and 3?", gold="5")):
-            pass
+        for calls in dry_run(job, Item(ordinal=0, question="What is the sum of 2 and 3?", gold="5")):
+            roles |= {call.role for call in calls}
         found |= SEEN
-    return found
+    found |= {"seed"} if registry.get(pipeline).prepare else set()
+    return found - ({"grading"} if "retrieve" in roles else {"grading", "duplicates"})
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", registry.names())
 def test_a_pipeline_declares_exactly_what_it_reads(name: str) -> None:
     """Declared too little, a parameter that counts would be refused; too much, one that does not would be accepted."""
     declared = registry.get(name).reads
     assert declared is not None
-    assert {path.partition(".")[0] for path in declared} == (read_by(name) | BY_RUNTIME.get(name, set())) - ALWAYS.get(
-        name, {"grading"}
-    )
+    assert {path.partition(".")[0] for path in declared} == read_by(name)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from shared.contracts.params import GradingParams, Params
 from shared.contracts.requests import Request
 from shared.contracts.samples import Item, Outcome, Yielded
 from shared.pipelines.binding import Binding, Pin, bind
+from shared.pipelines.grading import graded
 from shared.rag.parsing import parse_grade
 from shared.rag.provenance import answered
-from shared.runtime.replay import Replay, graded
+from shared.runtime.replay import Replay
 
 RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
 ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))

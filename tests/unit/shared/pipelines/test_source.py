@@ -3,7 +3,10 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -11,11 +14,14 @@ import pytest
 
 from mathrag.cli.failures import Exit
 from services.orchestrator.api.views import edited
-from shared.contracts import canonical
+from shared.contracts.params import Params
+from shared.contracts.samples import Item
 from shared.pipelines import registry
-from shared.pipelines.source import Change, changes
+from shared.pipelines.source import Change, changes, covered, imported
+from shared.runtime.price import dry_run, made_up_job
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, job, mathrag, says
+from tests.unit.shared.pipelines.test_pipeline_reads import VARIANTS
 
 WATCHED = """
 import sys
@@ -29,7 +35,20 @@ for file in map(Path, sys.argv[2:]):
 print(registry.pipeline_hash("dense"), *(change.file for change in registry.changed_files("dense")))
 assert before in (None, registry.pipeline_hash("dense"))
 """
-OWN, RAG = "shared/pipelines/dense.py", "shared/rag/fusion.py"
+OWN, RAG, TEMPLATE = "shared/pipelines/dense.py", "shared/rag/fusion.py", "shared/rag/templates/cot-zh.toml"
+HASHES = """
+from shared.pipelines import registry
+print(registry.source_hash(), *(f"{name}={registry.pipeline_hash(name)}" for name in registry.names()))
+"""
+RUNTIME = ("shared/runtime/", "shared/pipelines/binding.py")
+"""What drives every pipeline, and turns its calls into requests."""
+LOADED = """
+import sys
+from pathlib import Path
+import {module}
+loaded = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "shared"]
+print(*(Path(file).relative_to(Path.cwd()).as_posix() for file in loaded))
+"""
 
 
 def watched(folder: Path, *edited: str, first: str = "asked") -> tuple[str, list[str]]:
@@ -48,7 +67,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("first", ["asked", "not-asked"])
-@pytest.mark.parametrize("file", [OWN, RAG])
+@pytest.mark.parametrize("file", [OWN, RAG, TEMPLATE])
 def test_a_file_that_is_edited_after_its_import_changes_the_hash_of_the_next_process_only(
     clone: Path, file: str, first: str
 ) -> None:
@@ -60,12 +79,98 @@ def test_a_file_that_is_edited_after_its_import_changes_the_hash_of_the_next_pro
     assert after != before
 
 
-def test_the_hash_of_a_pipeline_is_what_it_was_before_sources_were_read_at_import() -> None:
-    """The canonical text of its module and of all of shared/rag, so jobs of the release before still have theirs."""
-    texts = {path.relative_to(REPOSITORY / "shared/rag").as_posix(): path.read_text("utf-8")
-             for path in (REPOSITORY / "shared/rag").rglob("*") if path.suffix in (".py", ".toml")}  # fmt: skip
-    own = (REPOSITORY / OWN).read_text("utf-8")
-    assert registry.pipeline_hash("dense") == canonical.digest([own, sorted(texts.items())]).hex()
+def printed(program: str, folder: Path) -> list[str]:
+    """The words that a new process prints, which imports what stands in `folder`."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("file", "pipelines"),
+    [
+        ("shared/mathtext/verification.py", set()),
+        ("shared/rag/rule_rqp.py", {"mathrag-gate"}),
+        ("shared/rag/critic.py", {"critic-loop"}),
+        ("shared/rag/strips.py", {"crag", "enhanced-crag"}),
+        ("shared/rag/terms.toml", {"enhanced", "enhanced-crag"}),
+        ("shared/rag/templates/reasoning-quality.toml", {"mathrag-gate"}),
+        ("shared/rag/templates/self-rag.toml", {"self-rag"}),
+        ("shared/rag/templates/hyde-passage.toml", {"enhanced", "enhanced-crag", "hyde"}),
+        ("shared/rag/prompts.py", set(registry.names())),
+        ("shared/contracts/params.py", set(registry.names())),
+    ],
+)
+def test_an_edit_changes_the_pipelines_that_use_the_file_and_no_other(
+    clone: Path, file: str, pipelines: set[str]
+) -> None:
+    """All processes are told apart by it, since what no pipeline imports answers their calls."""
+    (clone / file).write_text((clone / file).read_text("utf-8") + "\n# edited\n", "utf-8")
+    of_all, *of_each = printed(HASHES, clone)
+    hashes = dict(each.split("=") for each in of_each)
+    assert of_all != registry.source_hash()
+    assert {name for name in registry.names() if hashes[name] != registry.pipeline_hash(name)} == pipelines
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_other(name: str) -> None:
+    """As a new process imports them that runs this pipeline alone."""
+    module = registry.get(name).run.__module__
+    files = {file for file in covered(module, imported) if file.endswith(".py")}
+    assert files == set(printed(LOADED.format(module=module), REPOSITORY))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_hash_covers_every_file_that_the_pipeline_runs_or_reads(name: str, used: Callable[[str], set[str]]) -> None:
+    """In dry runs of all its parts, in both languages, with nothing in any cache."""
+    files = used(name)
+    assert registry.get(name).run.__module__.replace(".", "/") + ".py" in files
+    assert any(file.endswith(".toml") for file in files)
+    assert files <= covered(registry.get(name).run.__module__, imported).keys()
+
+
+@pytest.fixture(scope="module")
+def used() -> Callable[[str], set[str]]:
+    """Files below `shared` whose functions run, or that are opened, in dry runs; those of `RUNTIME` are left out."""
+    files: set[Path] = set()
+
+    def note_function(frame: FrameType, _event: str, _argument: object) -> None:
+        files.add(Path(frame.f_code.co_filename))
+
+    def note_opened(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str):
+            files.add(Path(arguments[0]))
+
+    def used(name: str) -> set[str]:
+        forget_what_was_read()
+        files.clear()
+        sys.setprofile(note_function)
+        try:
+            run_all_parts(name)
+        finally:
+            sys.setprofile(None)
+        below = (file.relative_to(REPOSITORY).as_posix() for file in files if file.is_relative_to(REPOSITORY))
+        return {file for file in below if file.startswith("shared/") and not file.startswith(RUNTIME)}
+
+    sys.addaudithook(note_opened)
+    return used
+
+
+def forget_what_was_read() -> None:
+    """Empty the caches of all that pipelines stand on, so that files are read again."""
+    for module in [
+        module for name, module in sys.modules.items() if name.startswith(("shared.rag.", "shared.mathtext."))
+    ]:
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
+def run_all_parts(name: str) -> None:
+    """Dry runs of a pipeline with every setting that switches on a part."""
+    for variant, question in product(VARIANTS, ("What is the sum of 2 and 3?", "2 加 3 等于多少？")):
+        job = made_up_job(name, msgspec.convert(variant, Params))
+        for _ in dry_run(job, Item(ordinal=0, question=question, gold="5")):
+            pass
 
 
 def test_files_that_came_and_went_are_changes_too() -> None:

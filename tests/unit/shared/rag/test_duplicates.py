@@ -18,7 +18,7 @@ from shared.ingest.corpora import read_corpus
 from shared.ingest.datasets import read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.static_embeddings import StaticEmbedder
-from shared.rag.duplicates import has_answer, is_left_out, is_near_duplicate, same_text
+from shared.rag.duplicates import has_answer, is_left_out, is_near_duplicate, same_text, same_words
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
@@ -214,3 +214,23 @@ def test_dense_search_finds_the_twin_of_a_problem() -> None:
     found = index.search([each.problem for each in records], 1)
     right = sum(matches[0].document == each.hash for matches, each in zip(found, records, strict=True))
     assert right > 0.9 * len(records)
+
+
+TEXT = "the product of all of the roots of this monic polynomial is its last coefficient"
+
+
+@pytest.mark.parametrize(
+    ("question", "problem", "same"),
+    [
+        (TEXT, TEXT.upper() + "!", True),
+        (TEXT, TEXT + " here", True),
+        (TEXT, "what is music", False),
+        ("What is $x$?", "what is $x$?", True),
+        ("What is 3 + 4?", "What is 3 + 5?", False),
+        ("?", "", False),
+        ("", "", False),
+    ],
+)
+def test_release_0_1_compared_words_alone(question: str, problem: str, *, same: bool) -> None:
+    """Signs and capitals do not count; a passage without a problem never does."""
+    assert same_words(question, problem) is same

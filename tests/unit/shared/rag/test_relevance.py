@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from shared.contracts.calls import Failure, FailureKind, Grade, Graded, Scored
 from shared.contracts.params import Params, RerankParams
 from shared.contracts.samples import Candidate, Decision, Extraction, Item, Steps, Trace
+from shared.pipelines.grading import graded
 from shared.rag.relevance import Ranking, above_floor, by_relevance, ranked_trace, refused
-from shared.runtime.replay import graded
 
 GONE = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker")
 PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)

@@ -7,7 +7,8 @@ import pytest
 
 from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Grade, Graded, require
 from shared.contracts.samples import Extraction, Item, Outcome, Steps
-from shared.runtime.replay import Replay, graded, with_verdict
+from shared.pipelines.grading import graded, with_verdict
+from shared.runtime.replay import Replay
 
 A, B = (Generate(template="cot", question=question) for question in "ab")
 REPLY, OTHER = Generated(text="one"), Generated(text="two")

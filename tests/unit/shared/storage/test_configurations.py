@@ -5,9 +5,10 @@ import re
 import pytest
 
 from mathrag.cli.parameters import parameters
-from services.orchestrator.api.submissions import JobRequest, params_of
+from services.orchestrator.api.submissions import JobRequest
 from shared.contracts.params import Params
 from shared.errors import Invalid
+from shared.runtime.parameters import params_of
 from shared.settings import REPOSITORY
 from shared.storage.configurations import DEEPEST, Configuration, merged, pruned
 

@@ -12,13 +12,16 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as ge
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 
+from shared import telemetry
 from shared.contracts.calls import Decoding, FailureKind
-from shared.contracts.guard import End, ModelCall
+from shared.contracts.guard import End, ModelAnswer, ModelCall
 from shared.settings import Telemetry
 from shared.telemetry import conventions, model_calls, references, traces
+from shared.trace_headers import add_trace_headers, trace_headers
 from tests.unit.tracing import tracing
 
 pytestmark = pytest.mark.anyio
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 JOB = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 CALL = ModelCall(id=7, model_id=1, prompt="What is 2+3?", decoding=Decoding(max_tokens=9), seed=5)
 WORKER = "import sys, shared.runtime.process, services.guard.guard; print(*sys.modules)"
@@ -27,10 +30,15 @@ WORKER = "import sys, shared.runtime.process, services.guard.guard; print(*sys.m
 def test_off_is_off() -> None:
     """Without a collector every function is there and does nothing."""
     with traces.span("a", {"b": 1}) as span:
-        span.set({"c": 2})
-        span.fail("broken")
-    assert (span.trace_id, traces.headers(), traces.current(), traces.on()) == (None, {}, None, False)
-    assert traces.hooks() == {"request": []}
+        span.set_attributes({"c": 2})
+        traces.fail(span, "broken")
+        traces.link(references.job(JOB))
+        traces.past("job", AT, AT, {}, ref=references.job(JOB), failure="refused")
+        request = httpx2.Request("GET", "http://guard/run")
+        asyncio.run(add_trace_headers(request))
+        assert (span.get_span_context().is_valid, trace_headers(), traces.current()) == (False, {}, None)
+    assert not traces.on()
+    assert request.headers.keys() == {"host"}
 
 
 def test_off_imports_nothing_of_the_sdk() -> None:
@@ -39,15 +47,15 @@ def test_off_imports_nothing_of_the_sdk() -> None:
     assert not [name for name in loaded if name.startswith(("opentelemetry.sdk.trace", "opentelemetry.exporter"))]
 
 
-@pytest.mark.parametrize("variable", traces.ENDPOINTS)
+@pytest.mark.parametrize("variable", telemetry.ENDPOINTS)
 def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator who knows OpenTelemetry needs to learn no setting of ours."""
     started: list[str] = []
-    monkeypatch.setattr("shared.telemetry.exporting.exporting", lambda settings, service: started.append(service))
-    traces.start(Telemetry(), "guard")
+    monkeypatch.setattr("shared.telemetry.exporting.export", lambda service, settings: started.append(service))
+    telemetry.start_traces("guard", Telemetry())
     assert not started
     monkeypatch.setenv(variable, "http://collector:4318")
-    traces.start(Telemetry(), "guard")
+    telemetry.start_traces("guard", Telemetry())
     assert started == ["guard"]
 
 
@@ -61,7 +69,7 @@ def test_a_jobs_trace_has_the_jobs_id() -> None:
 def test_a_traceparent_is_read_and_anything_else_is_not() -> None:
     """A header of another make costs a link and nothing else."""
     with tracing(), traces.span("outer"):
-        assert references.of_header(traces.headers()["traceparent"]) == traces.current()
+        assert references.of_header(trace_headers()["traceparent"]) == traces.current()
     assert references.of_header(None) is None
     assert references.of_header("00-zz-1-01") is None
 
@@ -95,11 +103,10 @@ def test_a_failure_is_a_word_and_never_a_message() -> None:
 
 def test_what_has_ended_is_a_span_under_a_known_id() -> None:
     """Its times are those of the rows, its id the one that others have linked to."""
-    at = datetime(2026, 1, 1, tzinfo=UTC)
     with tracing() as spans, traces.span("elsewhere"):
-        traces.past("job", at, at.replace(second=9), {}, ref=references.job(JOB), events=[("running", at)])
-        traces.past("s", at, at, {}, ref=references.sample(JOB, 3), parent=references.job(JOB), failure="refused")
-        traces.past("call", at, at, {})
+        traces.past("job", AT, AT.replace(second=9), {}, ref=references.job(JOB), events=[("running", AT)])
+        traces.past("s", AT, AT, {}, ref=references.sample(JOB, 3), parent=references.job(JOB), failure="refused")
+        traces.past("call", AT, AT, {})
     job, sample, call = spans.one("job"), spans.one("s"), spans.one("call")
     assert (job.context.trace_id, job.context.span_id, job.parent) == (*references.job(JOB), None)
     assert job.end_time - job.start_time == 9_000_000_000
@@ -127,7 +134,7 @@ async def test_requests_carry_the_current_span() -> None:
 
     with tracing():
         transport = httpx2.MockTransport(answer)
-        async with httpx2.AsyncClient(transport=transport, event_hooks=traces.hooks()) as client:
+        async with httpx2.AsyncClient(transport=transport, event_hooks={"request": [add_trace_headers]}) as client:
             with traces.span("outer"):
                 await client.get("http://guard/run")
                 assert references.of_header(sent[0].headers["traceparent"]) == traces.current()
@@ -135,44 +142,44 @@ async def test_requests_carry_the_current_span() -> None:
 
 def test_a_model_call_speaks_genai_and_openinference() -> None:
     """Names, tokens and parameters, for any viewer; no text of the user."""
-    result = {"text": "5", "finish_reason": "stop", "prompt_tokens": 4, "completion_tokens": 1}
-    with tracing() as spans, model_calls.noted(CALL, model="qwen", backend="process", concurrency=2) as noted:
-        noted.ended(result)
-    span = spans.one("chat qwen")
-    attributes = dict(span.attributes)
+    answer = ModelAnswer(text="5", finish_reason="stop", prompt_tokens=4, completion_tokens=1)
+    with tracing() as spans, model_calls.span(CALL, model="qwen", backend="process", concurrency=2) as span:
+        model_calls.note(span, CALL, answer)
+    made = spans.one("chat qwen")
+    attributes = dict(made.attributes)
     assert attributes[gen_ai.GEN_AI_REQUEST_MODEL] == attributes["llm.model_name"] == "qwen"
     assert attributes[gen_ai.GEN_AI_USAGE_INPUT_TOKENS] == 4
     assert attributes[gen_ai.GEN_AI_USAGE_OUTPUT_TOKENS] == attributes["llm.token_count.completion"] == 1
     assert attributes[gen_ai.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
     assert (attributes["openinference.span.kind"], attributes["mathrag.call.id"]) == ("LLM", 7)
-    assert span.status.status_code is StatusCode.UNSET
-    assert "2+3" not in span.to_json()
+    assert made.status.status_code is StatusCode.UNSET
+    assert "2+3" not in made.to_json()
 
 
 def test_content_is_there_when_it_is_asked_for() -> None:
     """Prompt and answer, in both conventions."""
     with (
         tracing(content=True) as spans,
-        model_calls.noted(CALL, model="qwen", backend="process", concurrency=1) as noted,
+        model_calls.span(CALL, model="qwen", backend="process", concurrency=1) as span,
     ):
-        noted.ended({"text": "5"})
+        model_calls.note(span, CALL, ModelAnswer(text="5"))
     attributes = spans.one("chat qwen").attributes
     assert (attributes["input.value"], attributes["output.value"]) == ("What is 2+3?", "5")
     assert '"content": "What is 2+3?"' in attributes["gen_ai.input.messages"]
 
 
 @pytest.mark.parametrize(
-    ("result", "word"),
+    ("answer", "word"),
     [
-        ({"failure": FailureKind.TIMEOUT, "detail": "x"}, "timeout"),
-        ({"end": End.LAPSED}, "lapsed"),
-        ({"end": End.ANSWERED, "text": "5"}, None),
+        (ModelAnswer(failure=FailureKind.TIMEOUT, detail="x"), "timeout"),
+        (ModelAnswer(end=End.LAPSED), "lapsed"),
+        (ModelAnswer(text="5"), None),
     ],
 )
-def test_a_model_call_that_fails_says_how(result: dict[str, object], word: str | None) -> None:
+def test_a_model_call_that_fails_says_how(answer: ModelAnswer, word: str | None) -> None:
     """With the kind that stands in the database, too."""
-    with tracing() as spans, model_calls.noted(CALL, model="qwen", backend="process", concurrency=1) as noted:
-        noted.ended(result)
+    with tracing() as spans, model_calls.span(CALL, model="qwen", backend="process", concurrency=1) as span:
+        model_calls.note(span, CALL, answer)
     assert spans.one("chat qwen").attributes.get("error.type") == word
 
 

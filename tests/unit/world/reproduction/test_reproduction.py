@@ -10,9 +10,10 @@ import pytest
 
 from services.orchestrator.experiments.grid import expand
 from shared.contracts.experiments import Experiment
+from shared.pages.blocks import named, regenerated
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
-from world.reproduction import drawing, findings, page, tables
+from world.reproduction import drawing, findings, tables
 from world.reproduction.studies import MAIN, PILOT, SCALES, Study, model_files, studies
 
 FULL = {study.name: study for study in studies(SCALES["full"])}
@@ -193,23 +194,9 @@ def test_nothing_is_better_or_worse_that_the_test_does_not_tell_apart(
     assert findings.verdict({"separable": separable, "difference": {"value": difference}}) == said
 
 
-def test_a_page_is_written_anew_between_its_marks_alone() -> None:
-    """What people wrote stays; the same numbers leave the same page."""
-    text = "before\n<!-- main: computed -->\nold\n<!-- end -->\nafter 1 2 3\n"
-    new = page.regenerated(text, {"main": "| new |"})
-    assert new == "before\n<!-- main: computed -->\n\n| new |\n\n<!-- end -->\nafter 1 2 3\n"
-    assert page.regenerated(new, {"main": "| new |"}) == new
-
-
-def test_a_block_that_nothing_computes_is_refused() -> None:
-    """A number that nobody computes must not look as if."""
-    with pytest.raises(KeyError, match="strange"):
-        page.regenerated("<!-- strange: computed -->\n1\n<!-- end -->", {})
-
-
 def test_the_page_names_only_blocks_that_are_computed() -> None:
     """And each once."""
-    names = page.named((DOCS / "reproduction.md").read_text())
+    names = named((DOCS / "reproduction.md").read_text())
     assert set(names) <= set(tables.BLOCKS)
     assert len(set(names)) == len(names)
 
@@ -244,7 +231,7 @@ def invented_study(rng: Random, of: Study) -> dict[str, Any]:
 
 def test_every_block_of_the_page_is_computed_from_results() -> None:
     """Nothing of the page stays as it was before the run."""
-    new = page.regenerated((DOCS / "reproduction.md").read_text(), tables.blocks(invented()))
+    new = regenerated((DOCS / "reproduction.md").read_text(), tables.blocks(invented()))
     assert "Nothing was measured yet" not in new
     assert {f"`{file.stem}`" for file in (REPOSITORY / "world/settings").iterdir()} <= set(re.findall("`[a-z]+`", new))
 
@@ -287,7 +274,7 @@ def results() -> Any:
 def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
     """The text is what its own results make of it."""
     text = (DOCS / "reproduction.md").read_text()
-    assert page.regenerated(text, tables.blocks(results())) == text
+    assert regenerated(text, tables.blocks(results())) == text
 
 
 def test_the_committed_results_are_of_the_settings_as_they_are() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
-from shared.settings import REPOSITORY, Device, Model
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.settings import REPOSITORY
 from tests.doubles.ollama_models import SHOWN, SIZE
 from tests.doubles.ollama_server import ollama_server
 

@@ -17,9 +17,11 @@ from services.guard.drivers import launched, trees
 from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding, FailureKind
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.models.sampling import BY_BACKEND
-from shared.settings import REPOSITORY, Device, Model
+from shared.settings import REPOSITORY
 from tests.doubles.programs import program
 
 pytestmark = pytest.mark.anyio

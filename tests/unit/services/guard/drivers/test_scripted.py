@@ -4,9 +4,10 @@ import pytest
 
 from services.guard.drivers.scripted import RATING, ScriptedDriver, ScriptedServer
 from shared.contracts.calls import Decoding, Rated
+from shared.device_settings import Device
 from shared.mathtext.answers import extract
+from shared.model_settings import Model
 from shared.rag.parsing import parse_rating
-from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
 

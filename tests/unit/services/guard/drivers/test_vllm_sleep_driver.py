@@ -15,8 +15,9 @@ from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
 from services.guard.memory import Reading
 from services.guard.verification import Verification
 from shared.contracts.calls import Decoding
+from shared.device_settings import Device
+from shared.model_settings import Model
 from shared.models.chat import ChatFailed
-from shared.settings import Device, Model
 from tests.doubles.programs import program
 from tests.doubles.puppets import StepClock
 

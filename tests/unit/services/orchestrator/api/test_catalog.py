@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 async def pipelines() -> dict[str, Any]:
     """The pipelines by name."""
     app = build(Settings())
-    app.state.resources = SimpleNamespace(settings=Settings(), database=None)
+    app.state.deps = SimpleNamespace(settings=Settings(), database=None)
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         return {each["name"]: each for each in (await client.get("/v1/pipelines")).json()}

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from services.orchestrator.api import parquet as parquet_module
-from services.orchestrator.api.formats import FORMATS, cell, chosen
+from services.orchestrator.api.formats import FORMATS, cell, choose_format
 from services.orchestrator.api.parquet import Outlet
 from shared.storage.results import ResultRow
 
@@ -143,4 +143,4 @@ async def test_nothing_is_a_valid_file_too(name: str) -> None:
 )
 def test_the_format_is_asked_for_by_name_or_by_accept(asked: str | None, accept: str | None, name: str) -> None:
     """The name wins; what cannot be had is answered with JSON lines."""
-    assert chosen(asked, accept) == name
+    assert choose_format(asked, accept) == name

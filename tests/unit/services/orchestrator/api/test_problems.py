@@ -7,11 +7,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from services.orchestrator.api.submissions import params_of
 from services.orchestrator.app import build
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.limits import Limits
+from shared.runtime.parameters import params_of
 from shared.settings import Settings
 from shared.storage import configurations
 from shared.storage.configurations import SHIPPED, Configuration
@@ -28,7 +28,7 @@ async def api(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
     monkeypatch.setattr(configurations, "holding", holding)
     app = build(Settings())
-    app.state.resources = SimpleNamespace(settings=Settings(), database=None)
+    app.state.deps = SimpleNamespace(settings=Settings(), database=None)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client

@@ -15,7 +15,9 @@ from services.orchestrator.probes.probe import Probe, check
 from services.orchestrator.probes.registry import probes, readiness
 from shared.checks import models as looks
 from shared.checks.check import Check, NotReady
-from shared.settings import REPOSITORY, Device, Model, Settings
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.settings import REPOSITORY, Settings
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.probes.services import SILENT_S, schedulers
 from services.orchestrator.scheduling import routine, scheduler
 from services.orchestrator.scheduling import snapshots as picture
@@ -107,15 +107,15 @@ async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
 
 async def test_readiness_says_how_long_ago_a_scheduler_has_looked(looking: Scheduler, hands: Hands) -> None:
     """It names the device; up to the bound it is well."""
-    held = Resources(
+    deps = Deps(
         settings=cast("Any", None), database=cast("Any", None), redis=cast("Any", None), http=cast("Any", None),
         wake=lambda: None, schedulers=[looking],
     )  # fmt: skip
     hands.now += SILENT_S
-    assert await schedulers(held) == ""
+    assert await schedulers(deps) == ""
     hands.now += 31.0
     with pytest.raises(NotReady, match=r"last complete look at the work: that of cpu:0 41 s ago"):
-        await schedulers(held)
+        await schedulers(deps)
 
 
 class Counted:

@@ -27,7 +27,7 @@ from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
 from shared.errors import Invalid, MathragError, TooLarge, Unavailable
-from shared.retrieval import Dense, Elasticsearch, Retrieval, Sparse
+from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
 from shared.settings import Settings
 from tests.doubles.search_server import SearchServer, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.lease.footprint import Architecture
+from shared.contracts.architecture import Architecture
 from shared.models.metadata import MetadataError, gguf, huggingface, ollama
 from shared.settings import REPOSITORY
 from tests.doubles.ollama_models import SHOWN

@@ -1,0 +1,86 @@
+"""The example of mathrag.yaml: every setting with its default and what it means.
+
+Prose begins with `# `, a setting that is commented out with `#` alone: one that has an example in the place of its
+default, and one whose default is a path into this package.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
+from setting_texts import meaning, section
+
+from shared.settings import REPOSITORY, Settings
+
+WIDTH = 120
+HEADER = """\
+# yaml-language-server: $schema=config-schema.json
+#
+# Copy to mathrag.yaml and keep what you change. Everything here is the default, but for examples: those are commented
+# out by a `#` without a blank. Check it with `mathrag config validate`; `mathrag config show` prints what holds. In the
+# environment a key is MATHRAG_ and its name in capitals, levels joined by two underscores, such as
+# MATHRAG_DEVICE__BUDGET_MIB=400.
+"""
+
+
+def example() -> str:
+    """The whole file."""
+    lines = [HEADER]
+    for name, field in Settings.model_fields.items():
+        lines += [*_setting(name, field, ""), *([""] if section(field) or name == "models" else [])]
+    return "\n".join(lines).replace(f"{REPOSITORY}/", "").rstrip() + "\n"
+
+
+def _setting(name: str, field: FieldInfo, indent: str) -> Iterator[str]:
+    """The lines of one setting; of a section with those of its settings."""
+    inner = section(field)
+    if inner is not None:
+        yield from _said(f"{indent}{name}:", meaning(field))
+        if field.examples:
+            yield f"{indent}  # For example {_flow(field.examples[0])}"
+        for each, held in inner.model_fields.items():
+            yield from _setting(each, held, indent + "  ")
+    elif isinstance(field.get_default(call_default_factory=True), dict) and field.examples:
+        yield from _said("", meaning(field))
+        yield from (f"#{line}" for line in _models(name, field))
+    else:
+        default = field.get_default()
+        mark = "#" if field.examples or str(default).startswith(str(REPOSITORY)) else ""
+        yield from _said(
+            f"{indent}{mark}{name}: {_flow(field.examples[0] if field.examples else default)}", meaning(field)
+        )
+
+
+def _models(name: str, field: FieldInfo) -> Iterator[str]:
+    """The shipped models, then one of each kind; a key is explained where it stands for the first time."""
+    kind: type[BaseModel] = get_args(field.annotation)[1]
+    shipped = field.get_default(call_default_factory=True)
+    models = {each: model.model_dump(mode="json", exclude_unset=True) for each, model in shipped.items()}
+    explained = set[str]()
+    yield f"{name}:"
+    for model, values in {**models, **field.examples[0]}.items():
+        yield f"  {model}:"
+        for key, value in values.items():
+            yield from _said(f"    {key}: {_flow(value)}", "" if key in explained else meaning(kind.model_fields[key]))
+        explained |= set(values)
+
+
+def _said(line: str, text: str) -> Iterable[str]:
+    """`line` with `text` behind it where there is room, else above it."""
+    if len(line) + len(text) + 3 <= WIDTH and line:
+        return [f"{line} # {text}" if text else line]
+    indent = line[: len(line) - len(line.lstrip())] + "# "
+    wrapped = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return [*wrapped, *([line] if line else [])]
+
+
+def _flow(value: Any) -> str:
+    """A value on one line of YAML."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    found = yaml.safe_dump(to_jsonable_python(value), default_flow_style=True, sort_keys=False, width=float("inf"))
+    return str(found).strip().removesuffix("...").strip()

@@ -1,0 +1,129 @@
+"""Tables of the documentation that the code determines."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from setting_texts import linked, meaning, section, with_choices
+
+from mathrag.cli.failures import CODES, Exit
+from services.orchestrator.api.problems import RETRY_AFTER_S
+from shared import errors
+from shared.contracts.params import Params
+from shared.model_settings import Model
+from shared.pipelines import registry
+from shared.settings import REPOSITORY, Settings
+
+GUIDE = REPOSITORY / "shared" / "pipelines" / "self_consistency.py"
+Row = tuple[str, ...]
+
+
+def operations() -> dict[str, str]:
+    """The blocks of docs/operations.md."""
+    head = ("key", "default", "meaning")
+    return {
+        "exits": _table(("code", "means", "kinds of error"), _exits(), "operations.md"),
+        "settings": _table(head, _settings(Settings), "operations.md"),
+        "model": _table(head, _settings(Model), "operations.md"),
+    }
+
+
+def pipelines() -> dict[str, str]:
+    """The blocks of docs/pipelines.md."""
+    return {
+        "pipelines": _table(("pipeline", "what it does", "parameters that it reads"), _pipelines(), "pipelines.md"),
+        "parameters": _table(("parameter", "default", "meaning"), _parameters(Params()), "pipelines.md"),
+        "guide": f"```python\n{GUIDE.read_text('utf-8')}```",
+    }
+
+
+def api() -> dict[str, str]:
+    """The blocks of docs/api.md."""
+    return {"kinds": _table(("kind", "status", "meaning"), _kinds(), "api.md")}
+
+
+def _table(head: Row, rows: Iterator[Row], page: str) -> str:
+    cells = [head, ("---",) * len(head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    return "\n".join(linked(f"| {' | '.join(row)} |", page) for row in cells)
+
+
+def _settings(group: type[BaseModel], prefix: str = "") -> Iterator[Row]:
+    for name, field in group.model_fields.items():
+        yield f"`{prefix}{name}`", _default(field), meaning(field)
+        inner = section(field)
+        if inner is not None:
+            yield from _settings(inner, f"{prefix}{name}.")
+
+
+def _default(field: FieldInfo) -> str:
+    return "needed" if field.is_required() else shown(field.get_default(call_default_factory=True))
+
+
+def shown(value: Any) -> str:
+    """A default as the tables have it."""
+    match value:
+        case BaseModel():
+            return ""
+        case bool():
+            return f"`{str(value).lower()}`"
+        case int() | float():
+            return f"{value:.12g}"
+        case str() | Path() if str(value):
+            return f"`{str(value).removeprefix(f'{REPOSITORY}/')}`"
+        case dict() if value:
+            return ", ".join(f"`{key}: {held}`" if isinstance(held, str) else f"`{key}`" for key, held in value.items())
+    return "empty" if value == "" else "none"
+
+
+def _pipelines() -> Iterator[Row]:
+    for name in registry.names():
+        found = registry.get(name)
+        reads = ", ".join(f"`{path}`" for path in sorted(found.reads or ()))
+        yield f"`{name}`", with_choices(found.run.__doc__ or "", None), reads or "any"
+
+
+def _parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
+    texts = docstrings(type(group))
+    for field in msgspec.structs.fields(group):
+        value = getattr(group, field.name)
+        if isinstance(value, msgspec.Struct):
+            yield f"`{prefix}{field.name}`", "", with_choices(texts.get(field.name) or type(value).__doc__ or "", None)
+            yield from _parameters(value, f"{prefix}{field.name}.")
+        else:
+            yield f"`{prefix}{field.name}`", shown(value), with_choices(texts.get(field.name, ""), field.type)
+
+
+def _exits() -> Iterator[Row]:
+    texts = docstrings(Exit)
+    for code in Exit:
+        kinds = [f"`{kind}`" for kind, given in CODES.items() if given is code]
+        yield str(code.value), texts[code.name], ", ".join(kinds)
+
+
+def _kinds() -> Iterator[Row]:
+    found = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, Exception)]
+    for error in sorted(found, key=lambda each: each.status):
+        later = " Sent with `Retry-After`." if error.kind in RETRY_AFTER_S else ""
+        yield f"`{error.kind}`", str(error.status), with_choices(error.__doc__, None) + later
+
+
+def docstrings(kind: type[Any]) -> dict[str, str]:
+    """What stands under the attributes of a class and of the classes that it extends, each on one line."""
+    bases = [base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "shared")]
+    return {name: text for base in bases for name, text in _own_docstrings(base)}
+
+
+def _own_docstrings(kind: type[Any]) -> Iterator[tuple[str, str]]:
+    for attribute, text in pairwise(ast.parse(inspect.getsource(kind)).body[0].body):
+        match attribute, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(said))),
+            ):
+                yield name, " ".join(said.split())

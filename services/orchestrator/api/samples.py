@@ -1,0 +1,115 @@
+"""`/v1/jobs/{job}/samples` and `/results`: what became of each question."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi.responses import StreamingResponse
+
+from services.orchestrator.api import formats
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
+from shared.contracts.provenance import Provenance
+from shared.storage import jobs, pages, provenance, samples
+from shared.storage import results as stored
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+RAN, ENDED = "2026-11-21T08:00:07Z", "2026-11-21T08:00:41.2Z"
+DOCUMENT = "9f2c61a5c2b0d7f64b1f0e6a4a7d8e9bb7c6f5e4d3c2b1a0918273645546372a"
+KEY = "41be07c3a2d9586f7e1b0c4d5a6978879605a4b3c2d1e0f9182736455463728f"
+
+SAMPLE: dict[str, Any] = {
+    "index": 0, "repeat": 0, "custom_id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5",
+    "subject": "Algebra", "level": "Level 1", "state": "completed", "answer": "5", "extraction": "ok",
+    "truncated": False, "correct": True, "strict": True, "grading_failure": None, "failure": None, "detail": None,
+    "context": [DOCUMENT], "duplicates": 0, "unscored": False, "ended_at": ENDED, "ending": "correct",
+    "ending_reason": "math-verify", "score": None,
+}  # fmt: skip
+RESULT: dict[str, Any] = {
+    **SAMPLE, "text": "So it is $\\boxed{5}$.", "prompt": None, "judged": [DOCUMENT], "ratings": [4],
+    "prompt_tokens": 120, "completion_tokens": 31, "seconds": 1.7,
+}  # fmt: skip
+PROVENANCE: dict[str, Any] = {
+    **{field: SAMPLE[field] for field in (
+        "index", "repeat", "custom_id", "question", "gold", "subject", "level", "state", "failure", "detail",
+        "ended_at", "ending", "ending_reason",
+    )},
+    "gold_documents": None, "record_hash": KEY, "item_hash": KEY, "gold_hash": KEY, "pipeline_hash": KEY,
+    "decision_hash": None, "code": {"version": "0.1.0", "commit": "810c6c7"},
+    "fusion": {"rrf_k": 60, "tie_break": "document hash"},
+    "link": {"sequence": 0, "hash": KEY, "previous": DOCUMENT},
+    "outcome": {"answer": "5", "extraction": "ok", "context": [DOCUMENT]}, "text": "So it is $\\boxed{5}$.",
+    "steps": [{
+        "position": 0, "slot": 0, "created": True, "source": None, "role": "generate", "key": KEY,
+        "model": "world-generator", "model_hash": KEY, "backend": "llama.cpp", "digest": "c0ffee…", "version": "b6000",
+        "options": {"context": 1024}, "request": {"role": "generate"},
+        "sent": {"temperature": 0.0, "max_tokens": 512, "seed": 1092}, "queued_at": RAN, "queue_ms": 12.5,
+        "attempt": {
+            "outcome": "value", "reply": {"type": "generated", "text": "So it is $\\boxed{5}$."},
+            "worker": "generator-1", "device": "cpu:0", "epoch": 12, "started_at": RAN, "ended_at": ENDED,
+            "concurrency": 8, "prompt_hash": KEY, "prompt_tokens": 96, "completion_tokens": 12, "finish_reason": "stop",
+            "prompt_ms": 8.1, "completion_ms": 14.9, "trace_id": None, "stored_at": ENDED, "reply_hash": KEY,
+        },
+        "other_attempts": [],
+    }],
+    "documents": {DOCUMENT: {"problem": "What is $2+2$?", "text": "Therefore \\boxed{4}."}},
+    "residencies": [{"epoch": 12, "device": "cpu:0", "models": ["world-generator"], "cause": "drained",
+                     "state": "open", "opened_at": RAN, "closed_at": None, "memory_mib": {"world-generator": 96.4}}],
+}  # fmt: skip
+
+
+@route(
+    router, "GET", "/{job}/results", Scope.READ, "Stream results",
+    formats.with_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
+)  # fmt: skip
+async def results(
+    job: str,
+    deps: RequestDeps,
+    format: Annotated[formats.Name | None, Query(description="Wins over `Accept`.")] = None,  # noqa: A002 - the API's word
+    prompts: Annotated[bool, Query(description="With what the generator was asked.")] = False,  # noqa: FBT002 - a query parameter
+    accept: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet."""
+    async with deps.database.transaction() as connection:
+        row = await jobs.resolve(connection, job)
+    name = formats.choose_format(format, accept)
+    media, write = formats.FORMATS[name]
+    # What resolved is an id or a name, and these need no quoting.
+    headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
+    return StreamingResponse(
+        write(stored.ended(deps.database, row, prompts=prompts)), media_type=media, headers=headers
+    )
+
+
+@route(
+    router, "GET", "/{job}/samples", Scope.READ, "List samples",
+    answers(pages.Page[samples.SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
+)  # fmt: skip
+async def sample_page(
+    job: str,
+    deps: RequestDeps,
+    limit: Limit = pages.DEFAULT,
+    cursor: str | None = None,
+    differing: Annotated[bool, Query(description="Only those that the two graders judge differently.")] = False,  # noqa: FBT002 - a query parameter
+    wrong: Annotated[bool, Query(description="Only those whose answer is wrong.")] = False,  # noqa: FBT002 - a query parameter
+) -> Response:
+    """In dataset order, whatever their state."""
+    only = samples.Only(differing=differing, wrong=wrong)
+    return json(await samples.listed(deps.database, job, limit, cursor, only))
+
+
+@route(
+    router, "GET", "/{job}/samples/{index}", Scope.READ, "One sample's provenance",
+    answers(Provenance, PROVENANCE), refuses=(404, 409),
+)  # fmt: skip
+async def sample(
+    job: str,
+    deps: RequestDeps,
+    index: Annotated[int, Path(ge=0, lt=1 << 31)],
+    repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
+    prompts: Annotated[bool, Query(description="With what models were asked.")] = False,  # noqa: FBT002 - a query parameter
+) -> Response:
+    """All calls it waited for, who answered them, when, and during which epoch; the context's texts."""
+    return json(await provenance.provenance(deps.database, job, index, repeat, prompts=prompts))

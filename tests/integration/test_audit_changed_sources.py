@@ -1,0 +1,117 @@
+"""The audit of a job whose pipeline has another source by now: what it can say, and what it must not."""
+
+import pytest
+from msgspec.structs import replace
+
+from shared.contracts.calls import Generate, require
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Pipeline, Sample, Steps
+from shared.pipelines import registry
+from shared.storage.database import Database
+from tests.integration.api import serving
+from tests.integration.conftest import Plant
+from tests.integration.scene import ended, furnish, install, submit_job
+from tests.integration.test_audit import staged
+
+pytestmark = pytest.mark.anyio
+
+UNREPLAYED = "source changed: cannot be replayed by this version ({}); audit it with the one that ran it"
+
+
+def asking(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """The pipeline that the job ran."""
+    return ended(require((yield Generate(template="cot", question=sample.question))).text)
+
+
+def rewritten(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """In other words, with the same result."""
+    reply = yield Generate(template="cot", question=sample.question)
+    return ended(require(reply).text)
+
+
+def answering_otherwise(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """From the same reply another outcome."""
+    reply = yield Generate(template="cot", question=sample.question)
+    return replace(ended(require(reply).text), truncated=True)
+
+
+def asking_otherwise(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """Another call."""
+    return ended(require((yield Generate(template="cot", question=f"{sample.question}?"))).text)
+
+
+@pytest.fixture
+async def job(database: Database, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A completed job of `asking`, over five items."""
+    install(monkeypatch, "asking", asking)
+    await furnish(database)
+    job = await submit_job(database, "asking")
+    await staged(database)
+    return str(job)
+
+
+def changed(monkeypatch: pytest.MonkeyPatch, run: Pipeline) -> None:
+    """This version has `run` in the place of `asking`, and another hash of its source."""
+    install(monkeypatch, "asking", run)
+    known = registry.pipeline_hash
+    monkeypatch.setattr(registry, "pipeline_hash", lambda name: "f" * 64 if name == "asking" else known(name))
+
+
+async def audited(database: Database, redis_url: str, job: str) -> tuple[bool, list[tuple[str, bool]], str | None]:
+    """What the API says: clean or not; of each violation its message, and whether the source is why; what changed."""
+    async with serving(database, redis_url) as api:
+        found = await api.get(f"/v1/jobs/{job}/audit")
+    messages = [(each["message"], each["source_changed"]) for each in found["violations"] if each["invariant"] == "I18"]
+    return found["clean"], messages, found["source_changed"]
+
+
+async def test_the_same_source_is_not_mentioned(database: Database, redis_url: str, job: str) -> None:
+    """The audit is clean."""
+    assert await audited(database, redis_url, job) == (True, [], None)
+
+
+async def test_a_changed_source_with_the_same_outcomes_is_noted_and_clean(
+    database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note has both hashes, since only the identity of the code is another."""
+    ran = registry.pipeline_hash("asking")
+    changed(monkeypatch, rewritten)
+    note = f"source changed: the job ran `asking` from source {ran[:12]}, this version has ffffffffffff"
+    assert await audited(database, redis_url, job) == (True, [], note)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (answering_otherwise, "replayed, it has another outcome"),
+        (asking_otherwise, "replayed, it fails: replay_diverged"),
+    ],
+)
+async def test_a_changed_source_with_other_outcomes_cannot_be_replayed_and_forges_nothing(
+    database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch, run: Pipeline, said: str
+) -> None:
+    """Whether the rows are what they were is unknown, so the audit is not clean either."""
+    changed(monkeypatch, run)
+    clean, messages, note = await audited(database, redis_url, job)
+    assert (clean, messages[0]) == (False, (UNREPLAYED.format(said), True))
+    assert all(source_changed for _, source_changed in messages)
+    assert note is not None
+
+
+async def test_other_outcomes_of_the_same_source_violate_the_invariant(
+    database: Database, redis_url: str, job: str, plant: Plant
+) -> None:
+    """Nothing else explains them."""
+    await plant("UPDATE outcomes SET outcome = 'null'")
+    clean, messages, note = await audited(database, redis_url, job)
+    assert (clean, messages, note) == (False, [("replayed, it has another outcome", False)], None)
+
+
+async def test_a_changed_source_excuses_no_row_that_contradicts_another(
+    database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch, plant: Plant
+) -> None:
+    """The columns of an outcome are what the outcome says, whatever the pipeline does."""
+    changed(monkeypatch, rewritten)
+    await plant("UPDATE outcomes SET answer = 'forged'")
+    clean, messages, _ = await audited(database, redis_url, job)
+    assert (clean, messages) == (False, [("its columns are not what its outcome says", False)])

@@ -1,0 +1,58 @@
+"""What repeats the code is generated from it, and the check names what is not as the code says."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from shared import settings
+from shared.settings import REPOSITORY
+
+
+@pytest.fixture
+def generator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The names of the script."""
+    monkeypatch.syspath_prepend(REPOSITORY / ".ci" / "generate")
+    return runpy.run_path(str(REPOSITORY / ".ci" / "generate" / "__main__.py"))
+
+
+def test_what_is_committed_is_what_is_generated(generator: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """Write it anew with `make generate`."""
+    assert generator["main"](["--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_stale_file_is_named_by_the_check_and_then_written(
+    generator: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The check writes nothing."""
+    file = tmp_path / "table.md"
+    file.write_text("old")
+    main = generator["main"]
+    main.__globals__.update(generated=lambda: [(file, "new")], REPOSITORY=tmp_path)
+    assert main(["--check"]) == 1
+    assert file.read_text() == "old"
+    assert "table.md is not as the code says: make generate" in capsys.readouterr().out
+    assert main([]) == 0
+    assert file.read_text() == "new"
+    assert main(["--check"]) == 0
+
+
+def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adding one touches the settings and their test; the rest is `make generate`."""
+
+    class Workers(settings.Workers):
+        naps: int = Field(default=7, description="Naps of a worker (docs/scaling.md).")
+
+    class More(settings.Settings):
+        workers: Workers = Workers()
+
+    generated = generator["generated"].__globals__
+    monkeypatch.setattr(generated["tables"], "Settings", More)
+    monkeypatch.setattr(generated["settings_example"], "Settings", More)
+    monkeypatch.setattr(generated["config"], "Settings", More)
+    texts = {file.name: text for file, text in generator["generated"]()}
+    assert "\n  naps: 7 # Naps of a worker (docs/scaling.md).\n" in texts["mathrag.example.yaml"]
+    assert "| `workers.naps` | 7 | Naps of a worker ([scaling.md](scaling.md)). |" in texts["operations.md"]
+    assert '"naps": {' in texts["config-schema.json"]

@@ -1,0 +1,184 @@
+"""Placement: the stages on devices of their own, the same answer for whoever asks, and words for what cannot be."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.device_settings import Device
+from shared.errors import Invalid
+from shared.model_settings import Model
+from shared.runtime.placement import narrowed, placement, problems
+from shared.settings import REPOSITORY, Settings
+
+ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}
+SMALL, LARGE = Device(id="GPU-small", budget_mib=8_000), Device(id="GPU-large", budget_mib=24_000)
+TWINS = (Device(id="cpu:0"), Device(id="cpu:1"))
+
+
+def model(footprint_mib: int = 96, device: str | None = None) -> Model:
+    """One that needs the lease."""
+    return Model(driver="scripted", footprint_mib=footprint_mib, device=device)
+
+
+def shipped(name: str, **options: Any) -> Model:
+    """One whose file lies here, and which declares nothing."""
+    return Model(driver="process", path=REPOSITORY / "models" / f"world-{name}-f16.gguf", **options)
+
+
+def remote(device: str | None = None) -> Model:
+    """One that needs none."""
+    return Model(driver="remote", url="http://models.example.org", device=device)
+
+
+def ollama(url: str | None = None, device: str | None = None) -> Model:
+    """One of a server that several models may share."""
+    return Model(driver="ollama", url=url, device=device)
+
+
+def placed(models: Mapping[str, Model], roles: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
+    """By what the models declare."""
+    return placement(models, roles, devices, {name: model.footprint_mib for name, model in models.items()})
+
+
+def settings(models: Mapping[str, Model], *devices: Device) -> Settings:
+    """Of these devices, the first and the further ones."""
+    return Settings(models=dict(models), roles=dict(ROLES), device=devices[0], devices=devices[1:])  # type: ignore[arg-type]
+
+
+def test_the_stages_are_kept_apart() -> None:
+    """Equal models on equal devices: the judge, which comes first, on the first."""
+    assert placed({"g": model(), "j": model()}, ROLES, TWINS) == {"g": "cpu:1", "j": "cpu:0"}
+
+
+def test_the_larger_model_gets_the_larger_device() -> None:
+    """Whatever its role and the order of the configuration."""
+    for large, small in (("j", "g"), ("g", "j")):
+        models = {small: model(2_000), large: model(7_000)}
+        assert placed(models, ROLES, (SMALL, LARGE)) == {large: "GPU-large", small: "GPU-small"}
+
+
+def test_stages_that_fit_on_one_device_only_share_it() -> None:
+    """The other one could never load them."""
+    models = {"j": model(9_000), "g": model(17_000)}
+    assert set(placed(models, ROLES, (SMALL, LARGE)).values()) == {"GPU-large"}
+
+
+def test_a_model_that_is_pinned_stays_and_drives_the_other_stage_away() -> None:
+    """The operator's word comes first."""
+    models = {"j": model(2_000), "g": model(7_000, device="GPU-small")}
+    assert placed(models, ROLES, (SMALL, LARGE)) == {"j": "GPU-large", "g": "GPU-small"}
+
+
+def test_what_answers_no_role_goes_where_there_is_most_room() -> None:
+    """It flips somebody wherever it is."""
+    models = {"j": model(2_000), "g": model(23_000), "other": model(3_000), "pinned": model(10, device="GPU-large")}
+    assert placed(models, ROLES, (SMALL, LARGE))["other"] == "GPU-small"
+
+
+def test_a_model_that_needs_no_lease_takes_no_ones_place() -> None:
+    """The first device's guard serves it, unless it is pinned."""
+    models = {"j": remote(), "g": model(7_000), "far": remote(device="GPU-large")}
+    assert placed(models, ROLES, (SMALL, LARGE)) == {"j": "GPU-small", "g": "GPU-large", "far": "GPU-large"}
+
+
+FOOTPRINTS = st.lists(st.integers(0, 30_000), max_size=6)
+BUDGETS = st.lists(st.integers(1, 30_000), min_size=1, max_size=4)
+
+
+@given(FOOTPRINTS, BUDGETS, st.randoms(use_true_random=False))
+def test_a_placement_is_whole_fits_and_depends_on_no_order(
+    footprints: list[int], budgets: list[int], random: st.DataObject
+) -> None:
+    """Each model is on one device, on one that it fits on if there is any; stages share one only where they must."""
+    names = ("j", "g", *(f"m{n}" for n in range(4)))
+    models = {name: model(mib) for name, mib in zip(names, footprints, strict=False)}
+    devices = [Device(id=f"cpu:{n}", budget_mib=mib) for n, mib in enumerate(budgets)]
+    found = placed(models, ROLES, devices)
+    assert found.keys() == models.keys()
+    for name, where in found.items():
+        budget = next(device.budget_mib for device in devices if device.id == where)
+        assert models[name].footprint_mib <= budget or models[name].footprint_mib > max(budgets)
+    if {"j", "g"} <= found.keys() and found["j"] == found["g"]:
+        stages = (models["j"].footprint_mib, models["g"].footprint_mib)
+        assert not any(
+            stages[0] <= one.budget_mib and stages[1] <= other.budget_mib
+            for one in devices
+            for other in devices
+            if one is not other
+        )
+    shuffled = list(models)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert placed({name: models[name] for name in shuffled}, ROLES, devices) == found
+
+
+@given(FOOTPRINTS)
+def test_one_device_has_everything(footprints: list[int]) -> None:
+    """As ever: nothing is decided where there is nothing to decide."""
+    models = {f"m{n}": model(mib) for n, mib in enumerate(footprints)} | {"far": remote()}
+    assert set(placed(models, {}, (SMALL,)).values()) == {"GPU-small"}
+
+
+def test_a_guard_sees_its_own_device_and_models_only() -> None:
+    """As if nothing else were configured."""
+    whole = settings({"j": model(), "g": model()}, *TWINS)
+    seen = [narrowed(whole, device.id) for device in TWINS]
+    assert [(each.device.id, set(each.models), each.devices) for each in seen] == [
+        ("cpu:0", {"j"}, ()),
+        ("cpu:1", {"g"}, ()),
+    ]
+
+
+def test_the_guard_of_the_only_device_sees_everything() -> None:
+    """A configuration of one device is the one it always was."""
+    only = settings({"j": model(), "g": model(), "far": remote()}, SMALL)
+    seen = narrowed(only, "GPU-small")
+    assert (seen.device.id, seen.models) == ("GPU-small", only.models)
+
+
+def test_a_guard_of_a_device_that_is_not_configured_is_told_which_are() -> None:
+    """Rather than to start without a model."""
+    with pytest.raises(Invalid, match=r"no device 'cpu:9'; there are cpu:0, cpu:1"):
+        narrowed(settings({}, *TWINS), "cpu:9")
+
+
+def test_a_model_that_declares_nothing_counts_with_what_its_file_lets_expect() -> None:
+    """The judge's cache makes it the larger one: it gets the larger device, though it declares less."""
+    models = {"j": shipped("judge", context=100_000), "g": shipped("generator")}
+    wanted = settings(models, *(each.model_copy(update={"id": f"cpu:{n}"}) for n, each in enumerate((SMALL, LARGE))))
+    assert [set(narrowed(wanted, device).models) for device in ("cpu:0", "cpu:1")] == [{"g"}, {"j"}]
+    (name, said), *more = problems(settings(models, *TWINS))
+    assert (name, more) == ("j", [])
+    assert re.fullmatch(r"by its file needs 1\d\d\d MiB and does not fit on any device, .* has 160 MiB", said)
+
+
+def test_a_model_whose_file_is_elsewhere_counts_as_nothing(tmp_path: Path) -> None:
+    """As ever: what is declared is the same on every machine."""
+    models = {"j": Model(driver="process", path=tmp_path / "far.gguf"), "g": model(10, device="cpu:0")}
+    assert list(problems(settings(models, *TWINS))) == []
+    assert set(narrowed(settings(models, *TWINS), "cpu:1").models) == {"j"}
+
+
+def test_what_fits_nowhere_is_said() -> None:
+    """With the figures."""
+    models = {"j": model(9_000, device="GPU-small"), "g": model(25_000), "far": remote()}
+    found = dict(problems(settings(models, SMALL, LARGE)))
+    assert found == {
+        "j": "declares 9000 MiB and does not fit on GPU-small, which has 8000 MiB",
+        "g": "declares 25000 MiB and does not fit on any device, the largest of which has 24000 MiB",
+    }
+
+
+def test_an_ollama_server_belongs_to_one_device() -> None:
+    """It puts its models where it likes."""
+    apart = {"j": ollama(), "g": ollama(url="http://127.0.0.1:11434")}
+    assert [name for name, _ in problems(settings(apart, *TWINS))] == ["g"]
+    for well in (
+        {"j": ollama(), "g": ollama(url="http://127.0.0.1:11435")},
+        {"j": ollama(device="cpu:1"), "g": ollama(device="cpu:1")},
+    ):
+        assert list(problems(settings(well, *TWINS))) == []
