@@ -12,7 +12,7 @@ from services.orchestrator.scheduling import needs
 from shared.contracts.calls import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.limits import Limits
-from shared.runtime import purge, submit
+from shared.runtime import drafting, purge, submit
 from shared.runtime.ending import finish
 from shared.storage.database import Database
 from tests.integration import scene

@@ -18,9 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
 from shared.runtime import advance as advancing
-from shared.runtime import replies
 from shared.runtime import look as looking
-from shared.runtime import recording
+from shared.runtime import recording, replies
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, columns
 from shared.runtime.claims import Claim, Claimed
@@ -132,7 +131,7 @@ async def accept(connection: AsyncConnection, taken: Claim) -> None:
     """A reply as `Claims` writes it, inside a transaction of the test."""
     answers = [answered(call) for call in taken.calls]
     values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **columns(answers)}
-    await connection.execute(claiming.ACCEPT, values)
+    await connection.execute(replies.ACCEPT, values)
 
 
 async def a_look_that_waits_for_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
