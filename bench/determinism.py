@@ -22,7 +22,7 @@ import psutil
 from bench.floor import furnish, prompts_of
 from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
-from mathrag.stack import state
+from mathrag.client import stack_state
 from services.guard.drivers.process import ProcessDriver
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed
@@ -131,7 +131,7 @@ def kill(running: Stack, worker: str) -> None:
 
 def ready_children(running: Stack) -> list[tuple[str, int]]:
     """Names and process ids, as the supervisor last wrote them down."""
-    now = state.read(running.folder)
+    now = stack_state.read(running.folder)
     children = now.children if now else ()
     return [(child.name, child.pid) for child in children if child.pid and child.phase == "ready"]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx2
 
-from mathrag.stack import passwords, state
+from mathrag.client import stack_state
+from mathrag.stack import passwords
 from mathrag.stack.postgres import Postgres
 
 ENDED = ("completed", "failed", "cancelled")
@@ -49,7 +50,7 @@ class Stack:
 
     def pid(self, name: str) -> int:
         """One of its children's process id, from the file: the command line takes a second."""
-        now = state.read(self.folder)
+        now = stack_state.read(self.folder)
         pid = next((child.pid for child in now.children if child.name == name), None) if now else None
         if pid is None:
             raise SystemExit(f"{name} does not run")

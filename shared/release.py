@@ -4,13 +4,16 @@ import shutil
 import subprocess
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
-from shared.settings import REPOSITORY, load
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @cache
 def release() -> tuple[str, str | None]:
     """Version and commit of the program that runs, as `accepting` stores them."""
+    from shared.settings import load  # `mathrag --version` needs none
+
     return version("mathrag-gate"), load().commit or checkout()[0]
 
 

@@ -18,6 +18,7 @@ from shared.device_settings import Device
 from shared.errors import Unavailable
 from shared.limits import Limits
 from shared.model_settings import EXAMPLE_MODELS, Model
+from shared.places import DATA_DIR, config_file
 from shared.retrieval_settings import Retrieval, Secret
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -117,7 +118,7 @@ class Settings(BaseSettings):
         hide_input_in_errors=True,
     )
 
-    data_dir: Path = Path(".mathrag")
+    data_dir: Path = DATA_DIR
     """Where everything is kept."""
     database_url: Secret = Field(default="", examples=["postgresql+asyncpg://mathrag_app@db.example.org/mathrag"])
     """The database as the application's role; empty: `mathrag up` starts the embedded PostgreSQL. Passwords are better
@@ -235,11 +236,6 @@ def _readable_config() -> Path:
     if content is not None and not isinstance(content, dict):
         raise yaml.YAMLError(f"`{file}` must hold keys and values")
     return file
-
-
-def config_file() -> Path:
-    """Where settings are read from: `MATHRAG_CONFIG`, by default `mathrag.yaml` in the working directory."""
-    return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))
 
 
 def load() -> Settings:

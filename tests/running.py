@@ -14,7 +14,8 @@ from typing import Any
 import httpx2
 import psutil
 
-from mathrag.stack import passwords, state
+from mathrag.client import stack_state
+from mathrag.stack import passwords
 from mathrag.stack import postgres as pg
 from mathrag.stack import redis as rd
 
@@ -117,9 +118,9 @@ class RunningStack(Service):
         assert port is not None
         return port
 
-    def seen(self, name: str) -> state.ChildState:
+    def seen(self, name: str) -> stack_state.ChildState:
         """One of its processes, as the supervisor last wrote it down."""
-        now = state.read(self.data_dir)
+        now = stack_state.read(self.data_dir)
         assert now is not None
         return next(child for child in now.children if child.name == name)
 

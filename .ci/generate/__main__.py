@@ -14,7 +14,7 @@ import settings_example
 import tables
 
 from mathrag.cli import config
-from services.orchestrator.experiments import document
+from shared.contracts import experiments
 from shared.pages import blocks
 from shared.settings import REPOSITORY
 
@@ -29,7 +29,7 @@ PAGES = {
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that is generated, with the text that it should have."""
     yield REPOSITORY / "config-schema.json", config.schema() + "\n"
-    yield REPOSITORY / "experiment-schema.json", document.schema() + "\n"
+    yield REPOSITORY / "experiment-schema.json", experiments.schema() + "\n"
     yield REPOSITORY / "mathrag.example.yaml", settings_example.example()
     for name, computed in PAGES.items():
         page = REPOSITORY / name

@@ -14,17 +14,20 @@ import msgspec
 import typer
 import yaml
 
-from mathrag.cli import configuration, configured_paths
-from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.nouns import ApiCommand, Mutation
+from mathrag.cli import config_findings, config_paths
+from mathrag.cli.command_groups import ApiCommand, Mutation
+from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.parameters import parameters
-from mathrag.client.client import MOST_OF_A_PAGE, Client
+from mathrag.client import configuration
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.client.request import MOST_OF_A_PAGE
+from shared.places import config_file
 from shared.redaction import redacted
-from shared.settings import REPOSITORY, Settings, config_file, load
+from shared.settings import REPOSITORY, Settings, load
 
-config = typer.Typer(help="Settings: what may be set, what is wrong, what holds, what is changed while all runs.")
-PATH = "/v1/configuration"
+config = typer.Typer()
 QUICK_S = 5.0
 """What holds in files is shown, whether a server answers or not."""
 
@@ -57,7 +60,7 @@ def validate(file: File = None, as_json: AsJson = False) -> None:
             raise typer.Exit(Exit.INVALID)
 
 
-def check(file: Path | None = None) -> list[configuration.Finding]:
+def check(file: Path | None = None) -> list[config_findings.Finding]:
     """What is wrong with `file` and the environment.
 
     Raises:
@@ -67,18 +70,18 @@ def check(file: Path | None = None) -> list[configuration.Finding]:
         if not file.is_file():
             raise Failed("not_found", f"no file {file}", hint="mathrag config schema says what it may hold")
         os.environ["MATHRAG_CONFIG"] = str(file)
-    found = configured_paths.missing_file() or configuration.misshapen()
+    found = config_paths.missing_file() or config_findings.misshapen()
     try:
         if not found:
             settings = load()
-            found = [*configuration.unplaced(settings), *configured_paths.missing(settings)]
-    except configuration.REFUSALS as refused:
-        found = configuration.findings(refused)
+            found = [*config_findings.unplaced(settings), *config_paths.missing(settings)]
+    except config_findings.REFUSALS as refused:
+        found = config_findings.findings(refused)
     said = {finding.where for finding in found}
-    return [*found, *(each for each in configuration.misspelt(os.environ) if each.where not in said)]
+    return [*found, *(each for each in config_findings.misspelt(os.environ) if each.where not in said)]
 
 
-def print_findings(found: list[configuration.Finding]) -> None:
+def print_findings(found: list[config_findings.Finding]) -> None:
     """One line each, and its fix."""
     for finding in found:
         typer.echo(str(finding))
@@ -108,7 +111,7 @@ def _running() -> tuple[Any, str]:
     """The configuration of the server, or why it is not known."""
     try:
         with Client(patience_s=QUICK_S) as client:
-            return client.get(PATH), ""
+            return client.send(configuration.get()), ""
     except Failed as failed:
         return None, failed.message
 
@@ -120,8 +123,7 @@ def change(
 ) -> None:
     """Give parameters another default from the next job, search and chat on; nothing has to be restarted."""
     with reported(as_json=as_json), Client() as client:
-        # Names that nobody else has changed meanwhile are not in anybody's way: any version will do.
-        changed = client.patch(PATH, {"params": parameters(values, "config set")}, {"If-Match": "*"})
+        changed = client.send(configuration.change(parameters(values, "config set")))
         if as_json:
             print_json(changed)
         else:
@@ -133,7 +135,7 @@ def change(
 def history(limit: Annotated[int, typer.Option(help="How many, newest first.")] = 20, as_json: AsJson = False) -> None:
     """Every version of the configuration: who, when, and what it holds."""
     with reported(as_json=as_json), Client() as client:
-        found = list(islice(client.all(f"{PATH}/history", limit=min(limit, MOST_OF_A_PAGE)), limit))
+        found = list(islice(client.all(configuration.history(min(limit, MOST_OF_A_PAGE))), limit))
         if as_json:
             print_json(found)
         elif found:

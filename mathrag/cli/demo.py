@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli.failures import reported
+from mathrag.client.errors import Failed
 
 Seed = Annotated[int, typer.Option(help="Of questions and documents; another one gives other figures.")]
 DataDir = Annotated[

@@ -4,29 +4,27 @@ The running service looks, with its own settings. Where it does not answer on th
 with the configuration of this folder and the addresses of the stack; from elsewhere it asks `/readyz`.
 """
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import msgspec
 import typer
-from redis.asyncio import Redis
 
-from mathrag.cli import config, configuration
-from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.local import DataDir, running
+from mathrag.cli import config, config_findings, services
+from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, print_json
-from mathrag.client import client
-from services.orchestrator.deps import Deps
-from services.orchestrator.probes.probe import PATIENCE_S, checks
-from services.orchestrator.probes.registry import probes
-from services.orchestrator.probes.services import EDITED
-from shared.bearer import authorization
-from shared.checks.check import DEEP_S, Check
+from mathrag.cli.references import DataDir
+from mathrag.client import address, catalog, service
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.stack.addresses import running
+from shared.checks.check import DEEP_S, EDITED, Check
 from shared.settings import Settings, load
-from shared.storage.database import Database
+
+PATIENCE_S = 3.0
+PROGRAM = "services.orchestrator.probes"
+"""What looks with the settings of this folder."""
 
 
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -47,16 +45,16 @@ def examine(data_dir: Path | None = None) -> list[Check]:
     said = [_configured(finding) for finding in config.check()]
     try:
         settings = running(load(), data_dir)
-    except configuration.REFUSALS:
+    except config_findings.REFUSALS:
         return said
-    url = client.url(data_dir)
+    url = address.url(data_dir)
     answers = _answers(url)
     if answers.ok and (told := _told(url)) is not None:
         return [*(said or [_valid(ASKED)]), answers, *_sources(url), *told]
-    if not client.is_local(url):
-        with client.Client(url) as remote:
-            return [*(said or [_valid(LESS)]), *_checks(remote.readiness())]
-    here = [answers, *_sources(url), *_stack(settings), *asyncio.run(probed(settings))]
+    if not address.is_local(url):
+        with Client(url) as remote:
+            return [*(said or [_valid(LESS)]), *_checks(remote.send(service.readiness()))]
+    here = [answers, *_sources(url), *_stack(settings), *probed(settings)]
     return [*(said or [_valid(UNASKED)]), *here]
 
 
@@ -67,8 +65,8 @@ def _valid(what: str) -> Check:
 def _told(url: str) -> list[Check] | None:
     """What the service says of itself; None where it does not answer, or not to us."""
     try:
-        with client.Client(url, patience_s=DEEP_S) as service:
-            return _checks(service.get("/v1/checks"))
+        with Client(url, patience_s=DEEP_S) as asked:
+            return _checks(asked.send(service.checks()))
     except Failed:
         return None
 
@@ -77,14 +75,14 @@ def _checks(said: Any) -> list[Check]:
     return msgspec.convert(said["checks"], list[Check])
 
 
-def _configured(finding: configuration.Finding) -> Check:
+def _configured(finding: config_findings.Finding) -> Check:
     return Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix)
 
 
 def _answers(url: str) -> Check:
     try:
-        with client.Client(url, patience_s=PATIENCE_S) as local:
-            local.get("/healthz")
+        with Client(url, patience_s=PATIENCE_S) as local:
+            local.send(service.alive())
     except Failed as failed:
         return Check(name="api", ok=False, detail=failed.message, fix=failed.hint or "see the orchestrator's log")
     return Check(name="api", ok=True, detail=url)
@@ -93,8 +91,8 @@ def _answers(url: str) -> Check:
 def _sources(url: str) -> Iterator[Check]:
     """Whether the service runs the source files that are on disk; nothing where it does not say."""
     try:
-        with client.Client(url, patience_s=PATIENCE_S) as local:
-            found = local.get("/v1/pipelines")
+        with Client(url, patience_s=PATIENCE_S) as local:
+            found = local.send(catalog.pipelines())
     except Failed:
         return
     edited = sorted({change["file"] for pipeline in found for change in pipeline["changed"]})
@@ -112,27 +110,15 @@ def _is_reachable(settings: Settings) -> bool:
     return bool(settings.database_url and settings.redis_url)
 
 
-async def probed(settings: Settings) -> list[Check]:
-    """What the registry has; where nothing runs, that which needs nobody else."""
-    chosen = [probe for probe in probes(settings) if probe.alone or _is_reachable(settings)]
-    database = Database(settings.database_url or NOWHERE, pinned=False)
-    known = authorization(settings.service_key)
-    try:
-        async with (
-            Redis.from_url(settings.redis_url or "redis://") as redis,
-            httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http,
-        ):
-            held = Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
-            return await checks(chosen, held)
-    finally:
-        await database.close()
+def probed(settings: Settings) -> list[Check]:
+    """What the service's own program finds with these settings; where nothing runs, that which needs nobody else."""
+    said = msgspec.json.encode(settings.model_dump(mode="json"))
+    return services.answer(PROGRAM, said, list[Check])
 
 
 ASKED = "the service was asked, which runs with settings of its own"
 LESS = "of the service only `/readyz` was asked: for more, set MATHRAG_API_KEY to a key with the scope `operate`"
 UNASKED = "what follows was looked at with it, as no service answered"
-NOWHERE = "postgresql+asyncpg://"
-"""Never connected to: probes that need the database are left out where there is none."""
 
 
 def print_checks(found: list[Check]) -> None:

@@ -11,10 +11,7 @@ from enum import IntEnum
 import msgspec
 import typer
 
-from mathrag.cli.configuration import REFUSALS, findings
-from mathrag.cli.system_errors import NO_ROOM, described
-from mathrag.cli.unsent import Shown
-from shared.errors import MathragError
+from mathrag.client.errors import Failed, Shown, failure
 
 
 class Exit(IntEnum):
@@ -70,19 +67,8 @@ CODES = {
 """Every kind of error there is; one that a newer server has made up counts as internal."""
 
 
-class Failed(Exception):
-    """A command cannot go on."""
-
-    def __init__(self, kind: str, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.hint = hint
-
-    @property
-    def code(self) -> Exit:
-        """What the command exits with."""
-        return CODES.get(self.kind, Exit.INTERNAL)
+SETTINGS_READERS = ("pydantic_core", "pydantic_settings", "yaml")
+"""Packages whose exceptions say that settings are wrong."""
 
 
 @contextmanager
@@ -101,20 +87,23 @@ def reported(*, as_json: bool) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
-        _end(failure(error), as_json=as_json)
+        _end(_failure(error), as_json=as_json)
 
 
-def failure(error: Exception) -> Failed:
+def _failure(error: Exception) -> Failed:
     """Any error, in the words of the table."""
-    if isinstance(error, Failed):
-        return error
-    if isinstance(error, MathragError):
-        return Failed(error.kind, error.message, error.hint)
-    if isinstance(error, REFUSALS):
-        return Failed("invalid", str(findings(error)[0]), hint="mathrag config validate")
-    if isinstance(error, OSError) and (words := described(error)):
-        return Failed("unavailable" if error.errno in NO_ROOM else "invalid", *words)
-    return Failed("internal", f"{type(error).__name__}: {error}", hint="a defect of mathrag; please report it")
+    # Only who loads settings can be refused by them, and has imported what refuses.
+    if type(error).__module__.partition(".")[0] in SETTINGS_READERS:
+        from mathrag.cli.config_findings import REFUSALS, findings
+
+        if isinstance(error, REFUSALS):
+            return Failed("invalid", str(findings(error)[0]), hint="mathrag config validate")
+    return failure(error)
+
+
+def exit_code(failed: Failed) -> Exit:
+    """What a command exits with."""
+    return CODES.get(failed.kind, Exit.INTERNAL)
 
 
 def _end(failed: Failed, *, as_json: bool) -> None:
@@ -125,4 +114,4 @@ def _end(failed: Failed, *, as_json: bool) -> None:
         typer.echo(f"error: {failed.message}", err=True)
         if failed.hint:
             typer.echo(f"  fix: {failed.hint}", err=True)
-    raise typer.Exit(failed.code) from None
+    raise typer.Exit(exit_code(failed)) from None

@@ -4,23 +4,26 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli.failures import Failed, reported
-from mathrag.cli.nouns import Mutation
+from mathrag.cli.command_groups import Mutation
+from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, facts, print_json
-from mathrag.client.client import Client, segment
+from mathrag.client import devices
+from mathrag.client.client import Client
+from mathrag.client.devices import Device
+from mathrag.client.errors import Failed
 
 SHOWN = 5
 """Flips; --json has more."""
-gpu = typer.Typer(help="Devices: what they hold, why, and whether they may.")
+gpu = typer.Typer()
 
-Device = Annotated[str | None, typer.Argument(help="Such as cpu:0; may be left out where there is only one.")]
+DeviceName = Annotated[str | None, typer.Argument(help="Such as cpu:0; may be left out where there is only one.")]
 
 
 @gpu.command()
-def status(device: Device = None, as_json: AsJson = False) -> None:
+def status(device: DeviceName = None, as_json: AsJson = False) -> None:
     """Models, memory, calls in flight, and the last flips with their causes."""
     with reported(as_json=as_json), Client() as client:
-        found = [client.get(f"/v1/gpus/{segment(device)}")] if device else client.get("/v1/gpus")
+        found = [client.send(devices.get(device))] if device else client.send(devices.listed())
         if as_json:
             print_json(found)
             return
@@ -30,34 +33,34 @@ def status(device: Device = None, as_json: AsJson = False) -> None:
 
 @gpu.command(cls=Mutation)
 def drain(
-    device: Device = None,
+    device: DeviceName = None,
     reason: Annotated[str | None, typer.Option(help="Shown to whoever wonders.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Unload everything and load nothing until it is released; jobs wait, and none fails."""
     with reported(as_json=as_json), Client() as client:
         name = device or _only(client)
-        _changed(client.post(f"/v1/gpus/{segment(name)}/drain", {"reason": reason}), "is drained", as_json)
+        _changed(client.send(devices.drain(name, reason)), "is drained", as_json)
 
 
 @gpu.command(cls=Mutation)
-def release(device: Device = None, as_json: AsJson = False) -> None:
+def release(device: DeviceName = None, as_json: AsJson = False) -> None:
     """Let the device be used again; what waits goes on."""
     with reported(as_json=as_json), Client() as client:
         name = device or _only(client)
-        _changed(client.post(f"/v1/gpus/{segment(name)}/release"), "is released", as_json)
+        _changed(client.send(devices.release(name)), "is released", as_json)
 
 
 def _only(client: Client) -> str:
     if client.shows:
         raise Failed("usage", "DEVICE is needed here: finding it would send a request", hint="mathrag gpu")
-    names = [found["device"] for found in client.get("/v1/gpus")]
+    names = [found["device"] for found in client.send(devices.listed())]
     if len(names) != 1:
         raise Failed("usage", f"which device? There are {', '.join(names)}", hint=f"mathrag gpu drain {names[0]}")
     return str(names[0])
 
 
-def _changed(found: Any, said: str, as_json: bool) -> None:
+def _changed(found: Device, said: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
@@ -65,7 +68,7 @@ def _changed(found: Any, said: str, as_json: bool) -> None:
         typer.echo("  next: mathrag gpu")
 
 
-def print_device(found: Any) -> None:
+def print_device(found: Device) -> None:
     """One paragraph."""
     memory, guard, drain = found["memory"], found["guard"], found["drain"]
     typer.echo(f"{found['device']}: {found['state']}{', drained' if drain else ''}")

@@ -1,31 +1,90 @@
-"""The `mathrag` command: every verb is a plain function, registered here."""
+"""The `mathrag` command: every verb is a plain function, listed here and imported when it is called."""
+
+import gc
 
 import typer
 
-from mathrag.cli import (
-    asking,
-    bundle,
-    catalog,
-    completion,
-    config,
-    demo,
-    doctor,
-    experiments,
-    gpu,
-    grading,
-    jobs,
-    keys,
-    mcp,
-    nouns,
-    plan,
-    purge,
-    reproduce,
-    retrieval,
-    samples,
-    stack,
-    uploads,
-    version,
+from mathrag.cli import version
+from mathrag.cli.command_groups import Commands, Entry, PlainCommand
+
+# What is imported stays: looking for garbage among it costs 5 % of a command.
+gc.set_threshold(100_000)
+ENTRIES = (
+    Entry("up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand),
+    Entry("down", "stack", "Stop what `mathrag up` started; all data stay.", PlainCommand),
+    Entry(
+        "status",
+        "stack",
+        "What runs, where, and how often it was restarted; exits with 1 when nothing runs.",
+        PlainCommand,
+    ),
+    Entry(
+        "doctor",
+        "doctor",
+        "Check everything that a job needs; exits with 1 when something is wrong, and says how to mend it.",
+        PlainCommand,
+    ),
+    Entry(
+        "demo",
+        "demo",
+        "Start everything, answer 300 questions in five ways, and explain what came out; one to four minutes.",
+        PlainCommand,
+    ),
+    Entry("audit", "sample", "Check a job's rows against the invariants; exits with 1 when one is violated."),
+    Entry(
+        "plan",
+        "plan",
+        "Plan what is left of a job, a job that is not submitted, or models and GPUs that are not there yet.",
+    ),
+    Entry("search", "search_and_chat", "Find the documents of a corpus that fit a question; nothing is stored."),
+    Entry(
+        "chat", "search_and_chat", "Ask one question, watch it being worked on, and read the answer with its documents."
+    ),
+    Entry(
+        "grade",
+        "grade",
+        "Grade answers in a file, in its order; no service is needed. With --json, one object a line.",
+        PlainCommand,
+    ),
+    Entry(
+        "mcp",
+        "mcp",
+        "Serve an assistant over standard input and output, as MCP clients want it; docs/mcp.md has their snippet.",
+        PlainCommand,
+    ),
+    Entry("purge", "purge", "Delete ended jobs for good, and the calls that no job needs any more.", PlainCommand),
+    Entry(
+        "completion",
+        "completion",
+        "Print the completion script of a shell; put it where the shell reads it at its start.",
+        PlainCommand,
+    ),
+    Entry("corpus", "corpus", "What is searched."),
+    Entry("dataset", "dataset", "What is asked."),
+    Entry("job", "job", "Runs of a pipeline over a dataset."),
+    Entry("experiment", "experiment", "Grids of jobs that are compared."),
+    Entry("sample", "sample", "Single answers, with all they were made from."),
+    Entry("pipeline", "pipeline_and_model", "Pipelines that jobs may name."),
+    Entry("model", "pipeline_and_model", "Models that jobs may name."),
+    Entry("gpu", "gpu", "Devices: what they hold, why, and whether they may."),
+    Entry("report", "report", "Reports that open without a server."),
+    Entry("key", "key", "API keys: create, list, rotate, revoke.", PlainCommand),
+    Entry(
+        "config",
+        "config",
+        "Settings: what may be set, what is wrong, what holds, what is changed while all runs.",
+        PlainCommand,
+    ),
+    Entry("reproduce", "reproduce", "The paper's experiment with your own models.", PlainCommand),
+    Entry("retrieval", "retrieval", "How well documents are found, without a model or a running stack.", PlainCommand),
 )
+
+
+class Mathrag(Commands):
+    """All of them."""
+
+    entries = ENTRIES
+
 
 app = typer.Typer(
     name="mathrag",
@@ -33,37 +92,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    cls=Mathrag,
 )
 app.callback()(version.options)
-app.command()(stack.up)
-app.command()(stack.down)
-app.command()(stack.status)
-app.command()(doctor.doctor)
-app.command()(demo.demo)
-for noun, name in (
-    (uploads.corpus, "corpus"),
-    (uploads.dataset, "dataset"),
-    (jobs.job, "job"),
-    (experiments.experiment, "experiment"),
-    (samples.sample, "sample"),
-    (catalog.pipeline, "pipeline"),
-    (catalog.model, "model"),
-    (gpu.gpu, "gpu"),
-    (bundle.report, "report"),
-):
-    nouns.add(app, noun, name)
-app.command(cls=nouns.ApiCommand)(samples.audit)
-app.command(cls=nouns.ApiCommand)(plan.plan)
-app.command(cls=nouns.ApiCommand)(asking.search)
-app.command(cls=nouns.ApiCommand)(asking.chat)
-app.add_typer(keys.key, name="key", cls=nouns.Noun)
-app.add_typer(config.config, name="config", cls=nouns.Noun)
-app.add_typer(reproduce.reproduce, name="reproduce")
-app.add_typer(retrieval.retrieval, name="retrieval", cls=nouns.Noun)
-app.command()(grading.grade)
-app.command()(mcp.mcp)
-app.command()(purge.purge)
-app.command()(completion.completion)
 
 if __name__ == "__main__":
     app()

@@ -7,8 +7,8 @@ from typing import Annotated
 import anyio
 import typer
 
-from mathrag.cli.failures import Failed, reported
-from mathrag.client.client import Client
+from mathrag.cli.failures import reported
+from mathrag.client.errors import Failed
 
 SDK = ("mcp", "mcp_types")
 PATIENCE_S = 90.0
@@ -27,7 +27,4 @@ def mcp(
             if str(missing.name).partition(".")[0] not in SDK:
                 raise
             raise Failed("usage", "the MCP SDK is not installed", hint="pip install 'mathrag-gate[mcp]'") from missing
-        from mathrag.mcp.tools import Server
-
-        with Client(patience_s=PATIENCE_S) as client:
-            anyio.run(serve, Server(client, corpus))
+        anyio.run(serve, corpus, PATIENCE_S)

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from mathrag.cli import stack
+from mathrag.cli.up import up
 from mathrag.stack import lock
 
 CONFIGURATION = "mathrag.yaml"
@@ -30,7 +31,7 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
             yield
             return
         try:
-            stack.up(detach=True, data_dir=data, port=0)
+            up(detach=True, data_dir=data, port=0)
             yield
         finally:
             if not keep:

@@ -1,10 +1,16 @@
 """Parameters as they are written on a command line: `gate.tau=0.3`."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
-from mathrag.cli.failures import Failed
+from mathrag.client.errors import Failed
+
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as gate.tau=0.3.")]
+Model = Annotated[
+    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A model, such as judge=world-judge.")
+]
 
 
 def parameters(settings: list[str], option: str = "--set") -> dict[str, Any]:

@@ -4,11 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.jobs import Model, Set
+from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, print_json, table
-from mathrag.cli.parameters import pair, parameters
-from mathrag.client.client import Client, segment
+from mathrag.cli.parameters import Model, Set, pair, parameters
+from mathrag.client import jobs, questions
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
 
 HEAD = ("", "DEVICE", "MODELS", "MIB", "BUDGET", "LOAD S", "CALLS S")
 OTHERS = ("WAY", "LOADS", "FLIPS", "SECONDS", "REFUSED")
@@ -52,10 +53,11 @@ def plan(
         if sum((reference is not None, job is not None, bool(asked))) != 1:
             raise Failed("usage", "plan one of: a job, a job's --dataset and --pipeline, or --models")
         if reference is not None:
-            found = client.get(f"/v1/jobs/{segment(reference)}/plan")
+            found = client.send(jobs.plan(reference))
         else:
             devices = [{"id": f"gpu:{number}", "budget_mib": mib} for number, mib in enumerate(budget or [])]
-            found = client.post("/v1/plan", {**({"job": job} if job else {"models": asked}), "devices": devices})
+            body = {**({"job": job} if job else {"models": asked}), "devices": devices}
+            found = client.send(questions.plan(body))
         if as_json:
             print_json(found)
         else:

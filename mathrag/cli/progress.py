@@ -1,38 +1,29 @@
 """Watching a job: bars with an ETA per stage on a terminal, one line per change elsewhere."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
-from mathrag.cli.following import looks
-from mathrag.cli.output import waits
+from mathrag.cli.job_state import summary
 from mathrag.client.client import Client
+from mathrag.client.following import follow_job
+from mathrag.client.jobs import Job
 
 
 class View(Protocol):
     """Shows a job as it is now."""
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """Called with every look at it."""
 
     def close(self) -> None:
         """Nothing more will come."""
 
 
-def watch(client: Client, job: str, view: View) -> Any:
+def watch(client: Client, job: str, view: View) -> Job:
     """Look until the job has ended; returns it as it ended."""
     try:
-        for found in looks(client, job):
+        for found in follow_job(client, job):
             view.show(found)
     finally:
         view.close()
@@ -41,14 +32,20 @@ def watch(client: Client, job: str, view: View) -> Any:
 
 def view() -> View:
     """Bars where a person watches, lines elsewhere."""
+    from rich.console import Console
+
     console = Console()
-    return Bars(console) if console.is_terminal else Lines()
+    if not console.is_terminal:
+        return Lines()
+    from mathrag.cli.progress_bars import Bars
+
+    return Bars(console)
 
 
 class Silent:
     """Shows nothing: for --json."""
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -61,7 +58,7 @@ class Lines:
     def __init__(self) -> None:
         self._last = ""
 
-    def show(self, job: Any) -> None:
+    def show(self, job: Job) -> None:
         """The job's state and counts, if they changed."""
         line = summary(job)
         if line != self._last:
@@ -70,55 +67,3 @@ class Lines:
 
     def close(self) -> None:
         """Nothing to tidy up."""
-
-
-class Bars:
-    """One bar per stage, and one for the samples."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn())
-        times = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
-        self._progress = Progress(*columns, *times, console=console)
-        self._tasks: dict[str, TaskID] = {}
-        self._waits: list[str] = []
-        self._progress.start()
-
-    def show(self, job: Any) -> None:
-        """Move the bars."""
-        for role, stage in job.get("stages", {}).items():
-            self._move(role, stage["done"], stage["total"])
-        counts = job["request_counts"]
-        self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
-        if (waiting := _waiting(job)) != self._waits:
-            self._waits = waiting
-            self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
-
-    def close(self) -> None:
-        """Leave the bars as they are."""
-        self._progress.stop()
-
-    def _move(self, name: str, done: int, total: int) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=total)
-        self._progress.update(self._tasks[name], completed=done, total=total)
-
-
-def summary(job: Any) -> str:
-    """Such as "first  running  retrieve 20/40  judge 3/10  samples 0/100"."""
-    counts = job["request_counts"]
-    stages = [f"{role} {stage['done']}/{stage['total']}" for role, stage in job.get("stages", {}).items()]
-    samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
-    return "  ".join([job["name"], job["state"], *stages, samples, *_waiting(job)])
-
-
-def _waiting(job: Any) -> list[str]:
-    """What the job waits for: what is away, and models that nobody serves."""
-    away = [f"waiting {waits(each)}" for each in job.get("waiting", ())]
-    return [*away, *filter(None, [unserved(job)])]
-
-
-def unserved(job: Any) -> str:
-    """Which models the job waits for that nobody serves, and what to do; empty where it waits for none."""
-    names = ", ".join(job.get("unserved", ()))
-    said = f"no guard serves {names} as it was when the job was submitted"
-    return f"{said}: put it back and restart the guard, or cancel and submit again" if names else ""

@@ -3,21 +3,22 @@
 import asyncio
 import getpass
 import re
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from mathrag.cli.failures import Exit, Failed, reported
-from mathrag.cli.local import DataDir, embedded
+from mathrag.cli.confirm import Yes, confirm
+from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, table
+from mathrag.cli.references import DataDir
+from mathrag.client.errors import Failed
+from mathrag.stack.deletion import owner_url
 from shared.runtime import purge as purging
 from shared.runtime import retention
-from shared.settings import Settings, load
+from shared.settings import load
 from shared.storage.database import Database
 
 _DAYS = re.compile(r"(\d{1,5})d")
@@ -34,7 +35,6 @@ Unused = Annotated[
 ]
 Chat = Annotated[bool, typer.Option("--chat", help="Ended chats; with --before or --keep-last only of chats.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 HEAD = ("JOB", "NAME", "STATE", "SAMPLES", "STEPS")
 
 
@@ -88,19 +88,6 @@ def purge(
         print_json(done) if as_json else _say(done)
 
 
-def confirm(question: str, *, as_json: bool) -> None:
-    """Return if a person at the terminal says yes.
-
-    Raises:
-        Failed: there is none.
-        typer.Exit: the answer is no.
-    """
-    if as_json or not sys.stdin.isatty():
-        raise Failed("usage", "nobody is there to confirm", hint="add --yes, or --dry-run to look first")
-    if not typer.confirm(question):
-        raise typer.Exit(Exit.FINDING)
-
-
 async def _chosen(url: str, references: Sequence[str], aged: Aged | None) -> list[purging.Content]:
     """By reference, or by age and number, or none."""
     owner = Database(url, pinned=False)
@@ -123,15 +110,6 @@ async def _purge(url: str, jobs: list[purging.Content], unused: bool, calls_befo
     finally:
         await owner.close()
     return Purged(dry_run=False, jobs=jobs, questions=questions, removed=removed, **deleted)
-
-
-def owner_url(settings: Settings, data_dir: Path | None) -> str:
-    """The operator's, else that of the embedded database: the services themselves never have it."""
-    if settings.owner_url:
-        return settings.owner_url
-    if settings.database_url:
-        raise Failed("usage", "only the owner of the database may delete", hint="set MATHRAG_OWNER_URL")
-    return embedded(data_dir or settings.data_dir).owner_url()
 
 
 def _date(option: str, given: str | None) -> datetime | None:

@@ -1,11 +1,14 @@
 """How a command line names one thing, and what a shell may offer for it."""
 
 from collections.abc import Callable
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from mathrag.client import catalog, jobs, texts
 from mathrag.client.client import Client
+from mathrag.client.request import Request
 
 OFFERED_S = 1.0
 """Longest that a shell waits for names; without an answer it offers none."""
@@ -15,20 +18,20 @@ def _jobs(incomplete: str) -> list[tuple[str, str]]:
     """Ids and names of the newest jobs, each with what it is."""
     try:
         with Client(patience_s=OFFERED_S) as client:
-            found = client.get("/v1/jobs", limit=100)["data"]
+            found = client.send(jobs.listed(limit=100))["data"]
     except Exception:  # noqa: BLE001 - whatever is wrong, a shell that is being typed in is no place to say it
         return []
     offered = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}
     return [(name, said) for name, said in offered.items() if name.startswith(incomplete)]
 
 
-def _named(path: str) -> Callable[[str], list[str]]:
+def _named(request: Request[Any]) -> Callable[[str], list[str]]:
     """What a shell offers of a list: the names that begin like what was typed."""
 
     def offered(incomplete: str) -> list[str]:
         try:
             with Client(patience_s=OFFERED_S) as client:
-                found = client.get(path)
+                found = client.send(request)
         except Exception:  # noqa: BLE001 - as for jobs
             return []
         rows = found["data"] if isinstance(found, dict) else found
@@ -37,23 +40,24 @@ def _named(path: str) -> Callable[[str], list[str]]:
     return offered
 
 
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Of the stack. [default: .mathrag]")]
 REFERENCE = "Name, id, or the first characters of the id (four or more)."
-Job = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_jobs)]
+JobReference = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_jobs)]
 Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=REFERENCE, autocompletion=_jobs)]
 Baseline = Annotated[
     str | None,
     typer.Option(metavar="JOB", help="What each is held against; else each against each.", autocompletion=_jobs),
 ]
-Dataset = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named("/v1/datasets"))]
-Corpus = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named("/v1/corpora"))]
+Dataset = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("datasets")))]
+Corpus = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("corpora")))]
 DatasetOption = Annotated[
-    str, typer.Option("--dataset", help="Dataset to run on.", autocompletion=_named("/v1/datasets"))
+    str, typer.Option("--dataset", help="Dataset to run on.", autocompletion=_named(texts.listed("datasets")))
 ]
 CorpusOption = Annotated[
-    str | None, typer.Option("--corpus", help="Corpus to search.", autocompletion=_named("/v1/corpora"))
+    str | None, typer.Option("--corpus", help="Corpus to search.", autocompletion=_named(texts.listed("corpora")))
 ]
 _PIPELINE = typer.Option(
-    "--pipeline", help="How it is answered; see `mathrag pipeline`.", autocompletion=_named("/v1/pipelines")
+    "--pipeline", help="How it is answered; see `mathrag pipeline`.", autocompletion=_named(catalog.pipelines())
 )
 PipelineOption = Annotated[str | None, _PIPELINE]
 RequiredPipelineOption = Annotated[str, _PIPELINE]

@@ -12,15 +12,16 @@ from typing import Annotated
 import msgspec
 import typer
 
-from mathrag.cli import reproducing
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli import reproduce_steps
+from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json
-from mathrag.cli.reproduced import REPORT
+from mathrag.cli.reproduce_report import REPORT
+from mathrag.client.errors import Failed
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction import problems
 from mathrag.reproduction.preset import Changes
 
-reproduce = typer.Typer(help="The paper's experiment with your own models.", no_args_is_help=True)
+reproduce = typer.Typer(no_args_is_help=True)
 
 Preset = Annotated[str, typer.Option("--preset", help="paper (Ollama), paper-tgi, small, or a YAML file of your own.")]
 Data = Annotated[Path | None, typer.Option(help="Folder with MATH's training part and what is asked.")]
@@ -91,19 +92,27 @@ def math(
             server=server, device=device, budget_mib=budget, slots=slots, embedder=embedder, repeats=repeats,
             sampled=sampled, redraw_judge=redraw_judge,
         )  # fmt: skip
-        chosen = presets.load(preset)
+        name, chosen = Path(preset).stem, presets.load(preset)
         found = problems.find(data, corpus, questions)
-        if os.environ.get("MATHRAG_URL") and changes.configures:
-            raise Failed(
-                "usage", f"{', '.join(changes.configures)}: MATHRAG_URL names a service that is configured already"
-            )
-        wanted = reproducing.Wanted(
-            name=Path(preset).stem, preset=presets.changed(chosen, changes, data or found[0].parent),
-            corpus=found[0], questions=found[1], items=items or chosen.items,
-            out=(out or Path("reproduction") / Path(preset).stem).absolute(), heatmap=heatmap, yes=yes, keep=keep,
+        _check(changes)
+        wanted = reproduce_steps.Wanted(
+            name=name, preset=presets.changed(chosen, changes, data or found[0].parent), corpus=found[0],
+            questions=found[1], items=items or chosen.items, out=(out or Path("reproduction") / name).absolute(),
+            heatmap=heatmap, yes=yes, keep=keep,
         )  # fmt: skip
-        # Steps are for a person, also one whose program reads the report.
-        with redirect_stdout(sys.stderr) if as_json else nullcontext():
-            reproducing.run(wanted)
-        if as_json:
-            print_json(msgspec.json.decode((wanted.out / REPORT).read_bytes()))
+        _run(wanted, as_json=as_json)
+
+
+def _check(changes: Changes) -> None:
+    if os.environ.get("MATHRAG_URL") and changes.configures:
+        raise Failed(
+            "usage", f"{', '.join(changes.configures)}: MATHRAG_URL names a service that is configured already"
+        )
+
+
+def _run(wanted: reproduce_steps.Wanted, *, as_json: bool) -> None:
+    # Steps are for a person, also one whose program reads the report.
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        reproduce_steps.run(wanted)
+    if as_json:
+        print_json(msgspec.json.decode((wanted.out / REPORT).read_bytes()))

@@ -1,7 +1,5 @@
 """`mathrag retrieval`: how well searching works, measured by a process of the retriever's; nothing needs to run."""
 
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,14 +7,16 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import Failed, reported
-from mathrag.cli.jobs import Set
-from mathrag.cli.output import AsJson, facts, figure, print_json, table, verdict
-from mathrag.cli.parameters import parameters
+from mathrag.cli import services
+from mathrag.cli.failures import reported
+from mathrag.cli.output import AsJson, facts, print_json, table
+from mathrag.cli.parameters import Set, parameters
+from mathrag.client.errors import Failed
+from shared.pages.words import figure, verdict
 
 SERVICE = "services.retriever.evaluation"
 
-retrieval = typer.Typer(help="How well documents are found, without a model or a running stack.", no_args_is_help=True)
+retrieval = typer.Typer(no_args_is_help=True)
 
 From = Annotated[Path, typer.Option("--from", help="A BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.")]
 K = Annotated[int, typer.Option("--k", help="Documents of every list.")]
@@ -81,12 +81,7 @@ def asked(request: dict[str, Any]) -> Any:
     Raises:
         Failed: it could not be answered.
     """
-    command = [sys.executable, "-m", SERVICE]
-    ended = subprocess.run(  # noqa: S603 - our own command
-        command, input=msgspec.json.encode(request), stdout=subprocess.PIPE, check=False
-    )
-    if not ended.stdout:
-        raise Failed("internal", f"{SERVICE} ended with {ended.returncode}", hint="its last words are above")
+    ended = services.run(SERVICE, msgspec.json.encode(request))
     found = msgspec.json.decode(ended.stdout)
     if ended.returncode:
         raise Failed(**found["error"])

@@ -1,11 +1,7 @@
-"""`mathrag up`, `down`, `status`: the embedded stack on this machine."""
+"""`mathrag down` and `mathrag status`: the embedded stack on this machine."""
 
-import asyncio
-import errno
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,59 +9,26 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.configured_paths import missing_file
-from mathrag.cli.failures import Exit, Failed, reported
+from mathrag.cli.failures import Exit, reported
 from mathrag.cli.output import AsJson, print_json
-from mathrag.stack import lock, ports, privacy, room, state
-from mathrag.stack.children import Stack
-from mathrag.stack.children import stack as build
-from mathrag.stack.supervisor import LOGS, Supervisor
-from shared.errors import Conflict, Unavailable
-from shared.settings import Settings, load
+from mathrag.client import stack_state
+from mathrag.client.data_dir import data_dir as configured_data_dir
+from mathrag.stack import disk_space, lock
 
-DETACHED_S = 180.0
 STOP_S = 120.0
 POLL_S = 0.1
 
-SCALABLE = {"judge": "judges", "generator": "generators"}
-"""Settings under `workers` by service."""
-
-ERROR = "error: "
-FIX = "  fix: "
-
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where everything is kept. [default: .mathrag]")]
-Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="Port of the API; 0 takes any free one. [default: 8080]")
-]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
-Scale = Annotated[list[str] | None, typer.Option(metavar="SERVICE=N", help="So many workers, such as judge=3.")]
-
-
-def up(
-    detach: Detach = False,
-    data_dir: DataDir = None,
-    port: Port = None,
-    scale: Scale = None,
-    as_json: AsJson = False,
-) -> None:
-    """Start PostgreSQL, Redis and all services, and keep them running."""
-    with reported(as_json=as_json):
-        built = _build(data_dir, port, scale or [])
-        _say(f"Starting PostgreSQL, Redis and the services on {built.data_dir} ...", as_json)
-        if detach:
-            _detached(built, scale or [], _Silent() if as_json else _Starting())
-            _running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
-        else:
-            _foreground(built, as_json)
 
 
 def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Stop what `mathrag up` started; all data stay."""
     with reported(as_json=as_json):
-        directory = _directory(data_dir)
+        directory = directory_of(data_dir)
         pid = lock.holder(directory)
         if pid is not None:
-            _say(f"Stopping {directory} ...", as_json)
+            if not as_json:
+                typer.echo(f"Stopping {directory} ...")
             _end(pid, directory)
         if as_json:
             print_json({"stopped": pid is not None, "data_dir": str(directory)})
@@ -73,11 +36,6 @@ def down(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             typer.echo(f"Nothing runs on {directory}.")
         else:
             typer.echo(f"Stopped. The data stay in {directory}; `mathrag up` continues there.")
-
-
-def _say(words: str, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(words)
 
 
 def _end(pid: int, directory: Path) -> None:
@@ -93,10 +51,10 @@ def _end(pid: int, directory: Path) -> None:
 def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """What runs, where, and how often it was restarted; exits with 1 when nothing runs."""
     with reported(as_json=as_json):
-        directory = _directory(data_dir)
+        directory = directory_of(data_dir)
         running = lock.holder(directory) is not None
-        last = state.read(directory) if running else None
-        warning = room.warning(directory) if running else None
+        last = stack_state.read(directory) if running else None
+        warning = disk_space.warning(directory) if running else None
         if as_json:
             print_json({"running": running, "data_dir": str(directory), "warning": warning, "stack": last})
         elif running:
@@ -107,174 +65,17 @@ def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         raise typer.Exit(Exit.DONE if running else Exit.FINDING)
 
 
-def _directory(given: Path | None) -> Path:
-    return (given or load().data_dir).absolute()
+def directory_of(given: Path | None) -> Path:
+    """The data directory that a command means."""
+    return (given or configured_data_dir()).absolute()
 
 
-def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
-    for absent in missing_file():
-        raise Failed("invalid", str(absent), hint=absent.fix)
-    settings = scaled(load(), scale)
-    directory = _directory(data_dir)
-    if lock.holder(directory) is not None:
-        last = state.read(directory)
-        raise Conflict(
-            f"it runs already{f' at {last.url}' if last else ''}, on `{directory}`",
-            hint=f"stop it with `mathrag down --data-dir {directory}`",
-        )
-    wanted = settings.port if port is None else port
-    if wanted:
-        _refuse_unusable(wanted, settings.host)
-    return build(settings, data_dir=directory, port=wanted)
-
-
-def _refuse_unusable(port: int, host: str) -> None:
-    reason = ports.refused(port, host)
-    if reason is None:
-        return
-    if reason == errno.EADDRINUSE:
-        other = port + 1 if port < ports.HIGHEST else port - 1
-        raise Conflict(f"port {port} is in use", hint=f"choose another one: mathrag up --port {other}")
-    if reason == errno.EACCES:
-        raise Failed("invalid", f"port {port} is for root alone", hint="choose one above 1023: mathrag up --port 8080")
-    raise Failed("invalid", f"`host`: {host!r} is no address of this machine", hint="127.0.0.1, or 0.0.0.0 for all")
-
-
-def scaled(settings: Settings, scale: list[str]) -> Settings:
-    """`settings` with the worker counts of `--scale`.
-
-    Raises:
-        Failed: not SERVICE=N with a scalable service and a count.
-    """
-    counts = {}
-    for text in scale:
-        service, _, count = text.partition("=")
-        if service not in SCALABLE or not count.isdecimal():
-            raise Failed("usage", f"--scale {text}: write it as judge=3 or generator=2")
-        counts[SCALABLE[service]] = int(count)
-    return settings.model_copy(update={"workers": settings.workers.model_copy(update=counts)})
-
-
-def _foreground(built: Stack, as_json: bool) -> None:
-    os.umask(privacy.UMASK)
-    supervisor = Supervisor(
-        built.table(),
-        data_dir=built.data_dir,
-        url=built.url,
-        ready=_quiet if as_json else _ready,
-        running=lambda: _running(built, as_json, stop="Ctrl-C"),
-    )
-    with suppress(asyncio.CancelledError):
-        asyncio.run(_until_signal(supervisor))
-    _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
-
-
-async def _until_signal(supervisor: Supervisor) -> None:
-    loop = asyncio.get_running_loop()
-    running = asyncio.create_task(supervisor.run())
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, _cancel_once, running)
-    await running
-
-
-def _cancel_once(task: asyncio.Task[None]) -> None:
-    # A second signal must not interrupt the orderly stop.
-    if not task.cancelling():
-        task.cancel()
-
-
-class _Silent:
-    """Says nothing of a stack that starts: for --json."""
-
-    def show(self, _now: state.State | None) -> None:
-        """Nothing."""
-
-
-class _Starting:
-    """Says once of each service that it is ready, and after how long."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._ready: set[str] = set()
-
-    def show(self, now: state.State | None) -> None:
-        """What has become ready since the last look; nothing of a stack that ran here before."""
-        for child in now.children if now is not None else ():
-            if child.phase == "ready" and child.name not in self._ready:
-                self._ready.add(child.name)
-                _ready(child.name, time.monotonic() - self._began)
-
-
-def _detached(built: Stack, scale: list[str], starting: _Silent | _Starting) -> None:
-    log = built.data_dir / LOGS / "supervisor.log"
-    log.touch(0o600)
-    command = [sys.executable, "-m", "mathrag.cli.main", "up"]
-    command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
-    command += [word for text in scale for word in ("--scale", text)]
-    with log.open("ab") as output:
-        child = subprocess.Popen(  # noqa: S603 - our own command
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            umask=privacy.UMASK,
-        )  # fmt: skip
-    _wait_running(child, built.data_dir, log, starting)
-
-
-def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path, starting: _Silent | _Starting) -> None:
-    deadline = time.monotonic() + DETACHED_S
-    while not (now := _of(child.pid, data_dir)) or now.phase != "running":
-        starting.show(now)
-        if child.poll() is not None:
-            raise _last_words(log)
-        if warning := room.warning(data_dir):
-            raise Unavailable(warning, hint="free some: the stack waits and goes on by itself; mathrag status shows it")
-        if time.monotonic() > deadline:
-            raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
-        time.sleep(POLL_S)
-    starting.show(now)
-
-
-def _of(pid: int, data_dir: Path) -> state.State | None:
-    """What the supervisor with this process id says of the stack; None: nothing yet."""
-    now = state.read(data_dir)
-    return now if now is not None and now.pid == pid else None
-
-
-def _last_words(log: Path) -> Unavailable:
-    # The detached supervisor ended as `up` does in the foreground: with an error and its fix, now in its log.
-    lines = log.read_text(errors="replace").splitlines()
-    last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=None)
-    if last is None:
-        return Unavailable("the supervisor ended without a word", hint=f"less {log}")
-    hint = "".join(lines[last + 1 : last + 2]).removeprefix(FIX)
-    return Unavailable(lines[last].removeprefix(ERROR), hint=hint)
-
-
-def _ready(name: str, seconds: float) -> None:
-    typer.echo(f"  {name:<12} ready  {seconds:5.1f} s")
-
-
-def _quiet(_name: str, _seconds: float) -> None:
-    """With --json, the end alone is said."""
-
-
-def _running(built: Stack, as_json: bool, *, stop: str) -> None:
-    if as_json:
-        print_json({"url": built.url, "data_dir": str(built.data_dir)})
-        return
-    typer.echo(f"""
-MathRAG-Gate runs at {built.url}
-  data   {built.data_dir}
-  logs   {built.data_dir / LOGS}
-  look   mathrag status --data-dir {built.data_dir}
-  stop   {stop}""")
-
-
-def _table(now: state.State) -> str:
+def _table(now: stack_state.State) -> str:
     title = f"{now.phase} at {now.url} (supervisor {now.pid})"
     return "\n".join([title, "", _row("NAME", "PHASE", "PID", "PORT", "RESTARTS"), *map(_child, now.children)])
 
 
-def _child(child: state.ChildState) -> str:
+def _child(child: stack_state.ChildState) -> str:
     return _row(child.name, child.phase, child.pid or "-", child.port or "-", child.restarts)
 
 

@@ -1,15 +1,16 @@
 """`mathrag --version`."""
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from shared.release import checkout
-
 
 def _print(value: bool) -> None:
     if value:
+        from importlib.metadata import version
+
+        from shared.release import checkout
+
         commit, changed = checkout()
         clone = f" (commit {commit[:12]}{', changed' if changed else ''})" if commit else ""
         typer.echo(f"mathrag {version('mathrag-gate')}{clone}")

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from mathrag.cli.failures import Failed
+from mathrag.client.errors import Failed
 
 Schema = dict[str, Any]
 A = TypeVar("A", bound="Arguments")

@@ -4,7 +4,6 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-from anyio import to_thread
 from mcp.server.lowlevel import Server as Protocol
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
@@ -19,7 +18,8 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from mathrag.cli.failures import failure
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.errors import failure
 from mathrag.mcp.tools import BY_NAME, TOOLS, Server
 
 INSTRUCTIONS = "Search a corpus of mathematics, ask questions about it, and run jobs over datasets of questions."
@@ -43,10 +43,10 @@ def protocol(server: Server) -> Protocol[Any]:
     )
 
 
-async def serve(server: Server) -> None:
-    """Answer one client until it closes our standard input."""
-    async with stdio_server() as (reading, writing):
-        speaking = protocol(server)
+async def serve(corpus: str | None, patience_s: float) -> None:
+    """Answer one client until it closes our standard input; `corpus` is searched where a call names none."""
+    async with AsyncClient(patience_s=patience_s) as client, stdio_server() as (reading, writing):
+        speaking = protocol(Server(client, corpus))
         await speaking.run(reading, writing, speaking.create_initialization_options())
 
 
@@ -62,7 +62,7 @@ async def _called(server: Server, params: CallToolRequestParams) -> CallToolResu
     if tool is None:
         raise MCPError(INVALID_PARAMS, f"no tool {params.name!r}; there are {', '.join(each.name for each in TOOLS)}")
     try:
-        value = await to_thread.run_sync(tool.run, server, params.arguments or {}, abandon_on_cancel=True)
+        value = await tool.run(server, params.arguments or {})
     except Exception as error:  # noqa: BLE001 - a defect of ours is told in words, too
         failed = failure(error)
         words = failed.message + (f"\nfix: {failed.hint}" if failed.hint else "")

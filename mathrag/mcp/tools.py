@@ -1,11 +1,12 @@
 """The tools: each is one request of the API, or two, sent by the command line's own client with its key."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from mathrag.cli.failures import Failed
-from mathrag.client.client import Client, segment
+from mathrag.client import jobs, questions, texts
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.request import Json
 from mathrag.mcp import arguments
 from mathrag.mcp.arguments import Schema, read
 
@@ -19,25 +20,16 @@ WAIT_S = 55
 class Server(NamedTuple):
     """Whom the tools ask, and about what where nobody says."""
 
-    client: Client
+    client: AsyncClient
     corpus: str | None = None
 
-    def corpus_for(self, named: str | None) -> str:
+    async def corpus_for(self, named: str | None) -> str:
         """The corpus that is named, else the server's own, else the only one that there is.
 
         Raises:
             Failed: there are several, or none.
         """
-        if found := named or self.corpus:
-            return found
-        there = [each["name"] for each in self.client.get("/v1/corpora", limit=5)["data"]]
-        if len(there) == 1:
-            return str(there[0])
-        if there:
-            raise Failed(
-                "invalid", f"`corpus`: name one of {', '.join(there)}", hint="or start mathrag mcp --corpus NAME"
-            )
-        raise Failed("not_found", "there is no corpus", hint="mathrag corpus create")
+        return named or self.corpus or texts.only(await self.client.send(texts.listed("corpora", limit=5)))
 
 
 class Tool(NamedTuple):
@@ -46,48 +38,48 @@ class Tool(NamedTuple):
     name: str
     description: str
     schema: Schema
-    run: Callable[[Server, dict[str, Any]], Any]
+    run: Callable[[Server, Json], Awaitable[Any]]
     changes: bool
     """Whether anything is stored by it."""
 
 
-def enhanced_search(server: Server, given: dict[str, Any]) -> Any:
+async def enhanced_search(server: Server, given: Json) -> Any:
     """`POST /v1/search`, with everything that needs no model of the device."""
     asked = read(given, arguments.Search)
     body = {
-        "question": asked.query, "corpus": server.corpus_for(asked.corpus), "mode": MODES[asked.strategy],
+        "question": asked.query, "corpus": await server.corpus_for(asked.corpus), "mode": MODES[asked.strategy],
         "k": asked.top_k, "enhance": True, "rerank": True, "crag": asked.enable_crag,
     }  # fmt: skip
-    return server.client.post("/v1/search", body)
+    return await server.client.send(questions.search(body))
 
 
-def enhanced_chat(server: Server, given: dict[str, Any]) -> Any:
+async def enhanced_chat(server: Server, given: Json) -> Any:
     """`POST /v1/chat` by the pipeline `enhanced`."""
     asked = read(given, arguments.Chat)
     compress = {"enabled": asked.enable_compression, "tokens": asked.context_length}
     body = {
-        "question": asked.query, "corpus": server.corpus_for(asked.corpus), "pipeline": PIPELINE,
+        "question": asked.query, "corpus": await server.corpus_for(asked.corpus), "pipeline": PIPELINE,
         "params": {"compress": compress}, "wait_s": WAIT_S,
     }  # fmt: skip
-    return server.client.post("/v1/chat", body)
+    return await server.client.send(questions.chat(body))
 
 
-def job_submit(server: Server, given: dict[str, Any]) -> Any:
+async def job_submit(server: Server, given: Json) -> Any:
     """`POST /v1/jobs`; sent again by whatever stands in between, it is still one job."""
     asked = read(given, arguments.Submit)
     body = {name: getattr(asked, name) for name in asked.__struct_fields__}
     body["corpus"] = asked.corpus or server.corpus
-    return server.client.post("/v1/jobs", body, {"Idempotency-Key": str(uuid.uuid4())})
+    return await server.client.send(jobs.submit(body, str(uuid.uuid4())))
 
 
-def job_status(server: Server, given: dict[str, Any]) -> Any:
+async def job_status(server: Server, given: Json) -> Any:
     """`GET /v1/jobs/{job}`."""
-    return server.client.get(f"/v1/jobs/{segment(read(given, arguments.Job).job)}")
+    return await server.client.send(jobs.get(read(given, arguments.Job).job))
 
 
-def job_report(server: Server, given: dict[str, Any]) -> Any:
+async def job_report(server: Server, given: Json) -> Any:
     """`GET /v1/jobs/{job}/report`."""
-    return server.client.get(f"/v1/jobs/{segment(read(given, arguments.Job).job)}/report")
+    return await server.client.send(jobs.report(read(given, arguments.Job).job))
 
 
 TOOLS = (

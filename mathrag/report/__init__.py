@@ -3,7 +3,3 @@
 `data/` is written first (`mathrag job export` writes the same files); everything else is made from it, so whoever has
 the data can make the pages again.
 """
-
-from mathrag.report.bundle import write
-
-__all__ = ["write"]

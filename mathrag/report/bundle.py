@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from mathrag.cli.reports import lines
 from mathrag.client.audits import audited
 from mathrag.report import overview, source
 from mathrag.report.commands import again
 from mathrag.report.drilldown import entry
+from mathrag.report.lines import lines
 from mathrag.report.measured import Measured
 from mathrag.report.source import Sample, Source
 from shared.pages.pages import Pages, when

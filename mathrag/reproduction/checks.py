@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from mathrag.reproduction import room
+from mathrag.reproduction import memory_check
 from shared.checks.check import Check
 from shared.settings import Settings
 
@@ -28,6 +28,6 @@ def complete(probed: list[Check], settings: Settings) -> list[Check]:
 
 
 async def _memory(settings: Settings) -> Check:
-    """On the device that has most room."""
+    """On the device that has most memory_check."""
     device = max(settings.all_devices(), key=lambda each: each.models_mib)
-    return room.checked(await room.wanted(settings), device.models_mib, device.id)
+    return memory_check.checked(await memory_check.wanted(settings), device.models_mib, device.id)

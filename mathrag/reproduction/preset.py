@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from services.orchestrator.experiments.document import Experiment
 from shared import suggestions
+from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
 from shared.settings import Settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from mathrag.stack import state
+from mathrag.client import stack_state
 from mathrag.stack.birth import birth
 from mathrag.stack.process import POLL_S, Time
 
@@ -23,12 +23,12 @@ async def clear(data_dir: Path, *, time: Time) -> None:
 
 
 def _alive(data_dir: Path) -> list[psutil.Process]:
-    last = state.read(data_dir)
+    last = stack_state.read(data_dir)
     recorded = last.children if last else ()
     return [process for child in recorded if (process := _process(child)) is not None]
 
 
-def _process(child: state.ChildState) -> psutil.Process | None:
+def _process(child: stack_state.ChildState) -> psutil.Process | None:
     # A process id is used again sooner or later, so the id alone does not say that the process is ours.
     if child.pid is None or not child.born or birth(child.pid) != child.born:
         return None

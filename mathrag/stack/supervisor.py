@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mathrag.stack import leftovers, lock, room, state
+from mathrag.client import stack_state
+from mathrag.stack import disk_space, leftovers, lock
 from mathrag.stack.birth import birth
 from mathrag.stack.keeper import Child, Keeper
 from mathrag.stack.process import REAL, Time
@@ -61,7 +62,7 @@ class Supervisor:
         self._ready = ready
         self._running = running
         self._time = time
-        self._phase: state.Phase = "starting"
+        self._phase: stack_state.Phase = "starting"
         self._state_is_written = True
 
     async def run(self) -> None:
@@ -106,16 +107,16 @@ class Supervisor:
             try:
                 return await start()
             except (OSError, MathragError):
-                if room.warning(self.data_dir) is None:
+                if disk_space.warning(self.data_dir) is None:
                     raise
-            while room.warning(self.data_dir):
+            while disk_space.warning(self.data_dir):
                 await self._time.sleep(LOOK_S)
 
     async def _watch_disk(self) -> None:
         """Say when the disk becomes full and when it has room again, and write the state that found no room."""
         full = False
         while True:
-            warning = room.warning(self.data_dir)
+            warning = disk_space.warning(self.data_dir)
             if full != (warning is not None):
                 full = not full
                 _log.warning(warning or f"the disk of `{self.data_dir}` has room again")
@@ -138,15 +139,15 @@ class Supervisor:
             await keeper.stop()
         self._enter("stopped")
 
-    def _enter(self, phase: state.Phase) -> None:
+    def _enter(self, phase: stack_state.Phase) -> None:
         self._phase = phase
         self._write_state()
 
     def _write_state(self) -> None:
         children = tuple(_child_state(keeper) for keeper in self.keepers)
-        now = state.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children)
+        now = stack_state.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children)
         try:
-            state.write(self.data_dir, now)
+            stack_state.write(self.data_dir, now)
             self._state_is_written = True
         except OSError as error:
             # Nothing may end for want of a file that only tells: it is written at a later look at the disk.
@@ -155,8 +156,8 @@ class Supervisor:
             self._state_is_written = False
 
 
-def _child_state(keeper: Keeper) -> state.ChildState:
-    return state.ChildState(
+def _child_state(keeper: Keeper) -> stack_state.ChildState:
+    return stack_state.ChildState(
         name=keeper.child.name,
         phase=keeper.phase,
         pid=keeper.pid,

@@ -13,6 +13,7 @@ from shared.redaction import redacted
 DEEP_S = 120.0
 """Hashing the file of a large model takes a while."""
 RESTART = "restart the stack (`mathrag down`, `mathrag up --detach`; in containers `docker compose restart`)"
+EDITED = f"{RESTART}: a source file was edited while it ran"
 
 
 def correct(setting: str) -> str:

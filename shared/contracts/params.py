@@ -19,6 +19,8 @@ MOST_CANDIDATES = 1000
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 Few = Annotated[int, msgspec.Meta(ge=1, le=20)]
+MOST_REPEATS = 1000
+"""Repeats of a job: from 0 to 999."""
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

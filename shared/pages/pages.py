@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from mathrag.cli import output
+from shared.pages import words
 from shared.pages.figures import Figure, library, write
 
 TEMPLATES = resources.files(__package__) / "templates"
@@ -39,7 +39,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters.update(accuracy=output.accuracy, pairs=pairs, number=number, verdict=verdict, when=when)
+        made.filters.update(accuracy=words.accuracy, pairs=pairs, number=number, verdict=verdict, when=when)
         style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
         made.globals.update(policy=policy(style, script), style=style, script=script)
         return made

@@ -25,7 +25,7 @@ from shared.contracts.calls import (
     Write,
 )
 from shared.contracts.grading import MATH, Rules
-from shared.contracts.params import GradingParams, Params
+from shared.contracts.params import MOST_REPEATS, GradingParams, Params
 from shared.contracts.requests import DocumentRef, Request, SlotValue
 from shared.rag.graders import marking
 from shared.rag.prompts import template, template_reference
@@ -69,8 +69,6 @@ class RepeatedDraw(ValueError):
 
 MOST_DRAWS = 1000
 """Texts that are sampled from one prompt of one sample: a draw is from 0 to 999."""
-MOST_REPEATS = 1000
-"""Repeats of a job: from 0 to 999."""
 
 
 class SampleBinder:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from mathrag.stack import state
+from mathrag.client import stack_state
 from tests.faults.vocabulary import Subject
 from tests.running import DEADLINE_S, REPOSITORY, RunningStack, mathrag
 
@@ -54,7 +54,7 @@ class Processes:
 
     def supervisor(self) -> int:
         """Its process id."""
-        now = state.read(self._stack.data_dir)
+        now = stack_state.read(self._stack.data_dir)
         assert now is not None
         return now.pid
 

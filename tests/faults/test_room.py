@@ -6,7 +6,7 @@ from functools import partial
 import psutil
 import pytest
 
-from mathrag.stack import room
+from mathrag.stack import disk_space
 from tests.faults import limits
 from tests.faults.limits import Disk, small_disk
 from tests.faults.processes import Processes, until
@@ -50,7 +50,7 @@ def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, di
     for name in KILLED:
         stack.kill(name)
     until("something was started again", lambda: started(supervisor) - before)
-    assert limits.room(disk.folder) < room.NEEDED
+    assert limits.room(disk.folder) < disk_space.NEEDED
     assert "is full" in stack.status()["warning"]
     assert supervisor.is_running()
     disk.relieve()

@@ -15,8 +15,8 @@ import pytest
 from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.app import build
 from services.orchestrator.experiments import running
-from services.orchestrator.experiments.document import EXAMPLE as EXPERIMENT
-from services.orchestrator.experiments.document import Experiment
+from shared.contracts.experiments import EXAMPLE as EXPERIMENT
+from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.runtime import online
 from shared.settings import Settings

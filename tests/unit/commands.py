@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 from click.testing import Result
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from mathrag.cli.main import app
@@ -17,6 +18,14 @@ JOB: dict[str, Any] = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "running", "pipeline": "dense",
     "dataset": "d", "corpus": None, "reason": None, "gate": None, "request_counts": COUNTS, "stages": {},
 }  # fmt: skip
+
+
+def command_of(*words: str) -> Any:
+    """The command that these words call, loaded, with its options."""
+    found: Any = get_command(app)
+    for word in words:
+        _, found, _ = found.resolve_command(found.make_context("mathrag", [], resilient_parsing=True), [word])
+    return found
 
 
 def mathrag(*arguments: str) -> Result:

@@ -3,7 +3,8 @@
 import httpx2
 import pytest
 
-from mathrag.client import client
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
 from tests.unit.back_ends import BEHIND
 from tests.unit.commands import Handler, Server
 
@@ -20,7 +21,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
             requests.append(request)
             return handler(request)
 
-        monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(recorded))
+        for kind in (Client, AsyncClient):
+            monkeypatch.setattr(kind, "transport", httpx2.MockTransport(recorded))
         return requests
 
     monkeypatch.delenv("MATHRAG_URL", raising=False)

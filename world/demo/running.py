@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mathrag.cli import following, progress
-from mathrag.cli.failures import Failed
+from mathrag.cli import progress
 from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
-from mathrag.cli.sources import Sources
-from mathrag.client.client import Client, segment
-from mathrag.stack import lock, state
+from mathrag.client import following, jobs, stack_state, texts
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.client.sources import Sources
+from mathrag.stack import lock
 from shared.contracts.calls import CALL_KINDS
 from shared.ingest import paths
 from shared.ingest.lines import Row
@@ -87,7 +88,7 @@ def _empty(folder: Path) -> None:
 def _stack(folder: Path) -> Iterator[Client]:
     """A fresh stack on a free port; stopped in the end, whatever happens."""
     with own_stack(folder, {}, keep=False):
-        running = state.read(folder / DATA)
+        running = stack_state.read(folder / DATA)
         if running is None:
             raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder / DATA}/logs/*")
         with Client(running.url) as client:
@@ -98,19 +99,19 @@ def _upload_world(client: Client, setting: str, seed: int, folder: Path) -> str:
     written = build(seed, settings.read(setting))
     write(written, folder)
     misleading = sum(not settings.useful(document.kind) for document in written.documents)
-    corpus = client.upload("/v1/corpora", Sources(paths.corpus_lines(folder / CORPUS)), name=setting)
+    corpus = client.send(texts.upload("corpora", Sources(paths.corpus_lines(folder / CORPUS)), setting))
     dataset = _upload_questions(client, setting, paths.dataset_lines(folder / DATASET))
     return sentences.world(setting, corpus["documents"], misleading, dataset["items"])
 
 
 def _upload_questions(client: Client, name: str, rows: Iterator[Row]) -> Any:
-    return client.upload("/v1/datasets", Sources(rows), name=name)
+    return client.send(texts.upload("datasets", Sources(rows), name))
 
 
 def _submit(client: Client, name: str, *, dataset: str, corpus: str, pipeline: str, **fields: Any) -> str:
     params = registry.get(pipeline).only_read(PARAMS)
     body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": params, **fields}
-    return str(client.post("/v1/jobs", body)["id"])
+    return client.send(jobs.submit(body))["id"]
 
 
 def _answer_all(client: Client) -> Reports:
@@ -138,54 +139,54 @@ def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
     shown = 0.0
     try:
         while True:
-            jobs = [client.get(f"/v1/jobs/{segment(job)}") for job in ids]
-            ended = all(job["state"] in following.ENDED for job in jobs)
+            found = [client.send(jobs.get(job)) for job in ids]
+            ended = all(job["state"] in jobs.ENDED for job in found)
             if ended or sys.stdout.isatty() or time.monotonic() - shown > SHOWN_S:
-                view.show(merged(jobs))
+                view.show(merged(found))
                 shown = time.monotonic()
             if ended:
                 break
             time.sleep(following.POLL_S)
     finally:
         view.close()
-    if failed := [job["name"] for job in jobs if job["state"] != "completed"]:
+    if failed := [job["name"] for job in found if job["state"] != "completed"]:
         raise Failed("internal", f"these jobs did not complete: {', '.join(failed)}", hint="mathrag job report NAME")
 
 
-def merged(jobs: Sequence[Any]) -> Any:
+def merged(all_jobs: Sequence[Any]) -> Any:
     """Several jobs as one: their counts added up."""
     stages = {role: {"done": 0, "total": 0} for role in CALL_KINDS}
-    for job in jobs:
+    for job in all_jobs:
         for role, stage in job.get("stages", {}).items():
             for part in stage:
                 stages[role][part] += stage[part]
-    counts = {part: sum(job["request_counts"][part] for job in jobs) for part in ("total", "in_progress")}
-    live = sum(job["state"] not in following.ENDED for job in jobs)
+    counts = {part: sum(job["request_counts"][part] for job in all_jobs) for part in ("total", "in_progress")}
+    live = sum(job["state"] not in jobs.ENDED for job in all_jobs)
     begun = {role: stage for role, stage in stages.items() if stage["total"]}
     return {"name": "all jobs", "state": f"{live} running", "stages": begun, "request_counts": counts}
 
 
 def _report(client: Client, job: str) -> Any:
-    return client.get(f"/v1/jobs/{segment(job)}/report")
+    return client.send(jobs.report(job))
 
 
 def _compared(client: Client, reports: dict[str, Any]) -> Any:
     """mathrag-gate against hybrid retrieval: the one comparison that the demonstration is about."""
     gate, hybrid = reports["mathrag-gate"]["id"], reports["hybrid"]["id"]
-    return client.get("/v1/comparison", job=[gate, hybrid], baseline=hybrid)["pairs"][0]
+    return client.send(jobs.compare([gate, hybrid], hybrid))["pairs"][0]
 
 
 def _rows(client: Client, reports: dict[str, Any]) -> dict[str, list[Any]]:
     """Samples by pipeline, in the order of the questions."""
-    return {pipeline: list(client.all(f"/v1/jobs/{report['id']}/samples")) for pipeline, report in reports.items()}
+    return {pipeline: list(client.all(jobs.samples(report["id"]))) for pipeline, report in reports.items()}
 
 
 def _loads(client: Client, reports: Reports, folder: Path) -> str:
     rows = list(paths.dataset_lines(folder / "worlds" / SETTINGS[0] / DATASET))[:FEW]
     together = _ask_alone(client, "together", rows)
     alone = [_ask_alone(client, f"alone-{number}", [row]) for number, row in enumerate(rows, start=1)]
-    jobs = [report for found in reports.values() for report in found.values()]
-    return sentences.loads(jobs, together, alone)
+    together_all = [report for found in reports.values() for report in found.values()]
+    return sentences.loads(together_all, together, alone)
 
 
 def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
@@ -197,7 +198,7 @@ def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
 
 
 def _audits(client: Client, reports: Sequence[Any]) -> str:
-    found = {report["name"]: client.get(f"/v1/jobs/{report['id']}/audit") for report in reports}
+    found = {report["name"]: client.send(jobs.audit(report["id"])) for report in reports}
     return sentences.audits({name: audit["violations"] for name, audit in found.items()})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from mathrag.cli.output import counted
+from shared.pages.words import counted
 
 Json = Mapping[str, Any]
 

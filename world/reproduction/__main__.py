@@ -20,8 +20,10 @@ from typing import Any
 
 import typer
 
-from mathrag.cli.failures import Failed, reported
+from mathrag.cli.failures import reported
+from mathrag.client import jobs as api
 from mathrag.client.client import Client
+from mathrag.client.errors import Failed
 from shared.pages.blocks import regenerated
 from shared.settings import REPOSITORY
 from world.reproduction import drawing, tables
@@ -97,14 +99,14 @@ def studied(client: Client, study: Study) -> dict[str, Any]:
     }
     if study.name == "main-orthogonal":
         jobs = dict.fromkeys(row["job"] for row in kept["report"]["rows"])
-        kept["endings"] = {job: client.get(f"/v1/jobs/{job}/report")["endings"] for job in jobs}
+        kept["endings"] = {job: client.send(api.report(job))["endings"] for job in jobs}
     return kept
 
 
 def decision(client: Client, study: dict[str, Any]) -> Any:
     """The gate's decision in the study's first world, with all scores."""
     job = next(row["job"] for row in study["report"]["rows"] if row["variant"] == "gate")
-    return client.get(f"/v1/jobs/{job}/report")["gate"]
+    return client.send(api.report(job))["gate"]
 
 
 def about(found: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mathrag.cli.failures import Failed
-from mathrag.cli.sources import Sources
-from mathrag.client.client import Client, segment
-from mathrag.stack import lock, state
+from mathrag.client import experiments, stack_state, texts
+from mathrag.client.client import Client
+from mathrag.client.errors import Failed
+from mathrag.client.experiments import Experiment
+from mathrag.client.request import Request, T
+from mathrag.client.sources import Sources
+from mathrag.stack import lock
 from shared.ingest import paths
 from shared.settings import REPOSITORY
 from world.corpus import build, write
@@ -98,7 +101,7 @@ def _stack(folder: Path) -> Iterator[str]:
         _mathrag(folder, "down")
     try:
         _started(folder)
-        running = state.read(folder)
+        running = stack_state.read(folder)
         if running is None:
             raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder}/logs/*")
         yield running.url
@@ -130,16 +133,18 @@ def upload(client: Client, corpora: Path, worlds: Iterable[World]) -> None:
     """Those that the service does not have."""
     for world in worlds:
         folder = corpora / world.name
-        for kind, rows in (("corpora", paths.corpus_lines), ("datasets", paths.dataset_lines)):
-            if _found(client, f"/v1/{kind}/{segment(world.name)}") is None:
-                file = folder / {"corpora": "corpus.jsonl", "datasets": "dataset.jsonl"}[kind]
-                client.upload(f"/v1/{kind}", Sources(rows(file)), name=world.name)
+        if _found(client, texts.get("corpora", world.name)) is None:
+            lines = Sources(paths.corpus_lines(folder / "corpus.jsonl"))
+            client.send(texts.upload("corpora", lines, world.name))
+        if _found(client, texts.get("datasets", world.name)) is None:
+            lines = Sources(paths.dataset_lines(folder / "dataset.jsonl"))
+            client.send(texts.upload("datasets", lines, world.name))
 
 
-def _found(client: Client, path: str) -> Any:
+def _found(client: Client, request: Request[T]) -> T | None:
     """What is there, or None."""
     try:
-        return client.get(path)
+        return client.send(request)
     except Failed as missing:
         if missing.kind != "not_found":
             raise
@@ -153,24 +158,24 @@ def run(client: Client, study: Study) -> dict[str, Any]:
         Failed: jobs of it failed, also when they were resumed.
     """
     document = study.document()
-    where = f"/v1/experiments/{segment(document['name'])}"
-    found = _found(client, where)
+    name = document["name"]
+    found = _found(client, experiments.get(name))
     if found is None:
-        client.post("/v1/experiments", document)
+        client.send(experiments.submit(document))
     elif found["state"] in ("failed", "cancelled"):
-        client.post(f"{where}/resume")
-    ended = _watched(client, where, study)
+        client.send(experiments.change(name, "resume"))
+    ended = _watched(client, name, study)
     if ended["state"] != "completed":
-        raise Failed("internal", f"{document['name']} is {ended['state']}: {ended['jobs']}", hint="run it again")
-    began, last = (datetime.fromisoformat(ended[name]) for name in ("created_at", "ended_at"))
-    return {"report": client.get(f"{where}/report"), "seconds": (last - began).total_seconds()}
+        raise Failed("internal", f"{name} is {ended['state']}: {ended['jobs']}", hint="run it again")
+    began, last = datetime.fromisoformat(ended["created_at"]), datetime.fromisoformat(ended["ended_at"])
+    return {"report": client.send(experiments.report(name)), "seconds": (last - began).total_seconds()}
 
 
-def _watched(client: Client, where: str, study: Study) -> Any:
+def _watched(client: Client, name: str, study: Study) -> Experiment:
     """Say how far it is until it has ended."""
     said = 0.0
     while True:
-        found = client.get(where)
+        found = client.send(experiments.get(name))
         ended = found["state"] not in ("running", "cancelling")
         if ended or time.monotonic() - said > SAID_S:
             counts, said = found["request_counts"], time.monotonic()

@@ -18,9 +18,9 @@ from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.views import edit_warnings
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning, running
-from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.report import ExperimentReport, report
 from shared.contracts.api_keys import Scope
+from shared.contracts.experiments import Experiment
 from shared.storage import experiments, pages
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
-from shared.pipelines.binding import MOST_REPEATS
+from shared.contracts.params import MOST_REPEATS
 from shared.runtime.amending import Change
 from shared.runtime.drafting import Submission
 from shared.runtime.parameters import check_read, params_of

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from services.orchestrator.experiments.document import Experiment, ExperimentDataset, Variant
 from shared import suggestions
 from shared.contracts import canonical
+from shared.contracts.experiments import Experiment, ExperimentDataset, Variant
 from shared.contracts.params import Params
 from shared.errors import Invalid, TooLarge
 from shared.pipelines import registry

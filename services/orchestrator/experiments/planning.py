@@ -10,12 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.experiments.calls import Sized, Slot, at_most
-from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.grid import WEIGHTS, Grid, ratio
 from services.orchestrator.scheduling import needs
 from services.orchestrator.scheduling.demands import Wanted
 from services.orchestrator.scheduling.live import merged
 from services.orchestrator.scheduling.needs import Needs
+from shared.contracts.experiments import Experiment
 from shared.runtime.drafting import Draft
 
 DOCUMENTS = text("SELECT id, documents FROM corpora WHERE id = ANY(:corpora)")

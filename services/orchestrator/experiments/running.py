@@ -9,9 +9,9 @@ import msgspec
 from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.grid import Grid, expand
 from shared.contracts.calls import INFRASTRUCTURE
+from shared.contracts.experiments import Experiment
 from shared.errors import MathragError
 from shared.runtime.cancel import cancel_all
 from shared.runtime.drafting import Draft, Drafting, Submission

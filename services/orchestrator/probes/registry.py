@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, growth, machine, models, outages, retrieval, services, waiting
 from services.orchestrator.probes.probe import Probe, Run
-from shared.checks.check import RESTART
+from shared.checks.check import EDITED, RESTART
 from shared.contracts.calls import Lane
 from shared.runtime.placement import narrowed
 from shared.settings import Settings
@@ -102,7 +102,7 @@ DEVICE = (
         run=services.worker(Lane.GENERATE),
         fix=_restarted("generator", "start `python -m services.generator`"),
     ),
-    Probe(name="worker sources", run=services.worker_sources, fix=services.EDITED, deep=True),
+    Probe(name="worker sources", run=services.worker_sources, fix=EDITED, deep=True),
     Probe(name="size of the database", run=growth.database, fix="mathrag purge --help", deep=True),
     Probe(name="size of redis", run=growth.redis_file, fix="redis-cli BGREWRITEAOF", deep=True),
     Probe(name="size of indexes", run=growth.index_files, fix="mathrag corpus list", deep=True),

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import Run
-from shared.checks.check import RESTART, NotReady
+from shared.checks.check import EDITED, NotReady
 from shared.contracts.calls import Lane
 from shared.pipelines import registry
 from shared.settings import REPOSITORY
@@ -20,7 +20,6 @@ MOST_SKEW_S = 2.0
 """Claims and heartbeats live for 15 s; times in reports should agree to the second."""
 SILENT_S = 10.0
 """A scheduler looks every second at least; one that has not for longer hangs, or what it asks does."""
-EDITED = f"{RESTART}: a source file was edited while it ran"
 REVISION = text("SELECT version_num FROM alembic_version")
 NOW = text("SELECT clock_timestamp()")
 

@@ -1,7 +1,8 @@
 """Memory over time: a band for each residency, as high as its models were measured."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -35,41 +36,52 @@ def chart(
     Raises:
         Unavailable: the extra `report` is not installed.
     """
-    alt = library.altair()
-    bands = _bands(rows, until)
-    base = alt.Chart(width=look.WIDTH, height=HEIGHT)
-    across = alt.X("start:Q", title="Time since the first residency opened (s)", scale=alt.Scale(nice=False))
-    models = sorted({row.model for row in rows})
-    layers = [
-        base.mark_rect(stroke="white", strokeWidth=0.6).encode(
-            x=across,
-            x2="end:Q",
-            y=alt.Y("base:Q", title="Memory (MiB)"),
-            y2="top:Q",
-            color=alt.Color(
-                "model:N",
-                sort=models,
-                title="Model",
-                scale=alt.Scale(domain=models, range=list(look.PALETTE[: len(models)])),
-                legend=alt.Legend(orient="bottom", columns=3),
-            ),
-        ),
-        base.transform_filter("datum.said !== ''")
-        .mark_text(dy=-6, fontSize=10)
-        .encode(x="middle:Q", y="top:Q", text="said:N"),
-    ]
-    drawn = alt.layer(*layers, data=look.values(bands))
-    if len(devices := sorted({row.device for row in rows})) > 1:
-        header = alt.Header(labelOrient="top", labelAnchor="start", title=None)
-        drawn = drawn.facet(row=alt.Row("device:N", sort=devices, header=header), spacing=18)
-    held = len({(row.device, row.epoch) for row in rows})
-    said = (
-        f"{look.numbered([held], 'residencies')} on {', '.join(devices) or 'no device'}; measured once each, at opening"
-    )
-    unknown = sum(row.mib is None for row in rows)
-    more = [f"{unknown} of {len(rows)} readings could not be made and have no band"] if unknown else []
+    drawn = _by_device(_panel(_bands(rows, until), sorted({row.model for row in rows})), rows)
     caption = "Each band lasts as long as a residency, whose epoch stands above, and is as high as what was measured."
-    return look.figure(name, title, [said, *more], caption, drawn, rows)
+    return look.figure(name, title, list(_said(rows)), caption, drawn, rows)
+
+
+def _panel(bands: list[dict[str, object]], models: Sequence[str]) -> Any:
+    """The bands, and the epochs above them."""
+    alt = library.altair()
+    base = alt.Chart(width=look.WIDTH, height=HEIGHT)
+    rectangles = base.mark_rect(stroke="white", strokeWidth=0.6).encode(
+        x=alt.X("start:Q", title="Time since the first residency opened (s)", scale=alt.Scale(nice=False)),
+        x2="end:Q",
+        y=alt.Y("base:Q", title="Memory (MiB)"),
+        y2="top:Q",
+        color=alt.Color(
+            "model:N",
+            sort=models,
+            title="Model",
+            scale=alt.Scale(domain=models, range=list(look.PALETTE[: len(models)])),
+            legend=alt.Legend(orient="bottom", columns=3),
+        ),
+    )
+    named = base.transform_filter("datum.said !== ''").mark_text(dy=-6, fontSize=10)
+    epochs = named.encode(x="middle:Q", y="top:Q", text="said:N")
+    return alt.layer(rectangles, epochs, data=look.values(bands))
+
+
+def _by_device(panel: Any, rows: Sequence[Row]) -> Any:
+    """A panel for each device, where there are several."""
+    if len(devices := _devices(rows)) < 2:
+        return panel
+    alt = library.altair()
+    header = alt.Header(labelOrient="top", labelAnchor="start", title=None)
+    return panel.facet(row=alt.Row("device:N", sort=devices, header=header), spacing=18)
+
+
+def _devices(rows: Sequence[Row]) -> list[str]:
+    return sorted({row.device for row in rows})
+
+
+def _said(rows: Sequence[Row]) -> Iterator[str]:
+    """What stands below the title."""
+    held = look.numbered([len({(row.device, row.epoch) for row in rows})], "residencies")
+    yield f"{held} on {', '.join(_devices(rows)) or 'no device'}; measured once each, at opening"
+    if unknown := sum(row.mib is None for row in rows):
+        yield f"{unknown} of {len(rows)} readings could not be made and have no band"
 
 
 def _bands(rows: Sequence[Row], until: datetime | None) -> list[dict[str, object]]:

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer.main
 from pydantic import BaseModel
 
-from mathrag.cli.main import app
 from services.orchestrator.app import build
 from shared.contracts.params import Params
 from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.rag.prompts import template
 from shared.settings import REPOSITORY, Settings
+from tests.unit.commands import command_of
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -130,11 +129,11 @@ def test_commands_of_the_readme_exist() -> None:
     lines = re.findall(r"^    mathrag (.*?)(?:\s+#.*)?$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE)
     assert lines
     for line in lines:
-        command, words = typer.main.get_command(app), line.split()
-        while hasattr(command, "commands"):
+        path, words = [], line.split()
+        while hasattr(command := command_of(*path), "commands"):
             assert words, line
             assert words[0] in command.commands, line
-            command = command.commands[words.pop(0)]
+            path.append(words.pop(0))
         options = {option for parameter in command.params for option in parameter.opts}
         assert not [word for word in words if word.startswith("--") and word not in options], line
 

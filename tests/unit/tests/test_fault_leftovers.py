@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mathrag.stack import state
+from mathrag.client import stack_state
 from shared.lease.flip import FlipState
 from tests.faults import real
 from tests.faults.leftovers import stack_repaired
@@ -62,8 +62,8 @@ def judge() -> Iterator[psutil.Process]:
 @pytest.fixture
 def stack(tmp_path: Path, judge: psutil.Process) -> StandIn:
     """Its supervisor has written that process down."""
-    child = state.ChildState(name="judge", phase="ready", pid=judge.pid, port=None, restarts=0, log="")
-    state.write(tmp_path, state.State(pid=judge.pid, url="", phase="running", children=(child,)))
+    child = stack_state.ChildState(name="judge", phase="ready", pid=judge.pid, port=None, restarts=0, log="")
+    stack_state.write(tmp_path, stack_state.State(pid=judge.pid, url="", phase="running", children=(child,)))
     return StandIn(tmp_path)
 
 

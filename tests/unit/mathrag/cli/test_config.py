@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from mathrag.cli.config import schema
-from mathrag.cli.configuration import OTHERS, misspelt, variables
+from mathrag.cli.config_findings import OTHERS, misspelt, variables
 from mathrag.cli.failures import Exit
 from shared.settings import REPOSITORY, Settings
 from tests.unit.commands import Server, mathrag, refuses, says

@@ -9,8 +9,9 @@ import pytest
 
 from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
-from mathrag.cli.local import running
-from mathrag.stack import lock, passwords, state
+from mathrag.client import stack_state
+from mathrag.stack import lock, passwords
+from mathrag.stack.addresses import running
 from shared.checks.check import Check
 from shared.device_settings import Device
 from shared.settings import Settings
@@ -114,7 +115,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path) -> None:
     assert running(settings, tmp_path).database_url == ""
     secret = passwords.remembered(tmp_path)
     children = [
-        state.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
+        stack_state.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
         for name, port in (
             ("postgres", 1),
             ("redis", 2),
@@ -125,7 +126,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path) -> None:
         )
     ]
     with lock.hold(tmp_path):
-        state.write(tmp_path, state.State(pid=1, url="http://h", phase="running", children=tuple(children)))
+        stack_state.write(tmp_path, stack_state.State(pid=1, url="http://h", phase="running", children=tuple(children)))
         found = running(settings, tmp_path)
     assert found.database_url.endswith("@127.0.0.1:1/mathrag")
     assert (found.redis_url, found.guard_url) == ("redis://mine", "http://127.0.0.1:3")

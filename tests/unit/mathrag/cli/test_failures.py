@@ -9,18 +9,19 @@ import msgspec
 import pytest
 
 from mathrag.cli import failures
-from mathrag.cli.failures import CODES, Exit, Failed, failure
+from mathrag.cli.failures import CODES, Exit, exit_code
+from mathrag.client.errors import Failed, failure
 from shared import errors
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, refuses
 
-CLI = Path(failures.__file__).parent
+HANDS = Path(failures.__file__).parent.parent
 ERRORS = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
 
 
 def raised() -> Iterator[str]:
     """The kind of every `Failed(...)` that the command line makes."""
-    for file in CLI.glob("*.py"):
+    for file in HANDS.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             match node:
                 case ast.Call(func=ast.Name(id="Failed"), args=[ast.Constant(value=str(kind)), *_]):
@@ -61,7 +62,7 @@ def test_a_problem_of_the_server_ends_with_the_code_of_its_kind(server: Server, 
 
 def test_a_kind_that_nobody_knows_is_internal() -> None:
     """A newer server may have one."""
-    assert Failed("brand_new", "?").code == Exit.INTERNAL
+    assert exit_code(Failed("brand_new", "?")) == Exit.INTERNAL
 
 
 def test_an_unforeseen_error_is_a_defect_with_its_name() -> None:
@@ -77,3 +78,15 @@ def test_settings_that_are_wrong_are_the_users_to_correct(monkeypatch: pytest.Mo
     assert ended.exit_code == Exit.INVALID
     assert "MATHRAG_PORT" in ended.stderr
     assert "mathrag config validate" in ended.stderr
+
+
+def test_a_settings_file_that_is_wrong_is_said_where_no_stack_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It may be what keeps the stack from starting."""
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong.yaml").write_text("port: many\n")
+    monkeypatch.setenv("MATHRAG_CONFIG", "wrong.yaml")
+    ended = mathrag("job", "list")
+    assert (ended.exit_code, "wrong.yaml, line 1" in ended.stderr) == (Exit.INVALID, True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from mathrag.cli.answer_lines import LONGEST
 from mathrag.cli.failures import Exit
+from mathrag.cli.grade_lines import LONGEST
 from mathrag.cli.main import app
 
 

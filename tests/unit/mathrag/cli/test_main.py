@@ -6,10 +6,9 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag.cli import failures, following
+from mathrag.cli import failures
 from mathrag.cli.parameters import parameters
-from mathrag.client import client
-from mathrag.stack import state
+from mathrag.client import address, following, stack_state
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 
@@ -124,13 +123,13 @@ def test_the_address_is_the_environments_then_the_running_stacks(
     """Then the default; a stack that was stopped does not count."""
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
-    assert client.url() == client.DEFAULT
-    state.write(tmp_path, state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=()))
-    assert client.url() == "http://127.0.0.1:9"
-    state.write(tmp_path, state.State(pid=1, url="http://127.0.0.1:9", phase="stopped", children=()))
-    assert client.url() == client.DEFAULT
+    assert address.url() == address.DEFAULT
+    stack_state.write(tmp_path, stack_state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=()))
+    assert address.url() == "http://127.0.0.1:9"
+    stack_state.write(tmp_path, stack_state.State(pid=1, url="http://127.0.0.1:9", phase="stopped", children=()))
+    assert address.url() == address.DEFAULT
     monkeypatch.setenv("MATHRAG_URL", "http://example.org/")
-    assert client.url() == "http://example.org"
+    assert address.url() == "http://example.org"
 
 
 def test_watching_prints_one_line_per_change_and_ends_with_the_job(

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mathrag.cli.output import accuracy, counted, last_line, waits
-from mathrag.cli.progress import Bars, summary
-from mathrag.cli.reports import lapsed, lines, priced, retrieved, staged
+from mathrag.cli.job_state import summary
+from mathrag.cli.output import waits
+from mathrag.cli.progress_bars import Bars
+from mathrag.report.lines import lapsed, lines, priced, retrieved, staged
+from shared.pages.words import accuracy, counted, last_line
 from world.demo.running import merged
 
 

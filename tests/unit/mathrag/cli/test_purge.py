@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mathrag.cli import purge
-from mathrag.cli.failures import Failed
 from mathrag.cli.main import app
+from mathrag.client.errors import Failed
 from shared.runtime.purge import Content
 from shared.settings import Settings
 

@@ -221,7 +221,7 @@ def service(monkeypatch: pytest.MonkeyPatch, server: Server) -> Service:
     made = Service()
     server(made)
     monkeypatch.setenv("MATHRAG_URL", ELSEWHERE)
-    monkeypatch.setattr("mathrag.cli.experiments.POLL_S", 0.0)
+    monkeypatch.setattr("mathrag.client.following.EXPERIMENT_POLL_S", 0.0)
     return made
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mathrag.cli import retrieval
 from mathrag.cli.failures import Exit
-from mathrag.cli.output import verdict
+from shared.pages.words import verdict
 from tests.unit import beir
 from tests.unit.commands import mathrag
 

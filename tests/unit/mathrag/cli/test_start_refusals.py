@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mathrag.cli import stack
-from mathrag.cli.failures import Exit, failure
+from mathrag.cli import up
+from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
+from mathrag.client.errors import failure
 from mathrag.stack import ports
 from tests.faults.limits import small_disk
 
@@ -121,7 +122,7 @@ def test_a_configuration_that_is_a_folder_is_named(tmp_path: Path, monkeypatch: 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The defaults held in silence."""
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
-    monkeypatch.setattr(stack, "build", lambda *_, **__: pytest.fail("a stack was built"))
+    monkeypatch.setattr(up, "build", lambda *_, **__: pytest.fail("a stack was built"))
     code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
     assert code == Exit.INVALID
     assert f"MATHRAG_CONFIG: there is no file `{tmp_path}/none.yaml`" in said

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mathrag.cli.stack import _Starting
-from mathrag.stack.state import ChildState, State
+from mathrag.cli.up import _Starting
+from mathrag.client.stack_state import ChildState, State
 
 
 def stack(**phases: str) -> State:

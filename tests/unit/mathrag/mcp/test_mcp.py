@@ -10,7 +10,7 @@ from mcp.client.client import Client as McpClient
 from mcp.shared.exceptions import MCPError
 
 from mathrag.cli.failures import Exit
-from mathrag.client.client import Client
+from mathrag.client.async_client import AsyncClient
 from mathrag.mcp import arguments
 from mathrag.mcp.server import protocol
 from mathrag.mcp.tools import TOOLS, Server
@@ -51,16 +51,14 @@ def answering(**corpora: Any) -> Any:
 
 async def call(name: str, given: dict[str, Any], corpus: str | None = None) -> Any:
     """A tool's answer to the SDK's client, which is connected in this process."""
-    with Client() as client:
-        async with McpClient(protocol(Server(client, corpus))) as assistant:
-            return await assistant.call_tool(name, given)
+    async with AsyncClient() as client, McpClient(protocol(Server(client, corpus))) as assistant:
+        return await assistant.call_tool(name, given)
 
 
 async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
     """Names, types, values and defaults to the letter; ours is the corpus alone."""
-    with Client() as client:
-        async with McpClient(protocol(Server(client))) as assistant:
-            listed = {tool.name: tool for tool in (await assistant.list_tools()).tools}
+    async with AsyncClient() as client, McpClient(protocol(Server(client))) as assistant:
+        listed = {tool.name: tool for tool in (await assistant.list_tools()).tools}
     for name, properties in DOCUMENTED.items():
         schema = listed[name].input_schema
         assert schema == {"type": "object", "properties": {**properties, "corpus": arguments.CORPUS}}
@@ -117,11 +115,10 @@ async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served
 async def test_clients_of_either_age_are_served(server: Served, mode: str) -> None:
     """Those that begin with `initialize`, and those of the protocol without a handshake."""
     server(answering())
-    with Client() as client:
-        async with McpClient(protocol(Server(client)), mode=mode) as assistant:
-            assert len((await assistant.list_tools()).tools) == len(TOOLS)
-            answer = await assistant.call_tool("job-status", {"job": "first"})
-            refused = await assistant.call_tool("job-status", {})
+    async with AsyncClient() as client, McpClient(protocol(Server(client)), mode=mode) as assistant:
+        assert len((await assistant.list_tools()).tools) == len(TOOLS)
+        answer = await assistant.call_tool("job-status", {"job": "first"})
+        refused = await assistant.call_tool("job-status", {})
     assert (answer.structured_content, refused.is_error) == (JOB, True)
 
 
@@ -211,10 +208,9 @@ async def test_a_refusal_is_told_to_the_model_with_its_fix(
 
 async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
     """Which names those that there are."""
-    with Client() as client:
-        async with McpClient(protocol(Server(client))) as assistant:
-            with pytest.raises(MCPError, match="enhanced-search, enhanced-chat"):
-                await assistant.call_tool("enhanced-magic", {})
+    async with AsyncClient() as client, McpClient(protocol(Server(client))) as assistant:
+        with pytest.raises(MCPError, match="enhanced-search, enhanced-chat"):
+            await assistant.call_tool("enhanced-magic", {})
 
 
 def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ import httpx2
 import msgspec
 import pytest
 
-from mathrag import report as bundle
-from mathrag.cli.bundle import slug
 from mathrag.cli.failures import Exit
+from mathrag.cli.report import slug
+from mathrag.report import bundle
 from mathrag.report.commands import again
 from mathrag.report.source import Source
 from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON

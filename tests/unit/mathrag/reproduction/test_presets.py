@@ -9,7 +9,7 @@ import pytest
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction.paper import WEIGHTS
 from mathrag.reproduction.preset import Changes
-from services.orchestrator.experiments.document import Experiment
+from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
 from shared.pipelines import registry

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mathrag.stack import leftovers, state
+from mathrag.client import stack_state
+from mathrag.stack import leftovers
 from mathrag.stack.birth import birth
 from mathrag.stack.process import Time
 from tests.faults.recording import Seen
@@ -33,8 +34,8 @@ async def living() -> AsyncIterator[asyncio.subprocess.Process]:
 
 def record(data_dir: Path, pid: int, born: str) -> None:
     """Leave the file of a supervisor that was killed while its only child was this process."""
-    child = state.ChildState(name="old", phase="ready", pid=pid, port=None, restarts=0, log="", born=born)
-    state.write(data_dir, state.State(pid=1, url="", phase="running", children=(child,)))
+    child = stack_state.ChildState(name="old", phase="ready", pid=pid, port=None, restarts=0, log="", born=born)
+    stack_state.write(data_dir, stack_state.State(pid=1, url="", phase="running", children=(child,)))
 
 
 def impatient() -> Time:
@@ -61,7 +62,7 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
         seen.produced("the file of a killed supervisor names the id of a process that is older than the file")
         record(tmp_path, foreign.pid, birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
-        os.utime(tmp_path / state.FILE, (tomorrow, tomorrow))
+        os.utime(tmp_path / stack_state.FILE, (tomorrow, tomorrow))
         await leftovers.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
         assert birth(foreign.pid)

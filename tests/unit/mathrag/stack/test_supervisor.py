@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mathrag.stack import lock, state
+from mathrag.client import stack_state
+from mathrag.stack import lock
 from mathrag.stack.keeper import Child
 from mathrag.stack.process import REAL, Time
 from mathrag.stack.supervisor import Chore, Step, Supervisor
@@ -105,7 +106,7 @@ async def test_restarts_only_the_killed_child(tmp_path: Path) -> None:
             lambda: ran.pids()["one"] not in {before["one"], None} and ran.supervisor.keepers[0].phase == "ready"
         )
         assert ran.pids()["two"] == before["two"]
-        told = state.read(tmp_path)
+        told = stack_state.read(tmp_path)
         assert told is not None
         assert [one.restarts for one in told.children] == [1, 0]
 
@@ -154,7 +155,7 @@ async def test_stops_in_reverse(tmp_path: Path) -> None:
     async with supervised(table, tmp_path):
         pass
     assert order.read_text().split() == ["three", "two", "one"]
-    told = state.read(tmp_path)
+    told = stack_state.read(tmp_path)
     assert told is not None
     assert (told.phase, {one.pid for one in told.children}) == ("stopped", {None})
 
@@ -201,7 +202,7 @@ async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
     async with supervised([secret], tmp_path) as ran:
         pid = ran.pids()["one"] or 0
         assert psutil.Process(pid).environ()["URL"] == "hidden"
-        assert "hidden" not in (tmp_path / state.FILE).read_text()
+        assert "hidden" not in (tmp_path / stack_state.FILE).read_text()
     assert "hidden" not in repr(secret)
 
 
@@ -254,7 +255,7 @@ async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
 
 def written(data_dir: Path) -> dict[str, int | None]:
     """Process ids as the state tells them."""
-    told = state.read(data_dir)
+    told = stack_state.read(data_dir)
     return {one.name: one.pid for one in told.children} if told else {}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mathrag.cli.failures import Failed
 from mathrag.cli.main import app
-from mathrag.cli.stack import scaled
+from mathrag.cli.up import scaled
+from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords, ports, privacy
 from mathrag.stack.children import stack
 from mathrag.stack.keeper import Child

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mathrag.cli.calibration import lines, threshold
+from mathrag.cli.job_calibrate import lines, threshold
 from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.rag.calibration import FEWEST, TooFew, calibrate
 from shared.runtime.calibrating import gold_labels, observations

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mathrag.cli.uploads import print_leaks
+from mathrag.cli.corpus import print_leaks
 from services.orchestrator.reports.leaks import EXAMPLE
 from shared.ingest.corpora import read_corpus
 from shared.ingest.datasets import read_dataset

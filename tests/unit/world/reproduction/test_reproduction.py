@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.experiments.document import Experiment
 from services.orchestrator.experiments.grid import expand
+from shared.contracts.experiments import Experiment
 from shared.pages.blocks import named, regenerated
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED

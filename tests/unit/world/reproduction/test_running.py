@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from mathrag.cli.failures import Failed
 from mathrag.client.client import Client
+from mathrag.client.errors import Failed
 from tests.unit.commands import Server
 from world.reproduction import running
 from world.reproduction.studies import NOISES, SCALES, Study, World, studies

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.experiments.document import EXAMPLE, Experiment
 from services.orchestrator.experiments.grid import WITHOUT_RATIO, Grid, expand
+from shared.contracts.experiments import EXAMPLE, Experiment
 from shared.errors import Invalid, TooLarge
 from shared.storage.configurations import SHIPPED, Configuration
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mathrag.cli.reports import print_report
+from mathrag.cli.job_report import print_report
 from services.orchestrator.reports import EXAMPLE
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.disagreements import MOST, Disagreements

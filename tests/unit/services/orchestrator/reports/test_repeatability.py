@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mathrag.cli.reports import repeated
+from mathrag.report.lines import repeated
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
 from shared.contracts.calls import Failure, FailureKind, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request

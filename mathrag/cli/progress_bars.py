@@ -1,0 +1,46 @@
+"""A job on a terminal: bars with an ETA for each stage."""
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from mathrag.cli.job_state import waiting as waits_of
+from mathrag.client.jobs import Job
+
+
+class Bars:
+    """One bar per stage, and one for the samples."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn())
+        times = (TimeElapsedColumn(), TextColumn("eta"), TimeRemainingColumn())
+        self._progress = Progress(*columns, *times, console=console)
+        self._tasks: dict[str, TaskID] = {}
+        self._waits: list[str] = []
+        self._progress.start()
+
+    def show(self, job: Job) -> None:
+        """Move the bars."""
+        for role, stage in job.get("stages", {}).items():
+            self._move(role, stage["done"], stage["total"])
+        counts = job["request_counts"]
+        self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
+        if (waiting := waits_of(job)) != self._waits:
+            self._waits = waiting
+            self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
+
+    def close(self) -> None:
+        """Leave the bars as they are."""
+        self._progress.stop()
+
+    def _move(self, name: str, done: int, total: int) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total)
+        self._progress.update(self._tasks[name], completed=done, total=total)

@@ -1,0 +1,49 @@
+"""What `mathrag doctor` runs where no service answers: settings as JSON on standard input, checks on standard output.
+
+Settings hold passwords, which stand on no command line.
+"""
+
+import asyncio
+import sys
+
+import httpx2
+import msgspec
+from redis.asyncio import Redis
+
+from services.orchestrator.deps import Deps
+from services.orchestrator.probes.probe import PATIENCE_S, checks
+from services.orchestrator.probes.registry import probes
+from shared.bearer import authorization
+from shared.checks.check import Check
+from shared.settings import Settings
+from shared.storage.database import Database
+
+NOWHERE = "postgresql+asyncpg://"
+"""Never connected to: probes that need the database are left out where there is none."""
+
+
+async def look(settings: Settings) -> list[Check]:
+    """What the registry has; where nothing runs, that which needs nobody else."""
+    runs = bool(settings.database_url and settings.redis_url)
+    chosen = [probe for probe in probes(settings) if probe.alone or runs]
+    database = Database(settings.database_url or NOWHERE, pinned=False)
+    known = authorization(settings.service_key)
+    try:
+        async with (
+            Redis.from_url(settings.redis_url or "redis://") as redis,
+            httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http,
+        ):
+            deps = Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+            return await checks(chosen, deps)
+    finally:
+        await database.close()
+
+
+def main() -> None:
+    """Look, and print what was found."""
+    settings = Settings.model_validate(msgspec.json.decode(sys.stdin.buffer.read()))
+    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(look(settings))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Figures in words, the same on a terminal and on a page."""
+
+from typing import Any
+
+SMALL = 0.0001
+"""Of a p-value that is not told from 0."""
+
+
+def accuracy(figure: Any) -> str:
+    """Such as "61.0 % (56.7 to 65.2), 305 of 500"."""
+    if figure["value"] is None:
+        return "nothing was graded"
+    value, low, high = (100 * figure[part] for part in ("value", "low", "high"))
+    return f"{value:.1f} % ({low:.1f} to {high:.1f}), {figure['correct']} of {figure['graded']}"
+
+
+def interval(found: Any) -> str:
+    """In per cent, such as "56.6 to 65.2"."""
+    return f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
+
+
+def counted(counts: dict[str, int]) -> str:
+    """Such as "judge 40, generate 100"; nothing where all are 0."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def verdict(test: Any) -> str:
+    """A difference between two systems in words, such as "+0.01 (-0.01 to +0.03), p = 0.2800: not separable ..."."""
+    if test is None:
+        return "too few queries to compare"
+    known = test["low"] is not None
+    interval = f"{test['low']:+.4f} to {test['high']:+.4f}" if known else "the same on every query, so no interval"
+    said = "separable" if test["separable"] else f"not separable on {test['n']} queries"
+    p = f"p = {test['adjusted']:.4f}" if test["adjusted"] >= SMALL else f"p < {SMALL}"
+    return f"{test['value']:+.4f} ({interval}), {p}: {said}"
+
+
+def figure(value: float | None) -> str:
+    """Four digits."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def last_line(text: str | None) -> str | None:
+    """Where a traceback says what happened; --json has all of it."""
+    return text.strip().splitlines()[-1] if text else text

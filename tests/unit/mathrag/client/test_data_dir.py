@@ -1,0 +1,69 @@
+"""The data folder is found without checking all settings, and is the one that they name."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mathrag.client.data_dir import data_dir
+from shared.errors import Unavailable
+from shared.settings import load
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable of ours, in a folder without a file."""
+    for name in list(os.environ):
+        if name.upper().startswith("MATHRAG_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "port: 81\n", "data_dir: elsewhere\n", "{data_dir: /a/b, port: 81}", '"data_dir": "x y"\nport: 1\n'],
+)
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"MATHRAG_DATA_DIR": "here"}, {"mathrag_data_dir": "small"}, {"MATHRAG_DATA_DIR": ""}, {"MATHRAG_PORT": "82"}],
+    ids=str,
+)
+def test_it_is_the_folder_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, variables: dict[str, str]
+) -> None:
+    """Environment before file before default, however the file is written."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if text is not None:
+        Path("mathrag.yaml").write_text(text)
+    assert data_dir() == load().data_dir
+
+
+def test_a_file_that_the_environment_names_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of the one in this folder."""
+    Path("mathrag.yaml").write_text("data_dir: one\n")
+    Path("other.yaml").write_text("data_dir: other\n")
+    monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
+    assert data_dir() == load().data_dir == Path("other")
+
+
+def test_a_secret_file_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As it may hold every setting."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "mathrag_data_dir").write_text("hidden")
+    monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "secrets"))
+    assert data_dir() == load().data_dir == Path("hidden")
+    monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "none"))
+    with pytest.raises(Unavailable):
+        data_dir()
+
+
+@pytest.mark.parametrize("text", ["data_dir: [1]\n", "data_dir: 7\n", "data_dir: {\n", "- data_dir\n"])
+def test_what_is_no_folder_is_refused_as_the_settings_refuse_it(text: str) -> None:
+    """In their words."""
+    Path("mathrag.yaml").write_text(text)
+    with pytest.raises(Exception) as ours:  # noqa: PT011 - the same as the other one
+        data_dir()
+    with pytest.raises(type(ours.value)) as theirs:
+        load()
+    assert str(ours.value) == str(theirs.value)
