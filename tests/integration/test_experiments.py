@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.orchestrator.scheduling import needs
-from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.limits import Limits
 from shared.runtime import drafting, purge, submit

@@ -2,7 +2,8 @@
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
 from shared.runtime import ending, replies
 from shared.runtime.claims import Claim

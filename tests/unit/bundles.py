@@ -12,8 +12,8 @@ from services.orchestrator.api.samples import SAMPLE
 from services.orchestrator.api.views import EXAMPLE as JOB
 from services.orchestrator.reports import EXAMPLE
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
 from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
+from shared.contracts.replies import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
 from shared.contracts.requests import Request
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.provenance.lines import EndLine, JobLine, SampleLine
