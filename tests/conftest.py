@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is timed by the wall clock: on a busy machine the first table of Unicode's characters takes seconds.
+settings.register_profile("mathrag", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mathrag")
 
 pytest_plugins = ["tests.faults.recording", "pytester"]
 

@@ -1,8 +1,8 @@
 """Every way to hold models on devices, with what it needs and what it costs. Pure.
 
-On one device: models that follow each other in the order of need are resident together or one group after the other,
-with as many slots as are configured or, where these do not fit, with the halvings that cost least. With several devices
-every assignment that respects the pins is tried; they work at the same time, so the slowest one's time counts.
+On one device: all models are resident together, or each by itself, one after the other, with as many slots as are
+configured or, where these do not fit, with the halvings that cost least. With several devices every assignment that
+respects the pins is tried; they work at the same time, so the slowest one's time counts.
 
     cost = loads * (unload + verify + load) + calls * seconds of a call with these slots
 """
@@ -17,7 +17,7 @@ from shared.lease.demand import Demand, Retrieval, Room
 from shared.lease.estimates import Estimate
 
 MOST_CHOICES = 4096
-"""Assignments or halvings that are tried one by one."""
+"""More assignments are refused; of more halvings than that only one slot each is tried."""
 
 
 class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,20 +140,12 @@ def _on_one(room: Room, there: Sequence[Demand], order: Sequence[int], retrieval
     ordered = sorted(
         there, key=lambda demand: needed.index(demand.model_id) if demand.model_id in needed else len(needed)
     )
-    for groups in _partitions(tuple(ordered)):
+    together, staged = (tuple(ordered),), tuple((demand,) for demand in ordered)
+    for groups in (together, staged) if len(ordered) > 1 else (staged,):
         full = _made(room, groups, {d.model_id: d.parallel for d in there}, needed, retrieval)
         yield full
         if full.refused and any(demand.parallel > 1 for demand in there):
             yield _made(room, groups, _fewer(room, groups, retrieval), needed, retrieval)
-
-
-def _partitions(ordered: tuple[Demand, ...]) -> Iterator[Grouped]:
-    """Neighbours together or apart: all ways, the largest groups first."""
-    if not ordered:
-        yield ()
-    for size in range(len(ordered), 0, -1):
-        for rest in _partitions(ordered[size:]):
-            yield (ordered[:size], *rest)
 
 
 def _fewer(room: Room, groups: Grouped, retrieval: Retrieval | None) -> Slots:
@@ -171,16 +163,10 @@ def _cheapest(group: Sequence[Demand], tried: Sequence[Slots]) -> Slots:
 
 def _fitting(group: Sequence[Demand], budget_mib: int) -> list[Slots]:
     halvings = [demand.halvings() for demand in group]
-    every = product(*halvings) if prod(map(len, halvings)) <= MOST_CHOICES else _in_step(halvings)
+    every = product(*halvings) if prod(map(len, halvings)) <= MOST_CHOICES else ()
     tried = [{demand.model_id: n for demand, n in zip(group, slots, strict=True)} for slots in every]
     fitting = [some for some in tried if _memory(group, some) <= budget_mib]
     return fitting or [{demand.model_id: 1 for demand in group}]
-
-
-def _in_step(halvings: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """All halved as often; what has one slot keeps it."""
-    for step in range(max(map(len, halvings))):
-        yield tuple(each[min(step, len(each) - 1)] for each in halvings)
 
 
 def _made(room: Room, groups: Grouped, slots: Slots, needed: Sequence[int], retrieval: Retrieval | None) -> Option:
@@ -257,10 +243,7 @@ def _too_large(residency: PlannedResidency) -> str | None:
 def _kind(groups: Grouped) -> str:
     if len(_all(groups)) == 1:
         return "alone"
-    if len(groups) == 1:
-        return "together"
-    grouped = [_names(group) for group in groups]
-    return "staged" if len(groups) == len(_all(groups)) else f"staged: {' then '.join(grouped)}"
+    return "together" if len(groups) == 1 else "staged"
 
 
 def _names(demands: Sequence[Demand]) -> str:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from bench import groupings
 from bench.plans import CARDS, QUANTISATIONS, planned, table
 from services.orchestrator.api.plans import PlanView
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, demanded, roomy
@@ -19,6 +20,17 @@ PAGE = (REPOSITORY / "docs" / "planning.md").read_text("utf-8")
 def test_the_worked_table_is_the_planners() -> None:
     """Write it anew: python -m bench.plans."""
     assert table() in PAGE
+
+
+def test_what_partial_groupings_would_save_is_as_computed() -> None:
+    """Write it anew: python -m bench.groupings."""
+    assert groupings.table() in PAGE
+
+
+def test_partial_groupings_save_nothing_where_each_model_is_needed_once() -> None:
+    """All at once or each by itself is the cheapest of all partitions then."""
+    saved = [seconds for seconds, _ in groupings.savings(3, (1, 2))]
+    assert max(map(abs, saved)) < 1e-6
 
 
 def test_the_figures_of_the_text_are_the_codes() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from services.orchestrator.api.views import edited
+from services.orchestrator.api.views import edit_warnings
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.pipelines import registry
@@ -188,10 +188,10 @@ CHANGE = Change(file=OWN, imported="a" * 64, on_disk="b" * 64)
 def test_a_warning_names_the_file_both_hashes_and_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a file, however many pipelines stand on it; none where nothing was edited."""
     monkeypatch.setattr(registry, "changed_files", lambda _: [CHANGE])
-    (warning,) = edited(["dense", "hybrid"])
+    (warning,) = edit_warnings(["dense", "hybrid"])
     assert all(word in warning for word in (OWN, "a" * 12, "b" * 12, "restart the service"))
     monkeypatch.setattr(registry, "changed_files", lambda _: [])
-    assert edited(["dense"]) == []
+    assert edit_warnings(["dense"]) == []
 
 
 def test_submit_prints_the_services_warnings_on_standard_error(server: Server) -> None:
