@@ -24,7 +24,7 @@ from bench.running import Stack, stack
 from services.retriever import tokens
 from services.retriever.sparse import K1, METHOD, B
 from services.retriever.texts import indexed_text
-from shared.contracts.calls import Retrieved
+from shared.contracts.replies import Retrieved
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
 from shared.models.static_embeddings import StaticEmbedder

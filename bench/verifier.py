@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from services.judge.verifying_pool import VerifyingPool
-from shared.contracts.calls import Verified
+from shared.contracts.replies import Verified
 from shared.ingest.strata import stratified
 from shared.mathtext.equations import Equation, equations, holds
 from shared.statistics.intervals import wilson

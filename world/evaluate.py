@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, get_args
 import httpx2
 import xllamacpp
 
-from shared.contracts.calls import Failure
+from shared.contracts.replies import Failure
 from shared.rag.parsing import parse_rating
 from world.problems import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, Kind
 from world.release import FILES

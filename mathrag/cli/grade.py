@@ -13,8 +13,8 @@ from mathrag.cli.failures import reported
 from mathrag.cli.grade_lines import Line, answers, opened
 from mathrag.cli.output import AsJson
 from mathrag.client.errors import Failed
-from shared.contracts.calls import Failure, Graded
 from shared.contracts.grading import Rules
+from shared.contracts.replies import Failure, Graded
 from shared.processes.grading_pool import DEADLINE_S, GradingPool, Verdict
 from shared.rag.graders import grader as grader_called
 

@@ -6,8 +6,8 @@ from datetime import datetime
 import msgspec
 
 from mathrag.report.source import Sample
-from shared.contracts.calls import Failure, Generated, Graded, Rated, Reply, Retrieved, Scored
 from shared.contracts.records import CallRecord
+from shared.contracts.replies import Failure, Generated, Graded, Rated, Reply, Retrieved, Scored
 from shared.contracts.requests import Request
 from shared.contracts.samples import Candidate
 from shared.storage.samples import SampleRow

@@ -11,8 +11,8 @@ import msgspec
 
 from services.guard.clock import Clock
 from services.guard.drivers.ports import Server
-from shared.contracts.calls import FailureKind
 from shared.contracts.guard import Completion, End, ModelAnswer, ModelCall, RunRequest
+from shared.contracts.replies import FailureKind
 from shared.errors import Conflict
 from shared.models.chat import Away, ChatFailed, Unreached
 from shared.telemetry import model_calls, traces

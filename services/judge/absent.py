@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.claims import Claimed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
-from shared.contracts.calls import Estimated, Failure, FailureKind, Reply
+from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read

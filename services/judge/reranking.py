@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from services.judge import retriever
-from shared.contracts.calls import Failure, FailureKind, Reply, Scored
 from shared.contracts.documents import Document
+from shared.contracts.replies import Failure, FailureKind, Reply, Scored
 from shared.contracts.requests import Request
 from shared.models.retriever_client import NoReply
 from shared.rag.rendering import references

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import httpx2
 
 from shared.bearer import authorization
-from shared.contracts.calls import Failure
+from shared.contracts.replies import Failure
 from shared.errors import Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.redaction import redacted

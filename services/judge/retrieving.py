@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import text
 
 from services.judge import retriever
-from shared.contracts.calls import FailureKind, Reply
+from shared.contracts.replies import FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.models.retriever_client import NoReply
 from shared.runtime.answers import Answered, Receipt

@@ -8,8 +8,8 @@ import msgspec
 
 from services.judge.tasks import as_completed
 from services.judge.verifying_pool import VerifyingPool
-from shared.contracts.calls import Failure, FailureKind, Reply
 from shared.contracts.documents import Document
+from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.rag.rendering import references
 from shared.runtime.answers import Answered, Receipt

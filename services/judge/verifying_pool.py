@@ -1,6 +1,6 @@
 """Verification on processes that can be killed: SymPy knows no limit of time."""
 
-from shared.contracts.calls import Failure, FailureKind, Verified
+from shared.contracts.replies import Failure, FailureKind, Verified
 from shared.processes.child_pool import ChildPool
 
 

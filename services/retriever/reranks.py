@@ -8,7 +8,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.contracts.calls import Failure, FailureKind, Scored
+from shared.contracts.replies import Failure, FailureKind, Scored
 from shared.errors import Unavailable
 from shared.models import weights
 from shared.models.ports import ModelFailed, Reranker

@@ -12,8 +12,9 @@ from anyio import to_thread
 from services.retriever.ports import DenseIndex, Index, Match
 from services.retriever.questions import Questions, Vector, mean
 from services.retriever.shelf import Documents, Shelf
-from shared.contracts.calls import RELEASE_0_1, Duplicates, Retrieved
+from shared.contracts.calls import RELEASE_0_1, Duplicates
 from shared.contracts.documents import Document, Hit
+from shared.contracts.replies import Retrieved
 from shared.errors import Invalid
 from shared.rag.duplicates import is_left_out
 

@@ -6,13 +6,8 @@ import msgspec
 from sqlalchemy import Row
 
 from shared.audit.finding import Audit, Violation, over_my_calls
-from shared.contracts.calls import (
-    CALL_KINDS,
-    INFRASTRUCTURE,
-    Failure,
-    FailureKind,
-    Reply,
-)
+from shared.contracts.calls import CALL_KINDS
+from shared.contracts.replies import INFRASTRUCTURE, Failure, FailureKind, Reply
 from shared.runtime.answers import outcome_of
 from shared.storage.sql import fill
 

@@ -5,7 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
-from shared.contracts.calls import Decoding, FailureKind, Token
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind, Token
 
 
 class End(StrEnum):

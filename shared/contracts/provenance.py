@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.calls import Reply
 from shared.contracts.documents import Document
+from shared.contracts.replies import Reply
 from shared.contracts.samples import Outcome
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import Graded, Marked, Yielded
+from shared.contracts.calls import Yielded
 from shared.contracts.documents import Document
 from shared.contracts.grading import Expected
 from shared.contracts.params import Params
+from shared.contracts.replies import Graded, Marked
 
 Library = Mapping[str, Document]
 """Documents by hash: those that the sample's replies mention, loaded by the runtime before a replay."""

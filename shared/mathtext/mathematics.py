@@ -6,7 +6,7 @@ SymPy knows no limit of time: call it where it can be killed.
 from importlib import resources
 
 from shared.contracts import canonical
-from shared.contracts.calls import Graded
+from shared.contracts.replies import Graded
 from shared.mathtext.equivalence import compare
 from shared.mathtext.grading import equal_strict
 

@@ -14,7 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from shared.contracts import canonical
-from shared.contracts.calls import Verified
+from shared.contracts.replies import Verified
 from shared.mathtext.approximation import approximate
 from shared.mathtext.equations import ROUNDED, Equation, equations, holds
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts

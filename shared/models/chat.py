@@ -1,6 +1,6 @@
 """Why a model ended its answer, and what can go wrong with a call of it."""
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.redaction import redacted
 
 LENGTH = "length"

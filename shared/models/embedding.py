@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.contracts import canonical
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.errors import Refused, TooLarge, Unavailable
 from shared.models.normal_form import NORMAL_FORM, in_normal_form
 from shared.models.ports import Encoder, ModelFailed

@@ -10,7 +10,7 @@ import httpx2
 import msgspec
 
 from shared.bearer import authorization
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import AWAY
 from shared.models.ports import ModelFailed

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
 from shared.models import weights
 from shared.models.endpoint import SIGNS_OF_LENGTH

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shared.contracts.calls import Token
+from shared.contracts.replies import Token
 
 LEAST = -9999.0
 """OpenAI's word for a token that is next to impossible; JSON has none for the logarithm of 0."""

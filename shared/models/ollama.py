@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar
 import httpx2
 import msgspec
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.models import ollama_answers
 from shared.models.chat import ChatFailed, Unreached
 from shared.models.ollama_answers import Cut

@@ -6,8 +6,8 @@ from typing import Any
 import httpx2
 import msgspec
 
-from shared.contracts.calls import FailureKind
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed
 from shared.models.logprobs import tokens
 

@@ -18,8 +18,9 @@ import httpx2
 from huggingface_hub import AsyncInferenceClient, ChatCompletionInputStreamOptions, set_async_client_factory
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGenerationError
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.models.chat import AWAY, BROKEN_BYTE, Away, ChatFailed, Unreached
 from shared.models.logprobs import tokens
 from shared.models.sampling import OPENAI, Sampling

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.redaction import redacted
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.models.endpoint import Endpoint
 from shared.models.ports import ModelFailed
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.models.ports import CrossEncoder, ModelFailed
 from shared.retrieval_settings import Reranker as Settings
 

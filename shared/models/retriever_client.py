@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from shared.contracts.calls import Failure, FailureKind, Retrieved, Scored
+from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored
 from shared.redaction import redacted
 from shared.settings import Settings
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
 from shared.models import weights
 from shared.models.ports import ModelFailed

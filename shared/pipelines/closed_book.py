@@ -1,7 +1,7 @@
 """closed-book: the generator alone, the baseline that retrieval has to beat."""
 
-from shared.contracts.calls import require
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import answered, generation

@@ -3,8 +3,8 @@
 Yan et al. 2024; diversity, rounds and fallbacks are those of seed document 001.
 """
 
-from shared.contracts.calls import require
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer

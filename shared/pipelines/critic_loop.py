@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Write, Yielded
+from shared.contracts.calls import Write, Yielded
 from shared.contracts.params import CriticParams, Params
+from shared.contracts.replies import Failure
 from shared.contracts.samples import Candidate, Decision, Library, Sample, Steps, Trace
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer

@@ -1,7 +1,7 @@
 """dense: the best documents by vector search, as they come (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.calls import require
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer

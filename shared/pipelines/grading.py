@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Grade, Graded, Marked, Rated
+from shared.contracts.calls import Grade
 from shared.contracts.params import GradingParams
+from shared.contracts.replies import Failure, Graded, Marked, Rated
 from shared.contracts.samples import Item, Outcome, Steps, WrittenOutcome
 from shared.rag import rubric
 from shared.rag.graders import grader

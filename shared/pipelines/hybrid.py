@@ -1,7 +1,7 @@
 """hybrid: dense and sparse lists fused by reciprocal rank (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.calls import require
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer

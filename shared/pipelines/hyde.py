@@ -2,8 +2,8 @@
 
 import msgspec
 
-from shared.contracts.calls import require
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Judge, Rated, Rerank, Verified, Verify, Yielded, require
+from shared.contracts.calls import Judge, Rerank, Verify, Yielded
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, Rated, Verified, require
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer

@@ -2,8 +2,9 @@
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Generate, Generated, require
+from shared.contracts.calls import Generate
 from shared.contracts.params import Params
+from shared.contracts.replies import Generated, require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag import voting

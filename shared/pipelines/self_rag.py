@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, FailureKind, Generate, Generated, require
+from shared.contracts.calls import Generate
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
 from shared.rag.graders import grader

@@ -1,7 +1,7 @@
 """sparse: the best documents by BM25, as they come (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.calls import require
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer

@@ -11,7 +11,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from typing import Any, Self
 
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 
 START_S = 60.0
 """A start that takes longer than this on the busiest machine is broken."""

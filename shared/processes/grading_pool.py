@@ -2,8 +2,8 @@
 
 import msgspec
 
-from shared.contracts.calls import Failure, FailureKind, Graded, Marked
 from shared.contracts.grading import MATH, Rules
+from shared.contracts.replies import Failure, FailureKind, Graded, Marked
 from shared.processes.child_pool import ChildPool
 from shared.rag.graders import mark
 

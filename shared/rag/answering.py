@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Yielded, require
+from shared.contracts.calls import Generate, Yielded
 from shared.contracts.params import CompressParams
+from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Decision, Library, Outcome, Trace
 from shared.rag.compression import compress
 from shared.rag.provenance import answered, generation

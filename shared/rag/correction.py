@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, FailureKind, Judge, Rerank, Retrieve, Write, Yielded
+from shared.contracts.calls import Judge, Rerank, Retrieve, Write, Yielded
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.samples import Decision, Library
 from shared.rag.crag import Action, judged, needs_refinement
 from shared.rag.language import localised

@@ -11,8 +11,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from shared.contracts.calls import Failure, Retrieved
 from shared.contracts.params import CragParams, Limits
+from shared.contracts.replies import Failure, Retrieved
 from shared.contracts.samples import Decision
 
 Evaluator = Literal["reranker", "judge", "similarity"]

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Generated, Judge, Rated, Write
+from shared.contracts.calls import Judge, Write
 from shared.contracts.params import CriticParams
+from shared.contracts.replies import Failure, Generated, Rated
 from shared.contracts.samples import Candidate, Decision
 from shared.rag.language import localised
 from shared.rag.parsing import Critique, parse_critique

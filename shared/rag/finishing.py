@@ -4,8 +4,9 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 
-from shared.contracts.calls import Rerank, Scored, Yielded
+from shared.contracts.calls import Rerank, Yielded
 from shared.contracts.params import Params
+from shared.contracts.replies import Scored
 from shared.contracts.samples import Library, Steps, Trace
 from shared.rag.answering import answer, compressed
 from shared.rag.relevance import Ranking, by_relevance, ranked_trace, refused

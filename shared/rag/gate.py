@@ -6,8 +6,8 @@ the judge does. Everything the decision rests on is returned with it, so that it
 
 from collections.abc import Sequence
 
-from shared.contracts.calls import SampleFailed
 from shared.contracts.params import GateParams
+from shared.contracts.replies import SampleFailed
 from shared.contracts.samples import GateDecision, Strategy
 from shared.rag.correlation import Correlation, correlate
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.contracts.calls import Graded, Marked
 from shared.contracts.grading import Rules
+from shared.contracts.replies import Graded, Marked
 from shared.contracts.samples import Extraction
 from shared.mathtext import answers, mathematics
 from shared.rag import choices, statements

@@ -6,8 +6,9 @@ They are searched with and thrown away: what a model made up is never context.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.contracts.calls import MAX_QUESTION, Failure, FailureKind, Generated, Write
+from shared.contracts.calls import MAX_QUESTION, Write
 from shared.contracts.params import HydeParams
+from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.contracts.samples import Decision
 from shared.rag.language import localised
 from shared.rag.rewriting import is_about

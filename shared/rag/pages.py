@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from shared.contracts.calls import Retrieve, Retrieved
+from shared.contracts.calls import Retrieve
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
+from shared.contracts.replies import Retrieved
 from shared.contracts.samples import Candidate, Library
 from shared.rag.duplicates import repeats
 from shared.rag.fusion import fuse

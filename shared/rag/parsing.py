@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from shared.contracts.calls import Failure, FailureKind, Rated
+from shared.contracts.replies import Failure, FailureKind, Rated
 
 _RATING = re.compile(r"\[\[([0-9]+)\]\]")
 _RATINGS = frozenset({"1", "2", "3", "4", "5"})

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import CallFailed, Failure, Retrieve, Retrieved
+from shared.contracts.calls import Retrieve
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
+from shared.contracts.replies import CallFailed, Failure, Retrieved
 from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.distinct import distinct
 from shared.rag.duplicates import repeats

@@ -5,8 +5,8 @@ from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Retrieved
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, Retrieved
 from shared.contracts.samples import Candidate, Decision, Library, Trace
 from shared.rag.crag import Evaluation, Score, evaluated, known
 from shared.rag.diversity import diversity

@@ -5,9 +5,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Generate, Generated, Retrieve, Retrieved
+from shared.contracts.calls import Generate, Retrieve
 from shared.contracts.documents import Hit
 from shared.contracts.params import Params
+from shared.contracts.replies import Generated, Retrieved
 from shared.contracts.samples import Candidate, Decision, Outcome, Trace, WrittenOutcome
 from shared.mathtext.answers import extract
 from shared.rag.fusion import Ranked, fuse

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Retrieved, Yielded
+from shared.contracts.calls import Yielded
 from shared.contracts.params import Params
+from shared.contracts.replies import Retrieved
 from shared.contracts.samples import Library, Trace
 from shared.rag import wordings
 from shared.rag.enhancement import enhanced

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Failure, Scored
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, Scored
 from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Write
+from shared.contracts.calls import Write
 from shared.contracts.params import EnhanceParams
+from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.contracts.samples import Decision
 from shared.rag.language import localised
 from shared.rag.tfidf import terms

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Estimate, Estimated, Failure
+from shared.contracts.calls import Estimate
 from shared.contracts.params import RouteParams
+from shared.contracts.replies import Estimated, Failure
 from shared.contracts.samples import Decision, Strategy, Trace
 
 

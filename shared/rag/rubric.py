@@ -1,7 +1,8 @@
 """The judge model as a grader: the call that rates a reply by a rubric, and the verdict that its rating is."""
 
-from shared.contracts.calls import Judge, Marked, Rated
+from shared.contracts.calls import Judge
 from shared.contracts.params import GradingParams
+from shared.contracts.replies import Marked, Rated
 from shared.contracts.samples import Item
 from shared.rag.language import localised
 

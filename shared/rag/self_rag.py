@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.contracts.calls import Generated, SampleFailed, Token
 from shared.contracts.documents import Document
 from shared.contracts.params import SelfRagParams
+from shared.contracts.replies import Generated, SampleFailed, Token
 from shared.mathtext import answers
 from shared.rag.graders import Extract
 

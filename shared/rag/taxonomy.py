@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.contracts.samples import Candidate, Extraction
 
 

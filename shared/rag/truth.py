@@ -6,7 +6,7 @@ hold equations that are wrong, whoever wrote them and however well they read.
 
 from collections.abc import Sequence
 
-from shared.contracts.calls import Failure, Verified
+from shared.contracts.replies import Failure, Verified
 from shared.contracts.samples import Agreement, Truth
 from shared.rag.correlation import correlate
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from shared.contracts.calls import Failure, Generated, Grade, Graded, Marked
+from shared.contracts.calls import Grade
+from shared.contracts.replies import Failure, Generated, Graded, Marked
 from shared.contracts.samples import Decision
 
 Verdicts = Mapping[tuple[str, str], Graded | Marked | Failure]

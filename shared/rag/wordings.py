@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shared.contracts.calls import Failure, Generated, Write
+from shared.contracts.calls import Write
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, Generated
 from shared.contracts.samples import Decision
 from shared.rag.cleaning import plain
 from shared.rag.enhancement import Enhanced

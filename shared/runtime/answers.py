@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import INFRASTRUCTURE, Failure, FailureKind, Reply
+from shared.contracts.replies import INFRASTRUCTURE, Failure, FailureKind, Reply
 from shared.redaction import redacted
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.lease.guard_client import Broken, NotGranted
 from shared.redaction import redacted
 from shared.runtime.answers import Answered, Receipt

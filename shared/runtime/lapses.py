@@ -7,7 +7,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.runtime.claims import LAPSES, LONGEST_S
 from shared.runtime.look import look
 from shared.storage.database import Database

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
 from shared.lease.memory import context_of, estimate_memory
 from shared.mathtext import mathematics, verification

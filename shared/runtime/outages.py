@@ -12,7 +12,8 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.redaction import redacted
 from shared.runtime.look import look
 from shared.storage.database import Database

@@ -13,28 +13,10 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import (
-    Call,
-    Estimate,
-    Estimated,
-    Generate,
-    Generated,
-    Grade,
-    Graded,
-    Judge,
-    Rated,
-    Reply,
-    Rerank,
-    Retrieve,
-    Retrieved,
-    Scored,
-    Token,
-    Verified,
-    Verify,
-    Write,
-)
+from shared.contracts.calls import Call, Estimate, Generate, Grade, Judge, Rerank, Retrieve, Verify, Write
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
+from shared.contracts.replies import Estimated, Generated, Graded, Rated, Reply, Retrieved, Scored, Token, Verified
 from shared.contracts.samples import Item
 from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
 from shared.rag.self_rag import RETRIEVAL

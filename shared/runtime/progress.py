@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Reply
+from shared.contracts.replies import Reply
 from shared.pipelines.binding import Bound, RepeatedDraw, SampleBinder
 from shared.runtime.jobs import JobSpec
 from shared.runtime.replay import Replay, TooManyCalls

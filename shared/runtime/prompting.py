@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.guard import Completion, End, ModelCall
+from shared.contracts.replies import Failure, FailureKind, Generated, Reply
 from shared.contracts.requests import Request, seed_of
 from shared.lease.guards import Guards
 from shared.models.chat import CUTS, LENGTH

@@ -4,7 +4,8 @@ import traceback
 from collections.abc import Generator, Sequence
 from typing import Any, Generic, TypeVar
 
-from shared.contracts.calls import MOST_SLOTS, Call, Failure, FailureKind, Reply, SampleFailed, Yielded
+from shared.contracts.calls import MOST_SLOTS, Call, Yielded
+from shared.contracts.replies import Failure, FailureKind, Reply, SampleFailed
 
 T = TypeVar("T")
 AWAY = FailureKind.UNAVAILABLE

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Failure, Retrieved
+from shared.contracts.replies import Failure, Retrieved
 from shared.runtime.answers import Answered, outcome_of
 from shared.runtime.claims import Claimed
 from shared.runtime.execution import Ended, Executor

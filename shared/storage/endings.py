@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Marked
 from shared.contracts.params import VerifyParams
+from shared.contracts.replies import Marked
 from shared.contracts.samples import Outcome
 from shared.mathtext.equations import arithmetic
 from shared.rag.graders import GRADERS, Extract, grader

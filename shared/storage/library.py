@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Reply, Retrieved
 from shared.contracts.documents import Document
+from shared.contracts.replies import Reply, Retrieved
 from shared.recent import Recent
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")

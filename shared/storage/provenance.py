@@ -8,10 +8,10 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Generated, Reply
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
 from shared.contracts.provenance import Attempt, Fusion, Place, Provenance, Sent, Source, Step
+from shared.contracts.replies import Generated, Reply
 from shared.contracts.requests import Request, seed_of
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Generated, Rated, Reply
+from shared.contracts.replies import Generated, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.samples import Outcome
 from shared.rag.graders import Extract

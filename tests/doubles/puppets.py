@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from services.guard.drivers.ports import DriverError
 from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding, FailureKind, Token
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind, Token
 from shared.models.chat import ChatFailed
 from shared.runtime.models import ModelIdentity
 

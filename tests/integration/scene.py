@@ -15,13 +15,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from shared.contracts import canonical
-from shared.contracts.calls import (
-    CALL_KINDS,
+from shared.contracts.calls import CALL_KINDS, Generate, Lane
+from shared.contracts.documents import Document, Hit
+from shared.contracts.params import Params
+from shared.contracts.replies import (
     Estimated,
-    Generate,
     Generated,
     Graded,
-    Lane,
     Rated,
     Reply,
     Retrieved,
@@ -30,8 +30,6 @@ from shared.contracts.calls import (
     Verified,
     require,
 )
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
 from shared.contracts.requests import Request
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Retrieve, require
+from shared.contracts.calls import Generate, Retrieve
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
 from shared.runtime import advance as advancing
 from shared.runtime.advance import Advancer
@@ -256,7 +257,7 @@ async def test_a_failed_reply_that_the_pipeline_requires_ends_the_sample_with_it
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a pipeline that does not require it goes on with the failure in hand."""
-    from shared.contracts.calls import Failure, FailureKind
+    from shared.contracts.replies import Failure, FailureKind
 
     def lenient(sample: Sample, _params: Params, _library: Library) -> Steps:
         reply = yield Generate(template="cot", question=sample.question)
@@ -363,7 +364,7 @@ async def test_items_without_a_gold_answer_are_not_graded(database: Database) ->
 
 async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
     """Both graders' words, from the grade call that the runtime adds to every pipeline."""
-    from shared.contracts.calls import Graded
+    from shared.contracts.replies import Graded
     from shared.contracts.requests import Request
     from tests.integration.scene import by_rule
 

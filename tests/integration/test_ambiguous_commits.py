@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.lease.guard_client import Broken
 from shared.runtime.advance import Advancer
 from shared.runtime.claims import Claims

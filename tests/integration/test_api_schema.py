@@ -19,10 +19,11 @@ from services.orchestrator.api import examples
 from services.orchestrator.app import build
 from services.orchestrator.deps import Resources
 from services.orchestrator.experiments import running
-from shared.contracts.calls import Lane, Retrieved
+from shared.contracts.calls import Lane
 from shared.contracts.documents import Hit
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
 from shared.contracts.experiments import Experiment
+from shared.contracts.replies import Retrieved
 from shared.runtime import online
 from shared.settings import Access, Settings
 from shared.storage.database import Database

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from shared.audit import check
-from shared.contracts.calls import CALL_KINDS, Failure, FailureKind, Lane, Reply
+from shared.contracts.calls import CALL_KINDS, Lane
+from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.errors import NotFound
 from shared.lease import residencies

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import Generate
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Pipeline, Sample, Steps
 from shared.pipelines import registry
 from shared.storage.database import Database

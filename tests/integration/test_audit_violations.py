@@ -8,7 +8,7 @@ import pytest
 
 from shared.audit import check
 from shared.contracts import canonical
-from shared.contracts.calls import Rated
+from shared.contracts.replies import Rated
 from shared.contracts.samples import GateDecision
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel

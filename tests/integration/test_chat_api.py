@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from shared.audit import check
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import Generate
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Decision, Library, Sample, Steps
 from shared.lease import residencies
 from shared.rag.provenance import answered, search, single_trace

@@ -6,7 +6,7 @@ import uuid
 import msgspec
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Generated
+from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.runtime import advance as advancing
 from shared.runtime import claims as claiming
 from shared.runtime import recording, replies

@@ -10,9 +10,9 @@ from sqlalchemy import text
 
 from shared.audit import check
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind, Rated, Reply, Retrieved
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Rated, Reply, Retrieved
 from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Outcome
 from shared.pipelines import registry

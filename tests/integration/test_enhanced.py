@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from shared.audit import check
-from shared.contracts.calls import Failure, FailureKind, Generated, Reply
+from shared.contracts.replies import Failure, FailureKind, Generated, Reply
 from shared.contracts.requests import Request
 from shared.contracts.samples import Outcome
 from shared.storage.database import Database

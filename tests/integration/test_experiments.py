@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from services.orchestrator.scheduling import needs
-from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.limits import Limits
-from shared.runtime import purge, submit
+from shared.runtime import drafting, purge, submit
 from shared.runtime.ending import finish
 from shared.storage.database import Database
 from tests.integration import scene
@@ -120,7 +120,7 @@ async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
 
         return noted
 
-    for module, name in ((submit, "dry_run"), (submit, "_row"), (needs, "dry_rounds")):
+    for module, name in ((drafting, "dry_run"), (submit, "_row"), (needs, "dry_rounds")):
         monkeypatch.setattr(module, name, noting(getattr(module, name)))
     assert (await api.http.post(path, json=WEIGHTS)).status_code in (200, 202)
     assert threads

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.audit import check
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.runtime import finalising
 from shared.runtime.cancel import cancel
 from shared.runtime.ending import due, finish

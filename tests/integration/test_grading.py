@@ -7,8 +7,9 @@ import pytest
 
 from services.orchestrator.reports.report import report
 from shared.audit import check
-from shared.contracts.calls import Generated, Lane, Rated, Reply
+from shared.contracts.calls import Lane
 from shared.contracts.grading import Rules
+from shared.contracts.replies import Generated, Rated, Reply
 from shared.contracts.requests import Request
 from shared.processes.grading_pool import GradingPool
 from shared.rag.graders import mark

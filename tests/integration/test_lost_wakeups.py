@@ -18,9 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
 from shared.runtime import advance as advancing
-from shared.runtime import claims as claiming
 from shared.runtime import look as looking
-from shared.runtime import recording
+from shared.runtime import recording, replies
 from shared.runtime.advance import Advancer
 from shared.runtime.answers import Answered, columns
 from shared.runtime.claims import Claim, Claimed
@@ -132,7 +131,7 @@ async def accept(connection: AsyncConnection, taken: Claim) -> None:
     """A reply as `Claims` writes it, inside a transaction of the test."""
     answers = [answered(call) for call in taken.calls]
     values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **columns(answers)}
-    await connection.execute(claiming.ACCEPT, values)
+    await connection.execute(replies.ACCEPT, values)
 
 
 async def a_look_that_waits_for_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +193,7 @@ async def test_two_replies_that_commit_before_either_looks_wake_their_sample_onc
         looks.append(await looking.look(database, calls))
         return looks[-1]
 
-    monkeypatch.setattr(claiming, "look", look_after_both)
+    monkeypatch.setattr(replies, "look", look_after_both)
     async with processes(database, 2) as others:
         held = [HeldDatabase(other) for other in others]
         answering = [
@@ -432,7 +431,7 @@ async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
         return gapped
 
     monkeypatch.setattr(advancing, "record", with_gap(record))
-    monkeypatch.setattr(claiming, "look", with_gap(looking.look))
+    monkeypatch.setattr(replies, "look", with_gap(looking.look))
     bells, executors = Bells(), [Shuffling(random_) for _ in range(5)]
     async with processes(database, 5) as others:
         serving = []

@@ -17,8 +17,9 @@ from services.orchestrator.metrics.counted import ATTEMPTED, PLANS
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.reading import BOUNDS
 from services.orchestrator.metrics.window import Window, horizon
-from shared.contracts.calls import Failure, FailureKind, Generate, Reply, require
+from shared.contracts.calls import Generate
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Reply, require
 from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Library, Sample, Steps, Trace
 from shared.rag.relevance import refused

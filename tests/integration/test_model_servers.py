@@ -20,7 +20,8 @@ from services.guard.app import create_app
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
 from services.orchestrator.scheduling.scheduler import Scheduler
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.lease import residencies
 from shared.model_settings import Model

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.runtime import ending, models

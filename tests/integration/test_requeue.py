@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Reply
+from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.storage.database import Database
 from tests.integration import scene

@@ -13,7 +13,7 @@ import pytest
 
 from services.judge.reranking import Reranking
 from services.retriever.app import MAX_RERANKED, create_app
-from shared.contracts.calls import Failure, FailureKind, Reply, Scored
+from shared.contracts.replies import Failure, FailureKind, Reply, Scored
 from shared.contracts.requests import DocumentRef, Request
 from shared.models.reranking import sigmoid
 from shared.models.retriever_client import RetrieverClient

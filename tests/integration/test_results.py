@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind, Graded, Rated, Reply
+from shared.contracts.replies import Failure, FailureKind, Graded, Rated, Reply
 from shared.contracts.requests import Request
 from shared.storage import jobs, samples
 from shared.storage.database import Database

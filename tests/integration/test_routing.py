@@ -10,7 +10,7 @@ import pytest
 from services.judge.estimates import Estimates
 from services.orchestrator.reports.report import report
 from shared import audit
-from shared.contracts.calls import Estimated, Reply
+from shared.contracts.replies import Estimated, Reply
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read
 from shared.models.static_embeddings import StaticEmbedder
 from shared.runtime.answers import Answered

@@ -15,7 +15,8 @@ from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
-from shared.contracts.calls import Generated, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Generated
 from shared.contracts.samples import Outcome
 from shared.lease.guards import Guards
 from shared.lease.lease import Phase

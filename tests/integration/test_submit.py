@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.calls import Generate, require
+from shared.contracts.calls import Generate
 from shared.contracts.params import Params
+from shared.contracts.replies import require
 from shared.contracts.samples import Library, Pipeline, Sample, Steps
 from shared.errors import Invalid, MathragError, NotFound, Unavailable
 from shared.rag.provenance import answered

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
 from shared.runtime.answers import Answered
 from shared.runtime.claims import LAPSES, Claim, Claimed, Claims

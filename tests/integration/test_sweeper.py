@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
-from shared.runtime import claims as claiming
-from shared.runtime import ending
+from shared.runtime import ending, replies
 from shared.runtime.claims import Claim
 from shared.runtime.sweeper import lanes_with_work
 from shared.storage.database import Database
@@ -53,7 +53,7 @@ async def test_a_reply_whose_process_died_before_it_looked_is_found(
 ) -> None:
     """The sample waits although its reply is there; the sweep makes it ready and names the lane that advances."""
     taken = await pending(database)
-    monkeypatch.setattr(claiming, "look", no_look)
+    monkeypatch.setattr(replies, "look", no_look)
     await answer(database, taken)
     assert len(await stuck(database)) == 1
     assert await repair(database) == {Lane.JUDGE}

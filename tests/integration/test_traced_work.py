@@ -6,7 +6,8 @@ import pytest
 from redis.asyncio import Redis
 
 from services.orchestrator.metrics.job_spans import JobSpans
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.runtime import traced_chunks as chunks
 from shared.runtime.cancel import cancel
 from shared.storage.database import Database

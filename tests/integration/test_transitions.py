@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from shared.audit import check
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Conflict
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel

@@ -8,7 +8,7 @@ import pytest
 
 from services.judge.verifying import Verifying
 from services.judge.verifying_pool import VerifyingPool
-from shared.contracts.calls import Failure, FailureKind, Verified
+from shared.contracts.replies import Failure, FailureKind, Verified
 from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.samples import GateDecision, Outcome
 from shared.runtime.answers import Answered

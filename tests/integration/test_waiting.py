@@ -10,7 +10,8 @@ from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.audit import check
-from shared.contracts.calls import Failure, FailureKind, Lane
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind
 from shared.queue import Ticker
 from shared.runtime import outages
 from shared.runtime.claims import Claim, Claimed, Claims

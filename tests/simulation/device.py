@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import NotMeasured, Process, Reading
 from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding, FailureKind, Token
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind, Token
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import Away, ChatFailed

@@ -3,9 +3,10 @@
 import zlib
 from collections.abc import Sequence
 
-from shared.contracts.calls import Generate, Judge, Rated, Retrieve, require
+from shared.contracts.calls import Generate, Judge, Retrieve
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
+from shared.contracts.replies import Rated, require
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines import registry
 from shared.rag.provenance import answered

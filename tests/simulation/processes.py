@@ -18,9 +18,10 @@ from services.guard.guard import StaleEpoch
 from services.orchestrator.scheduling import finaliser, scheduler, sweeper
 from services.orchestrator.scheduling.routine import Routine
 from shared.contracts import canonical
-from shared.contracts.calls import Graded, Lane, Retrieved
+from shared.contracts.calls import Lane
 from shared.contracts.documents import Hit
 from shared.contracts.guard import Completion, ModelCall, RunRequest
+from shared.contracts.replies import Graded, Retrieved
 from shared.contracts.requests import Request
 from shared.lease import guards
 from shared.lease.flip import Effect, Event, FlipMachine

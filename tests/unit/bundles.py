@@ -11,8 +11,8 @@ import msgspec
 from services.orchestrator.api import examples
 from services.orchestrator.reports import EXAMPLE
 from shared.contracts import canonical
-from shared.contracts.calls import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
 from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
+from shared.contracts.replies import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
 from shared.contracts.requests import Request
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.provenance.lines import EndLine, JobLine, SampleLine

@@ -22,8 +22,9 @@ from services.guard.drivers.trees import Tree
 from services.guard.page_cache import read_ahead
 from shared.bearer import authorization
 from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models import command_lines

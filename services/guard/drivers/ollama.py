@@ -15,8 +15,9 @@ from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
 from services.guard.drivers.ports import DriverError
 from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed

@@ -8,8 +8,9 @@ import asyncio
 import zlib
 
 from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding, Token
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import Token
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.runtime.models import ModelIdentity

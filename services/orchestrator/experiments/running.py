@@ -10,8 +10,8 @@ from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.experiments.grid import Grid, expand
-from shared.contracts.calls import INFRASTRUCTURE
 from shared.contracts.experiments import Experiment
+from shared.contracts.replies import INFRASTRUCTURE
 from shared.errors import MathragError
 from shared.runtime.cancel import cancel_all
 from shared.runtime.drafting import Draft, Drafting, Submission

@@ -15,7 +15,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Rated, Reply
+from shared.contracts.replies import Rated, Reply
 from shared.contracts.requests import Request
 from shared.statistics.agreement import weighted_kappa
 from shared.statistics.intervals import Interval, wilson

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import httpx2
 
 from services.orchestrator.deps import Deps
-from shared.contracts.calls import Call, Failure, FailureKind, Reply, Rerank, Retrieve, Retrieved, Scored
+from shared.contracts.calls import Call, Rerank, Retrieve
 from shared.contracts.documents import Document
+from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved, Scored
 from shared.errors import MathragError, TooLarge, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED

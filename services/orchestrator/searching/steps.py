@@ -5,8 +5,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Failure, FailureKind, Rerank, Retrieved, Scored, Yielded, require
+from shared.contracts.calls import Rerank, Yielded
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored, require
 from shared.contracts.samples import Decision, Library, Trace
 from shared.rag import wordings
 from shared.rag.crag import THRESHOLDS, Evaluation, Score, evaluated, judged, similarity

@@ -18,7 +18,8 @@ from sqlalchemy.engine import make_url
 
 from mathrag.stack.migration import migrate
 from mathrag.stack.postgres import Postgres, _binary
-from shared.contracts.calls import Failure, FailureKind, Generated, Lane, Reply
+from shared.contracts.calls import Lane
+from shared.contracts.replies import Failure, FailureKind, Generated, Reply
 from shared.contracts.requests import Request
 from shared.runtime.answers import Answered, Receipt
 from shared.runtime.cancel import cancel

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.verifier import NUMBER, TRAIN, TUNED_ON, of_untouched, part, run, sample, table, with_another
-from shared.contracts.calls import Verified
+from shared.contracts.replies import Verified
 from shared.mathtext.equations import equations
 
 ROWS: list[dict[str, Any]] = [

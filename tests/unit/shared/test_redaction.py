@@ -12,7 +12,7 @@ from services.judge.retrieving import Retrieving
 from services.orchestrator.api import problems
 from shared.access.refusals import refuse
 from shared.contracts.api_keys import issue
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
 from shared.models.retriever_client import RetrieverClient

@@ -9,8 +9,9 @@ import anyio
 import httpx2
 import pytest
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama as Client
 from shared.models.ollama_answers import Reloaded, RunnerDied

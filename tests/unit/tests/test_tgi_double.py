@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind
 from shared.models.chat import Away, ChatFailed
 from shared.models.openai_compatible import OpenAICompatible
 from shared.settings import REPOSITORY

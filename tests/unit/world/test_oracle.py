@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from services.guard.drivers.remote import RemoteDriver
-from shared.contracts.calls import Decoding, Rated
+from shared.contracts.calls import Decoding
 from shared.contracts.documents import Document as Served
+from shared.contracts.replies import Rated
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed

@@ -7,8 +7,9 @@ import anyio
 import pytest
 
 from services.guard.guard import Guard, Resident, StaleEpoch
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
+from shared.contracts.replies import FailureKind
 from shared.models.chat import Away, ChatFailed, Unreached
 from tests.doubles.puppets import PuppetServer, StepClock
 

@@ -3,7 +3,7 @@
 import pytest
 
 from services.judge.absent import Absent
-from shared.contracts.calls import Failure, FailureKind
+from shared.contracts.replies import Failure, FailureKind
 from shared.runtime.claims import Claimed
 
 pytestmark = pytest.mark.anyio

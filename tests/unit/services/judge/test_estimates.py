@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from services.judge.estimates import OTHER, STRANGE, Estimates
-from shared.contracts.calls import Estimated, Failure, FailureKind, Reply
+from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read
 from shared.models.static_embeddings import StaticEmbedder

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from services.judge.retrieving import Retrieving
-from shared.contracts.calls import Failure, FailureKind, Reply, Retrieved
 from shared.contracts.documents import Hit
+from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved
 from shared.contracts.requests import Request
 from shared.models.retriever_client import RetrieverClient
 from shared.retrieval_settings import Retrieval

@@ -10,8 +10,8 @@ import pytest
 
 from services.judge.grades import Grades
 from services.judge.verifying import Verifying
-from shared.contracts.calls import Failure, Graded, Reply, Verified
 from shared.contracts.grading import Rules
+from shared.contracts.replies import Failure, Graded, Reply, Verified
 from shared.contracts.requests import DocumentRef, Request
 from shared.runtime.claims import Claimed
 from shared.storage import library

@@ -8,7 +8,7 @@ import pytest
 
 from services.judge import verifying_process
 from services.judge.verifying_pool import VerifyingPool
-from shared.contracts.calls import Failure, FailureKind, Verified
+from shared.contracts.replies import Failure, FailureKind, Verified
 
 pytestmark = pytest.mark.anyio
 

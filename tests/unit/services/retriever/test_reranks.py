@@ -12,7 +12,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from services.retriever import reranks
 from services.retriever.reranks import Rerank, Reranks, identity
-from shared.contracts.calls import Failure, FailureKind, Scored
+from shared.contracts.replies import Failure, FailureKind, Scored
 from shared.models.ports import ModelFailed
 from shared.retrieval_settings import Reranker
 from shared.runtime.models import NO_RERANKER

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Verified
+from shared.contracts.replies import Verified
 from shared.mathtext import verification
 from shared.mathtext.approximation import approximate
 from shared.mathtext.notation import tokens

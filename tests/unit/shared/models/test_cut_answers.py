@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Decoding, Failure, FailureKind, Generated
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, ModelAnswer
+from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible

@@ -5,7 +5,7 @@ import time
 import pytest
 from anyio import to_thread
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
 from shared.models.endpoint import TRIES, Endpoint, key_of
 from shared.models.ports import ModelFailed

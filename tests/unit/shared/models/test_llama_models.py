@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.errors import TooLarge, Unavailable
 from shared.models import retrieval_models
 from shared.models.llama_cpp import LlamaCrossEncoder

@@ -11,9 +11,10 @@ import pytest
 
 from services.guard.drivers.scripted import ScriptedServer
 from services.guard.guard import Guard, Resident
-from shared.contracts.calls import Decoding, FailureKind, Generate, Generated, Token
+from shared.contracts.calls import Decoding, Generate
 from shared.contracts.guard import Completion, ModelAnswer, ModelCall, RunRequest
 from shared.contracts.params import Params
+from shared.contracts.replies import FailureKind, Generated, Token
 from shared.models.chat import ChatFailed
 from shared.models.logprobs import LEAST, tokens
 from shared.models.ollama import Ollama

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind
 from shared.models import ollama
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama, OllamaFailed, full_tag

@@ -10,8 +10,9 @@ from huggingface_hub import get_async_session
 
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models import openai_compatible

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.contracts.calls import FailureKind
+from shared.contracts.replies import FailureKind
 from shared.models import endpoint, retrieval_models
 from shared.models.ports import ModelFailed
 from shared.models.reranking import ModelReranker, sigmoid

@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shared.contracts.calls import FailureKind, Retrieved, Scored
+from shared.contracts.replies import FailureKind, Retrieved, Scored
 from shared.models.retriever_client import BUILD_S, NoReply, Orphans, RetrieverClient
 from shared.retrieval_settings import Reranker, Retrieval
 from shared.settings import Settings

@@ -9,24 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
-from shared.contracts.calls import (
-    Call,
-    CallFailed,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Judge,
-    Rated,
-    Reply,
-    Rerank,
-    Retrieve,
-    Retrieved,
-    Scored,
-    Write,
-)
+from shared.contracts.calls import Call, Generate, Judge, Rerank, Retrieve, Write
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import CragParams, Params
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved, Scored
 from shared.contracts.samples import Decision, Item, Outcome, Sample
 from shared.pipelines import registry
 from tests.unit.shared.pipelines.test_pipelines import drive

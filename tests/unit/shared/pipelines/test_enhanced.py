@@ -9,22 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
-from shared.contracts.calls import (
-    Call,
-    CallFailed,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Reply,
-    Rerank,
-    Retrieve,
-    Retrieved,
-    Scored,
-    Write,
-)
+from shared.contracts.calls import Call, Generate, Rerank, Retrieve, Write
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Reply, Retrieved, Scored
 from shared.contracts.samples import Decision, Extraction, Item, Outcome, Sample
 from shared.pipelines import registry
 from shared.rag.fusion import rrf

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Generate, Generated, Judge, Reply, Rerank, Retrieve, Scored, Write
+from shared.contracts.calls import Call, Generate, Judge, Rerank, Retrieve, Write
 from shared.contracts.params import Params
+from shared.contracts.replies import Generated, Reply, Scored
 from shared.contracts.samples import Item, Outcome, Sample
 from shared.pipelines import registry
 from tests.unit.shared.pipelines.test_crag_pipeline import (

@@ -10,23 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
-from shared.contracts.calls import (
-    Call,
-    CallFailed,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Judge,
-    Rated,
-    Reply,
-    Retrieve,
-    Retrieved,
-    Verified,
-    Verify,
-)
+from shared.contracts.calls import Call, Generate, Judge, Retrieve, Verify
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import GateParams, Params
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved, Verified
 from shared.contracts.samples import Extraction, GateDecision, Item, Outcome, Sample, Strategy, Trace
 from shared.pipelines import registry
 from shared.rag.fusion import rrf

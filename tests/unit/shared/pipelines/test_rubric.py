@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Grade, Judge, Marked, Rated
+from shared.contracts.calls import Generate, Grade, Judge
 from shared.contracts.grading import Expected
 from shared.contracts.params import GradingParams, Params
+from shared.contracts.replies import Failure, FailureKind, Generated, Marked, Rated
 from shared.contracts.requests import Request
 from shared.contracts.samples import Item, Outcome, Yielded
 from shared.pipelines.binding import Binding, Pin, bind

@@ -6,19 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.calls import (
-    Call,
-    CallFailed,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Grade,
-    Graded,
-    Reply,
-    Retrieve,
-)
+from shared.contracts.calls import Call, Generate, Grade, Retrieve
 from shared.contracts.params import GradingParams, Params, SelfConsistencyParams
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply
 from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Extraction, Item, Outcome
 from shared.pipelines.binding import Binding, SampleBinder

@@ -4,20 +4,10 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import (
-    Call,
-    Failure,
-    FailureKind,
-    Generated,
-    Judge,
-    Rated,
-    Reply,
-    Rerank,
-    Retrieve,
-    Retrieved,
-)
+from shared.contracts.calls import Call, Judge, Rerank, Retrieve
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import CriticParams, Params
+from shared.contracts.replies import Failure, FailureKind, Generated, Rated, Reply, Retrieved
 from shared.contracts.samples import Item, Outcome, Sample
 from shared.pipelines import registry
 from shared.runtime.replay import Replay

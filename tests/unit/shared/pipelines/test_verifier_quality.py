@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Failure, FailureKind, Judge, Reply, Verified, Verify
+from shared.contracts.calls import Call, Judge, Verify
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Reply, Verified
 from shared.contracts.samples import GateDecision, Item, Sample, Strategy
 from shared.pipelines import registry
 from shared.rag.truth import ground_truth

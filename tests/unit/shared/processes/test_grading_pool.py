@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Graded, Marked
 from shared.contracts.grading import Rules
+from shared.contracts.replies import Failure, FailureKind, Graded, Marked
 from shared.mathtext import mathematics
 from shared.processes import child_process
 from shared.processes.grading_pool import GradingPool

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.calls import Call, CallFailed, Failure, FailureKind, Generate, Reply, Rerank, Scored
+from shared.contracts.calls import Call, Generate, Rerank
 from shared.contracts.params import Params
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Reply, Scored
 from shared.contracts.samples import Outcome
 from tests.unit.shared.pipelines.test_pipelines import A, Answer, B, C, run, world
 

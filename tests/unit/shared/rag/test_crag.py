@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Failure, FailureKind, Retrieved
 from shared.contracts.documents import Hit
 from shared.contracts.params import CragParams, Limits
+from shared.contracts.replies import Failure, FailureKind, Retrieved
 from shared.rag.crag import (
     SHIPPED_VECTORS,
     THRESHOLDS,

@@ -10,23 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
-from shared.contracts.calls import (
-    Call,
-    CallFailed,
-    Decoding,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Judge,
-    Rated,
-    Reply,
-    Retrieve,
-    Retrieved,
-    Write,
-)
+from shared.contracts.calls import Call, Decoding, Generate, Judge, Retrieve, Write
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import CriticParams, Params
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved
 from shared.contracts.samples import Candidate, Decision, Item, Outcome, Sample
 from shared.pipelines import registry
 from shared.rag.critic import Action, Round, Verdict, decide

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.contracts.calls import Marked
 from shared.contracts.grading import Rules
 from shared.contracts.params import GradingParams, Params
+from shared.contracts.replies import Marked
 from shared.contracts.samples import Extraction, Outcome
 from shared.rag import graders
 from shared.rag.graders import InvalidGold, grader, mark

@@ -5,21 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import (
-    MAX_QUESTION,
-    Call,
-    CallFailed,
-    Decoding,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Lane,
-    Reply,
-    Retrieve,
-    Write,
-)
+from shared.contracts.calls import MAX_QUESTION, Call, Decoding, Generate, Lane, Retrieve, Write
 from shared.contracts.params import HydeParams, Params
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Reply
 from shared.contracts.samples import Decision, Item, Outcome, Sample
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin, bind

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Failure, FailureKind, Rated
+from shared.contracts.replies import Failure, FailureKind, Rated
 from shared.rag.parsing import Critique, parse_critique, parse_rating
 
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Failure, FailureKind, Grade, Graded, Scored
+from shared.contracts.calls import Grade
 from shared.contracts.params import Params, RerankParams
+from shared.contracts.replies import Failure, FailureKind, Graded, Scored
 from shared.contracts.samples import Candidate, Decision, Extraction, Item, Steps, Trace
 from shared.pipelines.grading import graded
 from shared.rag.relevance import Ranking, above_floor, by_relevance, ranked_trace, refused

@@ -1,8 +1,9 @@
 """The relevance floor of mathrag-gate: what is unrelated is not rated, and does not win."""
 
 from shared.contracts import canonical
-from shared.contracts.calls import Call, Failure, FailureKind, Judge, Reply, Rerank, Scored
+from shared.contracts.calls import Call, Judge, Rerank
 from shared.contracts.params import Params, RerankParams
+from shared.contracts.replies import Failure, FailureKind, Reply, Scored
 from shared.contracts.samples import Decision, Outcome, Strategy
 from tests.unit.shared.pipelines.test_pipelines import RATINGS, A, B, C, D, run, world
 

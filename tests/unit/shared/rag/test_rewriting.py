@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Failure, FailureKind, Generated, Write
+from shared.contracts.calls import Write
 from shared.contracts.params import EnhanceParams
+from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.rag.rewriting import Written, decompose, decomposed, keywords, named, rewrite, rewritten
 
 QUESTION = "What is the greatest common divisor of 12 and 18?"

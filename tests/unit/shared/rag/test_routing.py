@@ -2,8 +2,9 @@
 
 import pytest
 
-from shared.contracts.calls import Call, Estimate, Estimated, Failure, FailureKind, Generate, Judge, Reply, Retrieve
+from shared.contracts.calls import Call, Estimate, Generate, Judge, Retrieve
 from shared.contracts.params import Params, RerankParams, RouteParams
+from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
 from shared.contracts.samples import Decision, Outcome, Strategy
 from shared.rag.routing import Route, estimates, routed
 from shared.runtime.price import _made_up

@@ -9,20 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.calls import (
-    Call,
-    CallFailed,
-    Failure,
-    FailureKind,
-    Generate,
-    Generated,
-    Reply,
-    Retrieve,
-    SampleFailed,
-    Token,
-)
+from shared.contracts.calls import Call, Generate, Retrieve
 from shared.contracts.documents import Document
 from shared.contracts.params import Params, SelfRagParams
+from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Reply, SampleFailed, Token
 from shared.contracts.samples import Extraction, Item, Outcome, Sample
 from shared.pipelines import registry
 from shared.rag.prompts import render, template

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Duplicates, Estimate, Retrieve, Retrieved
+from shared.contracts.calls import Duplicates, Estimate, Retrieve
 from shared.contracts.params import Params, stored_params
+from shared.contracts.replies import Retrieved
 from shared.contracts.samples import Item
 from shared.runtime.duplicates import without_duplicates
 from shared.runtime.replay import Replay

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Generate, Generated, Judge
+from shared.contracts.calls import Generate, Judge
 from shared.contracts.params import Params
+from shared.contracts.replies import Generated
 from shared.pipelines.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
 from shared.runtime.progress import Answer, Progress, answer

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Failure, FailureKind, Generate, Generated, Grade, Graded, require
+from shared.contracts.calls import Generate, Grade
+from shared.contracts.replies import Failure, FailureKind, Generated, Graded, require
 from shared.contracts.samples import Extraction, Item, Outcome, Steps
 from shared.pipelines.grading import graded, with_verdict
 from shared.runtime.replay import Replay

@@ -13,8 +13,9 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 
 from shared import telemetry
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
 from shared.contracts.guard import End, ModelAnswer, ModelCall
+from shared.contracts.replies import FailureKind
 from shared.settings import Telemetry
 from shared.telemetry import conventions, model_calls, references, traces
 from shared.trace_headers import add_trace_headers, trace_headers

@@ -16,7 +16,8 @@ import pytest
 from services.guard.drivers import launched, trees
 from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
 from services.guard.drivers.ports import DriverError
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed

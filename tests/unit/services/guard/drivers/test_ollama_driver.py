@@ -12,7 +12,8 @@ import pytest
 from services.guard.drivers import confirmation, ollama, ollama_looks
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
-from shared.contracts.calls import Decoding, FailureKind
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed

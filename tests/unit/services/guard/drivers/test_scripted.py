@@ -3,7 +3,8 @@
 import pytest
 
 from services.guard.drivers.scripted import RATING, ScriptedDriver, ScriptedServer
-from shared.contracts.calls import Decoding, Rated
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import Rated
 from shared.device_settings import Device
 from shared.mathtext.answers import extract
 from shared.model_settings import Model

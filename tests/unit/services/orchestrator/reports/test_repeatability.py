@@ -7,7 +7,7 @@ import pytest
 
 from mathrag.report.lines import repeated
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
-from shared.contracts.calls import Failure, FailureKind, Rated, Reply
+from shared.contracts.replies import Failure, FailureKind, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request
 from shared.statistics.intervals import wilson
 

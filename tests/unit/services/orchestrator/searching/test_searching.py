@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from services.orchestrator.searching.steps import Mode, Options, steps, verdict
-from shared.contracts.calls import Call, Failure, FailureKind, Generated, Reply, Rerank, Retrieve, Retrieved, Scored
+from shared.contracts.calls import Call, Rerank, Retrieve
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Generated, Reply, Retrieved, Scored
 from shared.contracts.samples import Item, Sample, Trace
 from shared.pipelines import registry
 from shared.runtime.replay import Replay

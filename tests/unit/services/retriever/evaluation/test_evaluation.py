@@ -15,9 +15,9 @@ from services.retriever.evaluation.requests import Evaluate
 from services.retriever.evaluation.searching import FOLDER, Searcher
 from services.retriever.ports import Match
 from services.retriever.sparse import Bm25
-from shared.contracts.calls import FailureKind
 from shared.contracts.documents import Document
 from shared.contracts.params import EnhanceParams, FusionParams, Params
+from shared.contracts.replies import FailureKind
 from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
 from shared.models.ports import ModelFailed
 from tests.unit import beir
