@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from services.orchestrator.api import examples
+from services.orchestrator.api.samples import SAMPLE
+from services.orchestrator.api.views import EXAMPLE as JOB
 from services.orchestrator.reports import EXAMPLE
 from shared.contracts import canonical
 from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
@@ -38,7 +39,7 @@ def folder(at: Path, samples: int = 2, report: Mapping[str, Any] | None = None, 
     """Write a job of so many samples into `at`; `row` has fields of all its rows."""
     at.mkdir(parents=True)
     told = {**REPORT, "request_counts": {**REPORT["request_counts"], "total": samples}, **(report or {})}
-    job = {**examples.JOB, "id": told["id"], "name": told["name"]}
+    job = {**JOB, "id": told["id"], "name": told["name"]}
     written = {"job.json": job, "report.json": told, "audit.json": {"clean": True, "violations": []}}
     for name, value in written.items():
         (at / name).write_bytes(msgspec.json.encode(value))
@@ -50,7 +51,7 @@ def folder(at: Path, samples: int = 2, report: Mapping[str, Any] | None = None, 
 
 def _row(place: int, given: Mapping[str, Any]) -> SampleRow:
     fields: dict[str, Any] = {
-        **examples.SAMPLE, "index": place, "context": (DOCUMENT,), "ended_at": BEGAN + timedelta(minutes=1), **given
+        **SAMPLE, "index": place, "context": (DOCUMENT,), "ended_at": BEGAN + timedelta(minutes=1), **given
     }  # fmt: skip
     return SampleRow(**fields)
 
