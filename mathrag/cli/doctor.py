@@ -4,7 +4,7 @@ The running service looks, with its own settings. Where it does not answer on th
 with the configuration of this folder and the addresses of the stack; from elsewhere it asks `/readyz`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from shared.settings import Settings, load
 
 PATIENCE_S = 3.0
 PROGRAM = "services.orchestrator.probes"
-"""What looks with the settings of this folder."""
+"""What looks with the settings of its environment and of this folder."""
 
 
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
@@ -54,7 +54,7 @@ def examine(data_dir: Path | None = None) -> list[Check]:
     if not address.is_local(url):
         with Client(url) as remote:
             return [*(said or [_valid(LESS)]), *_checks(remote.send(service.readiness()))]
-    here = [answers, *_sources(url), *_stack(settings), *probed(settings)]
+    here = [answers, *_sources(url), *_stack(settings), *probed(variables_of(settings))]
     return [*(said or [_valid(UNASKED)]), *here]
 
 
@@ -110,10 +110,9 @@ def _is_reachable(settings: Settings) -> bool:
     return bool(settings.database_url and settings.redis_url)
 
 
-def probed(settings: Settings) -> list[Check]:
-    """What the service's own program finds with these settings; where nothing runs, that which needs nobody else."""
-    said = msgspec.json.encode(settings.model_dump(mode="json"))
-    return services.answer(PROGRAM, said, list[Check])
+def probed(environment: Mapping[str, str]) -> list[Check]:
+    """What the service's own program finds in this environment; where nothing runs, that which needs nobody else."""
+    return msgspec.json.decode(services.run(PROGRAM, environment=environment).stdout, type=list[Check])
 
 
 ASKED = "the service was asked, which runs with settings of its own"

@@ -7,14 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import typer
+import yaml
 
 from mathrag.cli import doctor, reproduce_report
 from mathrag.cli.experiment_report import progress
-from mathrag.cli.own_stack import own_stack
+from mathrag.cli.own_stack import CONFIGURATION, own_stack
 from mathrag.client import catalog, experiments, jobs, service, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -105,11 +107,18 @@ def served(wanted: Wanted) -> Iterator[Client]:
             passed(msgspec.convert(client.send(service.readiness())["checks"], list[Check]))
             yield client
         return
-    settings = presets.settings(wanted.preset)
-    passed(checks.complete(doctor.probed(settings), settings))
+    passed(checks.complete(_probed(wanted.preset), presets.settings(wanted.preset)))
     title("Service")
     with own_stack(wanted.out, wanted.preset.configuration, keep=wanted.keep), Client() as client:
         yield client
+
+
+def _probed(preset: Preset) -> list[Check]:
+    """What the doctor finds with the configuration that is going to be written."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / CONFIGURATION
+        file.write_text(yaml.safe_dump(preset.configuration), "utf-8")
+        return doctor.probed({"MATHRAG_CONFIG": str(file)})
 
 
 def passed(found: list[Check]) -> None:

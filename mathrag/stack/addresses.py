@@ -1,5 +1,6 @@
 """What an operator's own shell reaches without the API: the configured database, or that of a stack which runs here."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mathrag.stack.redis import Redis
 from shared.device_settings import Device
 from shared.settings import Settings, load
 
+ADDRESSES = ("database_url", "redis_url", "retriever_url", "guard_url", "service_key")
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}
 """Settings of addresses, by the name of the child that listens there."""
 
@@ -48,6 +50,14 @@ def running(settings: Settings, data_dir: Path | None) -> Settings:
     missing = {key: value for key, value in addresses.items() if not getattr(settings, key)}
     devices = tuple(_addressed(device, ports.get(name)) for name, device in list(settings.guards().items())[1:])
     return settings.model_copy(update={**missing, "devices": devices, "data_dir": directory})
+
+
+def variables_of(settings: Settings) -> dict[str, str]:
+    """Variables by which a program of a service finds what `running` has found."""
+    found = {"DATA_DIR": str(settings.data_dir), **{name.upper(): getattr(settings, name) for name in ADDRESSES}}
+    if settings.devices:
+        found["DEVICES"] = json.dumps([device.model_dump(mode="json") for device in settings.devices])
+    return {f"MATHRAG_{name}": value for name, value in found.items()}
 
 
 def _addressed(device: Device, port: int | None) -> Device:

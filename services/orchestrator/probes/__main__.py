@@ -1,7 +1,4 @@
-"""What `mathrag doctor` runs where no service answers: settings as JSON on standard input, checks on standard output.
-
-Settings hold passwords, which stand on no command line.
-"""
+"""What `mathrag doctor` runs where no service answers: it looks with the settings of its environment."""
 
 import asyncio
 import sys
@@ -15,7 +12,7 @@ from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes
 from shared.bearer import authorization
 from shared.checks.check import Check
-from shared.settings import Settings
+from shared.settings import Settings, load
 from shared.storage.database import Database
 
 NOWHERE = "postgresql+asyncpg://"
@@ -41,8 +38,7 @@ async def look(settings: Settings) -> list[Check]:
 
 def main() -> None:
     """Look, and print what was found."""
-    settings = Settings.model_validate(msgspec.json.decode(sys.stdin.buffer.read()))
-    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(look(settings))))
+    sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(look(load()))))
 
 
 if __name__ == "__main__":

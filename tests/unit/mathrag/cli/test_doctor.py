@@ -11,10 +11,10 @@ from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
 from mathrag.client import stack_state
 from mathrag.stack import lock, passwords
-from mathrag.stack.addresses import running
+from mathrag.stack.addresses import running, variables_of
 from shared.checks.check import Check
 from shared.device_settings import Device
-from shared.settings import Settings
+from shared.settings import Settings, load
 from tests.unit.commands import Server, mathrag, refuses, says
 
 
@@ -109,8 +109,8 @@ def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(
     assert mathrag("doctor").exit_code == Exit.REFUSED
 
 
-def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path) -> None:
-    """What the operator set himself stays."""
+def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the operator set himself stays; a program that is told them has the same settings."""
     settings = Settings(redis_url="redis://mine", devices=(Device(id="b"), Device(id="c", guard_url="http://far")))
     assert running(settings, tmp_path).database_url == ""
     secret = passwords.remembered(tmp_path)
@@ -132,3 +132,7 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path) -> None:
     assert (found.redis_url, found.guard_url) == ("redis://mine", "http://127.0.0.1:3")
     assert (found.retriever_url, found.service_key) == ("http://127.0.0.1:4", secret.service)
     assert [device.guard_url for device in found.devices] == ["http://127.0.0.1:5", "http://far"]
+    for name, value in variables_of(found).items():
+        monkeypatch.setenv(name, value)
+    assert load().model_dump() == found.model_dump()
+    assert load().database_url == found.database_url
