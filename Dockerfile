@@ -27,6 +27,7 @@ FROM ${PYTHON_IMAGE} AS code
 WORKDIR /app
 COPY shared shared
 COPY services services
+COPY mathrag mathrag
 # The images' files belong to root and cannot be written, so nobody could compile them later.
 RUN python -m compileall -q .
 
@@ -63,6 +64,8 @@ CMD ["alembic", "upgrade", "head"]
 
 FROM migrate AS orchestrator
 COPY --from=code /app/services/orchestrator services/orchestrator
+# For `docker compose exec orchestrator mathrag ...`.
+COPY --from=code /app/mathrag mathrag
 EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --start-interval=2s \
     CMD ["python", "-m", "shared.probe", "http://127.0.0.1:8080/healthz"]
