@@ -1,6 +1,7 @@
 """What containers are configured with is what the code understands; checked without an engine."""
 
 import re
+import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -95,3 +96,12 @@ def test_an_image_of_others_is_pinned_by_its_minor_version(name: str) -> None:
     """What is pulled tomorrow is what was tried today, but for repairs."""
     image = COMPOSE["services"][name]["image"]
     assert image.startswith("mathrag-") or re.search(r":-[\w./-]+:v?\d+\.\d+[\w.]*\}$", image)
+
+
+def test_the_command_line_is_in_the_orchestrators_image() -> None:
+    """`docker compose exec orchestrator mathrag ...` finds its package, and the context of the build holds it."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    package = project["scripts"]["mathrag"].partition(".")[0]
+    [stage] = re.findall(r"^FROM \S+ AS orchestrator$(.*?)^FROM ", DOCKERFILE, re.MULTILINE | re.DOTALL)
+    assert f"COPY --from=code /app/{package} {package}\n" in stage
+    assert f"!{package}\n" in (REPOSITORY / ".dockerignore").read_text()
