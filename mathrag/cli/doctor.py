@@ -18,7 +18,7 @@ from mathrag.cli.references import DataDir
 from mathrag.client import address, catalog, service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.stack.addresses import running
+from mathrag.stack.addresses import running, variables_of
 from shared.checks.check import DEEP_S, EDITED, Check
 from shared.settings import Settings, load
 
