@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from setting_texts import linked, meaning, section, with_choices
 
 from mathrag.cli.failures import CODES, Exit
+from services.orchestrator.access.scopes import declared_scope
 from services.orchestrator.api.problems import RETRY_AFTER_S
+from services.orchestrator.app import build
 from shared import errors
 from shared.contracts.params import Params
 from shared.model_settings import Model
@@ -45,7 +48,10 @@ def pipelines() -> dict[str, str]:
 
 def api() -> dict[str, str]:
     """The blocks of docs/api.md."""
-    return {"kinds": _table(("kind", "status", "meaning"), _kinds(), "api.md")}
+    return {
+        "routes": _table(("method", "path", "scope", "what it does"), _routes(), "api.md"),
+        "kinds": _table(("kind", "status", "meaning"), _kinds(), "api.md"),
+    }
 
 
 def _table(head: Row, rows: Iterator[Row], page: str) -> str:
@@ -104,6 +110,27 @@ def _exits() -> Iterator[Row]:
     for code in Exit:
         kinds = [f"`{kind}`" for kind, given in CODES.items() if given is code]
         yield str(code.value), texts[code.name], ", ".join(kinds)
+
+
+def _routes() -> Iterator[Row]:
+    application = build(Settings())
+    documented = application.openapi()["paths"]
+    for each in iter_route_contexts(application.routes):
+        scope = declared_scope(each.endpoint)
+        for method in each.methods:
+            operation = documented.get(each.path, {}).get(method.lower(), {})
+            path = f"`{each.path}{_query(operation)}`"
+            yield method, path, f"`{scope}`" if scope else "none", _doing(each.summary, each.endpoint.__doc__ or "")
+
+
+def _doing(summary: str, docstring: str) -> str:
+    first, _, _ = docstring.partition("\n\n")
+    return with_choices(f"{summary}{'' if summary.endswith('?') else '.'} {first}", None)
+
+
+def _query(operation: dict[str, Any]) -> str:
+    names = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
+    return f"?{'&'.join(f'{name}=' for name in names)}" if names else ""
 
 
 def _kinds() -> Iterator[Row]:

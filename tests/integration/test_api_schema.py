@@ -15,9 +15,9 @@ from redis.asyncio import Redis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.python import asgi
 
-from services.orchestrator.api import examples
+from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.app import build
-from services.orchestrator.deps import Resources
+from services.orchestrator.deps import Deps
 from services.orchestrator.experiments import running
 from shared.contracts.calls import Lane
 from shared.contracts.documents import Hit
@@ -31,13 +31,13 @@ from tests.integration import scene
 from tests.integration.api import finished
 from tests.integration.conftest import EmptyDatabase
 
-EXAMPLES = 10
+REQUESTS = 10
 """Generated requests an operation, besides those for every boundary of its schema."""
 ACCEPTED = ("2xx", "3xx", "401", "403", "404", "409", "429", "5xx")
 CONFIG = SchemathesisConfig.from_dict(
     {
         "seed": 20261121,
-        "generation": {"deterministic": True, "max-examples": EXAMPLES},
+        "generation": {"deterministic": True, "max-examples": REQUESTS},
         # What no schema can say: 400, a cursor or tag that is not one of ours; 412, the tag of another version.
         "checks": {
             "positive_data_acceptance": {"expected-statuses": [*ACCEPTED, "400", "412"]},
@@ -78,13 +78,13 @@ servers: dict[str, str] = {}
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Resources with doubles of what is behind HTTP."""
+    """Deps with doubles of what is behind HTTP."""
     database = Database(servers["database"], pinned=False)
     async with (
         Redis.from_url(servers["redis"]) as redis,
         httpx2.AsyncClient(transport=httpx2.MockTransport(others)) as http,
     ):
-        app.state.resources = Resources(settings=SETTINGS, database=database, redis=redis, http=http, wake=lambda: None)
+        app.state.deps = Deps(settings=SETTINGS, database=database, redis=redis, http=http, wake=lambda: None)
         yield
     await database.close()
 
@@ -122,7 +122,7 @@ async def furnish() -> None:
     await scene.add_dataset(database, 3, "math")
     await scene.submit_job(database, dataset="math-500", name="first")
     await finished(database)
-    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=examples.ID)
+    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
     await running.submit_once(database, scene.SETTINGS, asked, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")

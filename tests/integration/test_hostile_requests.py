@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 import pytest
 
-from services.orchestrator.api import examples
+from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.app import build
 from services.orchestrator.experiments import running
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
@@ -76,7 +76,7 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     await scene.add_dataset(database, 3, "math")
     await scene.submit_job(database, dataset="math-500", name="first")
     await finished(database)
-    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=examples.ID)
+    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
     await running.submit_once(database, scene.SETTINGS, asked, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")

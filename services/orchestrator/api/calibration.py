@@ -27,7 +27,7 @@ JudgedBy = Annotated[
 )  # fmt: skip
 async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
     """Of a `crag` job whose lists are labelled, by the dataset's gold documents or by the judge of `judged_by`: `upper`
-    and `lower` for its evaluator, with 95 % intervals.
+    and `lower` for its evaluator, with 95 % intervals (docs/retrieval.md#calibration).
     """
     async with deps.database.transaction() as connection:
         return json(await calibrated(connection, job, trust, judged_by))

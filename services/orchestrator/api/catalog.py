@@ -77,7 +77,9 @@ PIPELINE: dict[str, Any] = {
 
 @route(router, "GET", "/pipelines", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]))
 async def pipelines() -> Response:
-    """By name."""
+    """What a job may ask for, by name: roles, parameters with defaults, the source's hash, and in `changed` the source
+    files that were edited since the service imported them (docs/operations.md#edited-source-files).
+    """
     return json(await to_thread.run_sync(_pipelines))
 
 
@@ -117,7 +119,7 @@ MODEL: dict[str, Any] = {
 
 @route(router, "GET", "/models", Scope.READ, "List models", answers(list[ModelView], [MODEL]))
 async def models(deps: RequestDeps) -> Response:
-    """As configured; addresses and keys are the operator's and not shown."""
+    """Those that a job may name, as configured; addresses and keys are the operator's and not shown."""
     names = sorted(deps.settings.models)
     async with deps.database.transaction() as connection:
         registered = {row.name: row for row in await connection.execute(REGISTERED, {"names": names})}

@@ -138,7 +138,8 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
-    """200 with the answer if it is there within `wait_s`, else 202 and the job's `Location`; the job goes on then.
+    """200 with the answer and its price if it is there within `wait_s`, else 202 and the job's `Location`; the job goes
+    on then (docs/api.md#search-and-chat).
 
     Its calls are claimed before those of batches. For a model that is not resident it waits until the resident one has
     no work, at most `device.online_patience_s`; then that is unloaded for it, and loaded again afterwards:

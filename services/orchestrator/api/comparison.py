@@ -19,6 +19,7 @@ Baseline = Annotated[str | None, Query(description="The job that all others are 
 @route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison, EXAMPLE), refuses=(404, 409))
 async def comparison(job: Jobs, deps: RequestDeps, baseline: Baseline = None) -> Response:
     """Accuracy of each with its intervals; of each pair McNemar's exact test with Holm's correction, the difference
-    with a bootstrap interval, Cohen's h, and how many items would tell the two apart. Items are matched by content.
+    with a bootstrap interval, Cohen's h, and how many items would tell the two apart. Items are matched by content
+    (docs/statistics.md#comparisons). `job` is given once for each job.
     """
     return json(await compare_jobs(deps.database, job, baseline))

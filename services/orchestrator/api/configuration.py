@@ -37,17 +37,20 @@ class ConfigurationChange(BaseModel):
 
 @route(router, "GET", "", Scope.READ, "Get the configuration", CONFIGURATION | UNCHANGED)
 async def get(deps: RequestDeps, seen: Seen) -> Response:
-    """What holds now; version 0 before the first change. 304 while nothing has changed."""
+    """Parameters that jobs, searches and chats get which do not name them (docs/api.md#configuration): what holds now;
+    version 0 before the first change. 304 while nothing has changed.
+    """
     found = await configurations.holding(deps.database)
     return tagged(found, version=found.version, seen=seen)
 
 
 @route(router, "PATCH", "", Scope.OPERATE, "Change the configuration", CONFIGURATION, refuses=(412, 428))
 async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
-    """From the next request on, at every process of the API; jobs that were accepted keep their parameters.
+    """From the next request on, at every process of the API; jobs that were accepted keep their parameters
+    (docs/api.md#configuration). `If-Match` is needed: with another version 412, without it 428 (docs/api.md#tags).
 
-    A change that no job could have as its parameters is refused whole, with the field. `If-Match` is needed: with
-    another version 412, without it 428. Every version is kept, with who made it.
+    A change that no job could have as its parameters is refused whole, with the field. Every version is kept, with who
+    made it.
     """
     async with deps.database.transaction() as connection:
         found = await configurations.newest(connection)
@@ -64,5 +67,5 @@ async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, 
     answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
 )  # fmt: skip
 async def history(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Every version, newest first."""
+    """Every version, newest first: who made it, when, and what it holds."""
     return json(await configurations.listed(deps.database, limit, cursor))

@@ -59,10 +59,11 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
     refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
 async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
-    """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`.
+    """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`
+    (docs/api.md#uploads). Answers when both indexes are built.
 
-    Answers when both indexes are built: 201, or 200 where the same documents were there under this name. A line that
-    cannot be used rejects the upload, and nothing of it is stored; with `on_error=skip` the others are.
+    201, or 200 where the same documents were there under this name. A line that cannot be used rejects the upload, and
+    nothing of it is stored; with `on_error=skip` the others are.
     """
     async with upload.corpus() as reader, aclosing(batches(reader)) as records:
         created = await corpora.create(deps.database, name, records)
@@ -124,7 +125,8 @@ async def get(deps: RequestDeps, name: str) -> Response:
 async def contamination(
     name: str, deps: RequestDeps, dataset: Annotated[str, Query(description="Whose questions.", examples=["math-500"])]
 ) -> Response:
-    """How many questions of a dataset have their own problem in the corpus, word for word or nearly so; with examples.
+    """How many questions of a dataset have their own problem in the corpus, word for word or nearly so; with examples
+    (docs/statistics.md#contamination).
 
     A search drops such documents anyway. Every question is held against every document: seconds for thousands.
     """
@@ -136,5 +138,5 @@ async def contamination(
     answers(pages.Page[previews.DocumentPreview], DOCUMENTS), refuses=(404,),
 )  # fmt: skip
 async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """In the corpus's order, with texts up to 4,000 characters."""
+    """In the corpus's order, page by page, with texts up to 4,000 characters."""
     return json(await previews.documents(deps.database, name, limit, cursor))

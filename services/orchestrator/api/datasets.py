@@ -59,7 +59,8 @@ async def create(
         Query(description="How its answers are graded, unless a job says otherwise; by default as mathematics."),
     ] = None,
 ) -> Response:
-    """JSON lines, CSV or Parquet: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`.
+    """JSON lines, CSV or Parquet: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`
+    (docs/api.md#uploads).
 
     A list of answers: any of them is right. With `grader=choice` also `choices`, with `grader=rubric` also `rubric`.
 
@@ -94,5 +95,5 @@ async def get(deps: RequestDeps, name: str) -> Response:
     answers(pages.Page[previews.ItemPreview], ITEMS), refuses=(404,),
 )  # fmt: skip
 async def items(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Questions with their expected answers, in the dataset's order."""
+    """Questions with their expected answers, in the dataset's order, page by page."""
     return json(await previews.items(deps.database, name, limit, cursor))

@@ -144,7 +144,8 @@ RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stre
     RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
 )  # fmt: skip
 async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDeps) -> AsyncIterator[ServerSentEvent]:
-    """`state` for every change, `progress` when counts changed, `gate` when it has decided; the end state comes last.
+    """Server-sent events until it ends (docs/api.md#events): `state` for every change, `progress` when counts changed,
+    `gate` when it has decided; the end state comes last.
 
     A comment every 15 seconds keeps the connection. `Last-Event-ID` goes on exactly after what was seen.
     """

@@ -99,9 +99,11 @@ ENTRY: dict[str, Any] = {field: EXAMPLE[field] for field in experiments.Entry.__
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) -> Response:
-    """202: all its jobs are committed, in one transaction. Cells that ask the same share a job; jobs share their calls.
+    """A grid of jobs (docs/experiments.md). 202: all of them are committed, in one transaction, or none; `Location` is
+    the experiment's. With an `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
 
-    The same `Idempotency-Key` with the same body answers with the same experiment, as for jobs.
+    Cells that ask the same share a job; jobs share their calls. The same key with the same body answers with the same
+    experiment, as for jobs.
     """
     once = keyed(key, "POST /v1/experiments", request.model_dump())
     accepted = await running.submit_once(deps.database, deps.settings, request, once)
@@ -112,7 +114,9 @@ async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) ->
 
 @route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan, PLAN), refuses=(404,))
 async def plan(request: Experiment, deps: RequestDeps) -> Response:
-    """Nothing is made. What jobs share is counted once as far as that can be known, and calls are upper ends."""
+    """Cells, jobs, calls, loads and time. Nothing is made. What jobs share is counted once as far as that can be known,
+    and calls are upper ends.
+    """
     grid = await running.expanded(deps.database, deps.settings, request)
     async with deps.database.transaction() as connection:
         drafts = await running.drafted(connection, deps.settings, grid.jobs)
@@ -152,7 +156,9 @@ async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
     answers(ExperimentReport, REPORT), refuses=(404, 409),
 )  # fmt: skip
 async def report_on(experiment: str, deps: RequestDeps) -> Response:
-    """A row per cell: accuracy with interval, failures, calls made and reused, loads, the gate's decision."""
+    """A row per cell: accuracy with interval, failures, calls made and reused, loads, the gate's decision; and what
+    differs from the baseline.
+    """
     return json(await report(deps.database, experiment))
 
 

@@ -99,7 +99,9 @@ async def listed(deps: RequestDeps) -> Response:
 
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
-    """From the database's rows; lease and guard are asked, too, and their absence is shown, not fatal."""
+    """What it holds, and why (docs/api.md#devices). From the database's rows; lease and guard are asked, too, and their
+    absence is shown, not fatal.
+    """
     return json(await _view(deps, await _check_device(deps, device)))
 
 
@@ -108,7 +110,8 @@ async def get(device: Device, deps: RequestDeps) -> Response:
     answers(DeviceView, EMPTIED, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
-    """Calls in flight end, the models are unloaded, and none is loaded until `release`, whatever is restarted.
+    """Calls in flight end, the models are unloaded, and none is loaded until `release`, whatever is restarted
+    (docs/api.md#devices).
 
     Queued calls stay queued: jobs wait, none fails. 202: it is written down. The device is empty once `state` is
     `open` or `closed` and `models` is empty. Again is harmless.
@@ -123,7 +126,7 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
     answers(DeviceView, EXAMPLE, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
-    """The scheduler goes on at once with what is queued. Again is harmless."""
+    """The scheduler goes on at once with what is queued (docs/api.md#devices). Again is harmless."""
     await devices.release(deps.database, await _check_device(deps, device), actor)
     deps.wake()
     return json(await _view(deps, device), 202)

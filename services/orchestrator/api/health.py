@@ -39,7 +39,9 @@ async def healthz() -> dict[str, str]:
     answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
 )  # fmt: skip
 async def readyz(deps: RequestDeps) -> Response:
-    """200 if every check is well, else 503; each says what to do. `mathrag doctor` looks at more."""
+    """200 if every check of what a job needs is well, else 503; each says what to do. `mathrag doctor` looks at more
+    (docs/operations.md#doctor-and-readyz).
+    """
     found = await checks(readiness(deps.settings), deps)
     ready = all(check.ok for check in found)
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)
@@ -50,9 +52,8 @@ async def readyz(deps: RequestDeps) -> Response:
     answers(Readiness, {"ready": True, "checks": [WELL]}),
 )  # fmt: skip
 async def examined(deps: RequestDeps) -> Response:
-    """All that `mathrag doctor` says, well or not: with the settings that the services run with, by those that know.
-
-    Takes as long as hashing every index and every model's file.
+    """All that `mathrag doctor` says, well or not: with the settings that the services run with, by those that know
+    (docs/operations.md#doctor-and-readyz). Takes as long as hashing every index and every model's file.
     """
     found = await checks(probes(deps.settings), deps)
     return json(Readiness(ready=all(check.ok for check in found), checks=found))

@@ -50,6 +50,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """202: the job is committed, and survives the loss of everything but the database. Poll `Location`.
+    `warnings`, where there are any, name source files that were edited and do not run
+    (docs/operations.md#edited-source-files). With an `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
 
     The same `Idempotency-Key` with the same body answers with the same job, at least for 24 hours; with another body
     422, and while the first request is still being answered 409.
@@ -62,7 +64,8 @@ async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) ->
     router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
 async def requeue(job: str, deps: RequestDeps, key: IdempotencyKey) -> Response:
-    """A new job that asks for the same as one that has ended; replies are shared, so only what failed is computed anew.
+    """202: a new job that asks for the same as one that has ended; replies are shared, so only what failed is computed
+    anew (docs/api.md#pause-and-requeue).
 
     A job that has not ended answers 409.
     """
@@ -109,7 +112,10 @@ async def listed(
 
 @route(router, "GET", "/{job}", Scope.READ, "Get a job", JOB | UNCHANGED, refuses=(404, 409))
 async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
-    """By id, by name, or by the first characters of the id (four or more). 304 while nothing has changed.
+    """State, counts, calls by stage, estimate, links. With `If-None-Match` 304 while nothing has changed
+    (docs/api.md#tags).
+
+    By id, by name, or by the first characters of the id (four or more).
 
     A state may be a tenth of a second old, progress half a second, and some seconds for a very large job.
     """
@@ -121,9 +127,8 @@ async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
 
 @route(router, "PATCH", "/{job}", Scope.SUBMIT, "Change a job", JOB, refuses=(404, 409, 412, 428))
 async def change(job: str, request: JobChange, deps: RequestDeps, versions: RequiredVersions) -> Response:
-    """Name, rank and metadata, whatever its state; the rank counts for its queued calls, too.
-
-    `If-Match` is needed: with another version 412, without it 428.
+    """`name`, `rank` and `metadata`, whatever its state; the rank counts for its queued calls, too. `If-Match` is
+    needed: with another version 412, without it 428 (docs/api.md#tags).
     """
     public_id = await jobs.public_id(deps.database, job)
     await amend(deps.database, public_id, request.change(), versions)
@@ -134,7 +139,9 @@ async def change(job: str, request: JobChange, deps: RequestDeps, versions: Requ
     router, "POST", "/{job}/cancel", Scope.SUBMIT, "Cancel a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
-    """Its samples end at once; calls in flight may still end. Again is harmless; an ended job answers 409."""
+    """202 with the state `cancelling`: nothing of it is begun any more, and calls in flight may still end. Its samples
+    end in batches, 300,000 in about a minute. Again is harmless; an ended job answers 409.
+    """
     public_id = await jobs.public_id(deps.database, job)
     await cancel_job(deps.database, public_id, versions)
     deps.wake()
@@ -143,7 +150,9 @@ async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
 
 @route(router, "POST", "/{job}/pause", Scope.SUBMIT, "Pause a job", ACCEPTED, refuses=(404, 409, 412), status_code=202)
 async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
-    """Nothing of it is begun any more; calls in flight may still end. Again is harmless; an ended job answers 409."""
+    """Nothing of it is begun any more; calls in flight may still end. Again is harmless; an ended job answers 409
+    (docs/api.md#pause-and-requeue).
+    """
     public_id = await jobs.public_id(deps.database, job)
     await pause_job(deps.database, public_id, versions)
     deps.wake()
@@ -154,7 +163,9 @@ async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
     router, "POST", "/{job}/resume", Scope.SUBMIT, "Resume a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
-    """It goes on where it was. Harmless for a job that is not paused; an ended job answers 409."""
+    """It goes on where it was. Harmless for a job that is not paused; an ended job answers 409
+    (docs/api.md#pause-and-requeue).
+    """
     public_id = await jobs.public_id(deps.database, job)
     await resume_job(deps.database, public_id, versions)
     deps.wake()
@@ -165,7 +176,9 @@ async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
     router, "GET", "/{job}/report", Scope.READ, "Report", answers(reports.Report, reports.EXAMPLE), refuses=(404, 409)
 )
 async def report(job: str, deps: RequestDeps) -> Response:
-    """Accuracy with its interval, failures, and what it cost. Final once the job has ended."""
+    """Accuracy with its interval, failures, what methods decided, loads, calls made and reused, time by stage, cost
+    (docs/api.md#reports). Final once the job has ended.
+    """
     return json(await reports.report(deps.database, job, deps.settings.models))
 
 
@@ -174,7 +187,9 @@ async def report(job: str, deps: RequestDeps) -> Response:
     answers(Audit, {"clean": True, "violations": []}), refuses=(404, 409),
 )  # fmt: skip
 async def check(job: str, deps: RequestDeps) -> Response:
-    """From the database's rows alone."""
+    """From the database's rows alone (docs/architecture.md#invariants). `source_changed` is there where the pipeline's
+    source is another than when the job ran.
+    """
     public_id = await jobs.public_id(deps.database, job)
     violations = await audit.check_apart(deps.database, public_id)
     changed = await audit.changed_source(deps.database, public_id)

@@ -22,6 +22,8 @@ RESPONSE: dict[int | str, dict[str, Any]] = {
 
 @route(router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
 async def metrics(request: Request, deps: RequestDeps) -> Response:
-    """What operators watch, for Prometheus; the same for five seconds. Not there where the operator switched it off."""
+    """What operators watch, for Prometheus (docs/telemetry.md#metrics); the same for five seconds. Not there where the
+    operator switched it off.
+    """
     found: Metrics = request.app.state.metrics
     return Response(await found.text(deps), media_type=CONTENT_TYPE_LATEST)

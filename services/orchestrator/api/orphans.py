@@ -20,7 +20,8 @@ EXAMPLE: dict[str, Any] = {"orphans": ["mathrag-dense-51c9…"], "deleted": Fals
 
 @route(router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans, EXAMPLE))
 async def list_orphans(deps: RequestDeps) -> Response:
-    """What builds that broke off, or a database that was replaced, left behind on Elasticsearch.
+    """What builds that broke off, or a database that was replaced, left behind on Elasticsearch
+    (docs/retrieval.md#back-ends).
 
     Only indexes that are called PREFIX-KIND-SIGNATURE are looked at. A build that is under way is waited for.
     """
@@ -29,7 +30,7 @@ async def list_orphans(deps: RequestDeps) -> Response:
 
 @route(router, "DELETE", "", Scope.OPERATE, "Delete unused indexes", answers(Orphans, {**EXAMPLE, "deleted": True}))
 async def delete_orphans(deps: RequestDeps) -> Response:
-    """The same indexes, deleted for good.
+    """Those that `GET /v1/indexes/orphans` lists are deleted for good.
 
     Another database whose retriever uses the same prefix would lose its indexes, so each needs a prefix of its own.
     """

@@ -109,7 +109,8 @@ class PlanRequest(BaseModel):
     answers(PlanView, ANSWER), refuses=(404, 409),
 )  # fmt: skip
 async def of_job(job: str, deps: RequestDeps) -> Response:
-    """Residencies in order, MiB against budget, flips, seconds and why, for the calls that the job still has to make.
+    """Residencies in order, MiB against budget, flips, seconds and why, for the calls that the job still has to make
+    (docs/api.md#plans).
 
     Calls that are open are counted, what is to come is an upper end; other jobs' calls are not in it.
     """
@@ -123,7 +124,8 @@ async def of_job(job: str, deps: RequestDeps) -> Response:
 
 @route(router, "POST", "/plan", Scope.READ, "Plan what is not there", answers(PlanView, ANSWER), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
-    """As `GET /v1/jobs/{job}/plan`, for a job that is not submitted, or for models and devices that nobody has yet.
+    """As `GET /v1/jobs/{job}/plan`, for a job that is not submitted, or for models and devices that nobody has yet
+    (docs/api.md#plans).
 
     Nothing is stored or loaded. A job's calls are those of one question times its samples: an upper end.
     """

@@ -27,7 +27,9 @@ RESPONSES[200]["content"]["application/json"] = {"schema": {"type": "object"}, "
 
 @route(router, "GET", "/{job}/provenance", Scope.READ, "Stream the provenance of a job", RESPONSES, refuses=(404, 409))
 async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl", "prov"] = "jsonl") -> Response:  # noqa: A002 - the API's word
-    """Of an ended job: a line per sample with its link of the chain, or one W3C PROV-JSON document. 409 before."""
+    """All that an ended job's answers were made from, to keep and to verify (docs/api.md#provenance): a line per sample
+    with its link of the chain, or with `format=prov` one W3C PROV-JSON document. 409 before.
+    """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
     exported = await export.job(deps.database, row)

@@ -71,7 +71,7 @@ async def results(
     prompts: Annotated[bool, Query(description="With what the generator was asked.")] = False,  # noqa: FBT002 - a query parameter
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet."""
+    """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet (docs/api.md#results)."""
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
     name = formats.choose_format(format, accept)
@@ -95,7 +95,9 @@ async def sample_page(
     differing: Annotated[bool, Query(description="Only those that the two graders judge differently.")] = False,  # noqa: FBT002 - a query parameter
     wrong: Annotated[bool, Query(description="Only those whose answer is wrong.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
-    """In dataset order, whatever their state."""
+    """In dataset order, whatever their state, page by page; with `differing` only those that the two graders judge
+    differently, with `wrong` only those whose answer is wrong.
+    """
     only = samples.Only(differing=differing, wrong=wrong)
     return json(await samples.listed(deps.database, job, limit, cursor, only))
 
@@ -111,5 +113,7 @@ async def sample(
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
     prompts: Annotated[bool, Query(description="With what models were asked.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
-    """All calls it waited for, who answered them, when, and during which epoch; the context's texts."""
+    """All calls it waited for with their attempts: who answered them, when, and during which epoch; the context's
+    texts; with `prompts=true` what models were asked (docs/api.md#provenance).
+    """
     return json(await provenance.provenance(deps.database, job, index, repeat, prompts=prompts))

@@ -110,7 +110,8 @@ EXAMPLE: dict[str, Any] = {
 
 @route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer, EXAMPLE), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
-    """The `k` best documents for one question, as a pipeline with these `params` would find them.
+    """The `k` best documents for one question, as a pipeline with these `params` would find them; nothing is stored
+    (docs/api.md#search-and-chat).
 
     What needs a model of the device, such as rewriting or a judge, is left out, and the decisions say so: that is what
     `POST /v1/chat` does.

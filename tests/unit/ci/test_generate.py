@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI
 from pydantic import Field
 
+from services.orchestrator.api.routes import route
 from shared import settings
+from shared.contracts.api_keys import Scope
 from shared.settings import REPOSITORY
 
 
@@ -56,3 +59,26 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     assert "\n  naps: 7 # Naps of a worker (docs/scaling.md).\n" in texts["mathrag.example.yaml"]
     assert "| `workers.naps` | 7 | Naps of a worker ([scaling.md](scaling.md)). |" in texts["operations.md"]
     assert '"naps": {' in texts["config-schema.json"]
+
+
+def test_a_new_route_stands_in_the_table_of_routes(generator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its scope, the names in its query, its summary and the first paragraph of its docstring, pages as links."""
+    router = APIRouter(prefix="/v1/shelves")
+
+    @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", {})
+    async def get(shelf: str, wide: bool = False, limit: int = 5) -> None:
+        """By name (docs/api.md#tags).
+
+        More of it.
+        """
+
+    @route(router, "POST", "", None, "Is there room?", {})
+    async def ask() -> None:
+        """Answers at once."""
+
+    application = FastAPI(openapi_url=None)
+    application.include_router(router)
+    monkeypatch.setattr(generator["tables"], "build", lambda _: application)
+    *_, first, second = generator["tables"].api()["routes"].splitlines()
+    assert first == "| GET | `/v1/shelves/{shelf}?wide=&limit=` | `read` | Get a shelf. By name ([tags](#tags)). |"
+    assert second == "| POST | `/v1/shelves` | none | Is there room? Answers at once. |"
