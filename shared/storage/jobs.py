@@ -54,7 +54,6 @@ STAGES = sql("""
     GROUP BY c.role""")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
-SHORTEST_PREFIX = 4
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
