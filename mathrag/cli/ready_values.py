@@ -1,8 +1,11 @@
 """Values of options that need no conversion: typer converts by pydantic, whose import takes longer than a command."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 
 class ReadyValues:
@@ -20,9 +23,19 @@ class ReadyValues:
             return value
         if wanted is Path and type(value) is str:
             return Path(value)
+        if wanted is int and type(value) is str and _is_plain(value, param.type_descriptor.parameter_info):
+            return int(value)
         if wanted == list[str] and isinstance(value, (list, tuple)):
             return list(value)
         return self._converter().coerce(value, param=param, ctx=ctx)
+
+
+def _is_plain(value: str, limits: Any) -> bool:
+    """Whether this is a whole number within the option's limits; typer says what is wrong with any other."""
+    if not WHOLE.fullmatch(value):
+        return False
+    least, most = limits.min, limits.max
+    return (least is None or least <= int(value)) and (most is None or int(value) <= most)
 
 
 class ReadyParameters:
