@@ -151,3 +151,10 @@ class Refused(Unavailable):
     """A service that is needed answers, and has nothing for this request: waiting for it changes nothing."""
 
     kind = "refused"
+
+
+class OutOfSpace(MathragError):
+    """The disk of the service or of PostgreSQL is full; nothing of the request is stored, and the service goes on."""
+
+    status = 507
+    kind = "out_of_space"

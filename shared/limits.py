@@ -13,11 +13,11 @@ class Limits(BaseModel):
     upload_bytes: int = Field(default=256 << 20, gt=0)
     """Largest upload."""
     upload_rows: int = Field(default=1_000_000, gt=0)
-    """Documents or items of one upload."""
+    """Documents, items or facts of one upload."""
     line_bytes: int = Field(default=1 << 20, gt=0)
     """One line of an upload, or one row of its text."""
     decompressed_bytes: int = Field(default=1 << 30, gt=0)
-    """What the columns of a Parquet file may become when they are unpacked; the file may be much smaller."""
+    """What the columns of a Parquet file, or a packed graph, may become when unpacked; the file may be much smaller."""
     uploads: int = Field(default=4, gt=0)
     """Uploads at once; a Parquet file is unpacked by a process of its own, which takes 512 MiB at most."""
     live_jobs: int = Field(default=200, gt=0)

@@ -59,6 +59,13 @@ class Workers(BaseModel):
     """Processes that check documents' equations; they start when the first document comes."""
     verify_deadline_s: float = Field(default=20.0, gt=0)
     """Longest check of one document, in seconds of the processor; ten times as many pass at most."""
+    miners: int = Field(default=2, gt=0, le=64)
+    """Processes of each judge worker that mine rules, a relation each; they start when the first relation comes."""
+    mining_mib: int = Field(default=4096, ge=256)
+    """Memory that all of them may take together (MiB): each is bounded to its part of it. What might take more is
+    refused (docs/rules.md#memory)."""
+    mine_deadline_s: float = Field(default=3600.0, gt=0)
+    """Longest mining of one relation, in seconds of the processor; ten times as many pass at most."""
     judges: int = Field(default=1, ge=0)
     """Worker processes of the judge lane that `mathrag up` starts; 0 where they run elsewhere."""
     generators: int = Field(default=1, ge=0)

@@ -88,7 +88,7 @@ def shown(value: Any) -> str:
 
 
 def _pipelines() -> Iterator[Row]:
-    for name in registry.names():
+    for name in registry.offered():
         found = registry.get(name)
         reads = ", ".join(f"`{path}`" for path in sorted(found.reads or ()))
         yield f"`{name}`", with_choices(found.run.__doc__ or "", None), reads or "any"

@@ -56,6 +56,7 @@ CODES = {
     "precondition_failed": Exit.CONFLICT,
     "precondition_required": Exit.CONFLICT,
     "unavailable": Exit.UNREACHABLE,
+    "out_of_space": Exit.UNREACHABLE,
     "refused": Exit.UNREACHABLE,
     "unreachable": Exit.UNREACHABLE,
     "too_many": Exit.UNREACHABLE,

@@ -61,6 +61,8 @@ ENTRIES = (
     ),
     Entry("corpus", "corpus", "What is searched."),
     Entry("dataset", "dataset", "What is asked."),
+    Entry("graph", "graph", "Knowledge graphs: facts, also searched as a corpus."),
+    Entry("rules", "rules", "Rule banks, mined from graphs."),
     Entry("job", "job", "Runs of a pipeline over a dataset."),
     Entry("experiment", "experiment", "Grids of jobs that are compared."),
     Entry("sample", "sample", "Single answers, with all they were made from."),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.client import catalog, jobs, texts
+from mathrag.client import catalog, graphs, jobs, texts
 from mathrag.client.client import Client
 from mathrag.client.request import Request
 
@@ -50,6 +50,7 @@ Baseline = Annotated[
 ]
 Dataset = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("datasets")))]
 Corpus = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("corpora")))]
+Graph = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(graphs.listed()))]
 DatasetOption = Annotated[
     str, typer.Option("--dataset", help="Dataset to run on.", autocompletion=_named(texts.listed("datasets")))
 ]

@@ -1,4 +1,4 @@
-"""How `mathrag corpus create` and `mathrag dataset create` send files and say what became of them."""
+"""How the `create` of corpora, datasets and graphs sends files and says what became of them."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ from mathrag.cli.output import print_json
 from mathrag.client import texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
+from mathrag.client.request import Request, T
 from mathrag.client.sources import Sources
 from shared.ingest.reader import OnError
 from shared.ingest.rows import Format
@@ -28,14 +29,18 @@ Delimiter = Annotated[str | None, typer.Option(help="Of CSV: comma, semicolon or
 
 
 def upload(client: Client, kind: texts.Kind, name: str, sources: Sources, **declared: str) -> Any:
-    """Stream from disk; what the server says about a line is said about the file's."""
+    """Stream documents or items from disk."""
     options = {"format": "jsonl", "skip_empty": str(sources.skip_empty).lower(), "on_error": sources.on_error.value}
+    return sources.complete(send(client, texts.upload(kind, sources, name, **options, **declared), sources))
+
+
+def send(client: Client, request: Request[T], sources: Sources) -> T:
+    """The answer to an upload; what the server says about a line is said about the file's."""
     try:
-        made = client.send(texts.upload(kind, sources, name, **options, **declared))
+        return client.send(request)
     except Failed as failed:
         hint = sources.translate(failed.hint) if failed.hint else None
         raise Failed(failed.kind, sources.translate(failed.message), hint) from failed
-    return sources.complete(made)
 
 
 def report(made: Any, said: str, following: str, as_json: bool) -> None:

@@ -62,9 +62,9 @@ class AsyncClient:
 
 def _arguments(request: Request[T]) -> dict[str, Any]:
     found = request.arguments()
-    return found if request.lines is None else {**found, "content": _one_by_one(request.lines)}
+    return found if request.lines is None else {**found, "content": _one_by_one(found["content"])}
 
 
-async def _one_by_one(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for line in lines:
-        yield line
+async def _one_by_one(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece

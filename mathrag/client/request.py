@@ -1,6 +1,6 @@
 """A request of the API as a value: both clients send the same ones, and their type says what comes back."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
@@ -16,6 +16,8 @@ MOST_OF_A_PAGE = 500
 INDEXED_S = 1900.0
 """An upload answers when its indexes are built."""
 JSON = {"content-type": "application/json"}
+PIECE_BYTES = 1 << 16
+"""Lines that are sent together; one by one, 300,000 of them took 40 s."""
 LINES = {"content-type": "application/x-ndjson"}
 
 
@@ -50,7 +52,7 @@ class Request(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         if self.timeout_s is not None:
             found["timeout"] = self.timeout_s
         if self.lines is not None:
-            return found | {"content": self.lines, "headers": LINES | found["headers"]}
+            return found | {"content": _pieces(self.lines), "headers": LINES | found["headers"]}
         if self.body is not None:
             return found | {"content": msgspec.json.encode(self.body), "headers": JSON | found["headers"]}
         return found
@@ -68,3 +70,15 @@ def segment(name: str) -> str:
 def once(key: str | None) -> dict[str, str]:
     """With a key it is done once, however often it is sent."""
     return {"Idempotency-Key": key} if key else {}
+
+
+def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes, each piece of several lines."""
+    piece = bytearray()
+    for line in lines:
+        piece += line
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)

@@ -1,10 +1,13 @@
 """`python -m services.judge`: the worker of the judge lane: whatever the generator does not do."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 from services.judge.absent import Absent
 from services.judge.estimates import Estimates
 from services.judge.grades import Grades
+from services.judge.mining import Mining
+from services.judge.mining_pool import MiningPool
 from services.judge.reranking import Reranking
 from services.judge.retrieving import Retrieving
 from services.judge.verifying import Verifying
@@ -33,5 +36,16 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
     }
 
 
+@asynccontextmanager
+async def miners(tools: Tools) -> AsyncIterator[Mapping[str, Executor]]:
+    """The executor of what is mined, until the process is told to stop."""
+    limits = tools.settings.workers
+    mining = Mining(tools.database, MiningPool(limits.miners, limits.mine_deadline_s, limits.mining_mib))
+    try:
+        yield {"mine": mining}
+    finally:
+        await mining.close()
+
+
 if __name__ == "__main__":
-    serve(Lane.JUDGE, load(), executors)
+    serve(Lane.JUDGE, load(), executors, miners)

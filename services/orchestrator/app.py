@@ -1,4 +1,4 @@
-"""The orchestrator: REST in front; schedulers, sweeper and finaliser behind it; they share PostgreSQL alone."""
+"""The orchestrator: REST in front; schedulers, sweeper, finaliser and sealer behind it; they share PostgreSQL alone."""
 
 import asyncio
 import logging
@@ -27,6 +27,7 @@ from services.orchestrator.api import (
     events,
     experiments,
     gpus,
+    graphs,
     health,
     jobs,
     metrics,
@@ -36,6 +37,8 @@ from services.orchestrator.api import (
     problems,
     provenance,
     reference,
+    rule_files,
+    rules,
     samples,
     search,
 )
@@ -46,6 +49,7 @@ from services.orchestrator.metrics.requests import CountRequests
 from services.orchestrator.scheduling.finaliser import Finaliser
 from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.scheduler import Scheduler
+from services.orchestrator.scheduling.sealer import Sealer
 from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
@@ -65,7 +69,7 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application; while it runs, so do a scheduler for each device, the sweeper and the finaliser."""
+    """The application; while it runs, so do a scheduler for each device, the sweeper, the finaliser and the sealer."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -74,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         scheduling, reporting = (Database(settings.database_url, pinned=pinned) for pinned in (True, False))
         schedulers = [Scheduler(narrowed(settings, device.id), scheduling, redis) for device in settings.all_devices()]
         sweeper = Sweeper(settings, scheduling, redis)
-        routines: list[Routine] = [*schedulers, sweeper, Finaliser(scheduling, sweeper.wake)]
+        routines: list[Routine] = [*schedulers, sweeper, Finaliser(scheduling, sweeper.wake), Sealer(scheduling)]
         loops = [asyncio.create_task(routine.run()) for routine in routines]
         for running in loops:
             running.add_done_callback(_stop_without_routine)
@@ -114,8 +118,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, orphans, datasets, jobs, samples, events, provenance, calibration, comparison, search, chat, plans,
-        experiments, gpus, catalog, configuration, health, reference,
+        corpora, orphans, datasets, graphs, rules, rule_files, jobs, samples, events, provenance, calibration,
+        comparison, search, chat, plans, experiments, gpus, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

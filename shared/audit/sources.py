@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 from sqlalchemy import RowMapping, text
 
+from shared.audit import banks
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.contracts import canonical
 from shared.contracts.calls import CALL_KINDS
@@ -61,9 +62,12 @@ CELLS = text("""
 
 
 async def as_hashed(audit: Audit) -> list[Violation]:
-    """I23: the job's dataset, corpus, models and calls are what their hashes say, and its cells ask what it answers."""
+    """I23: the job's dataset, corpus, rule bank, models and calls are what their hashes say, and its cells ask what it
+    answers.
+    """
     return [
         *_violation("is not what its hash says", [name async for name in _dataset(audit)]),
+        *_violation("is not what its hash says", [name async for name in banks.altered(audit)]),
         *await audit.find("I23", "is not what its hashes say", CORPUS),
         *_violation("is not the model that its hash says", [name async for name in _models(audit)]),
         *await audit.find("I23", "is pinned to another model than its row", UNPINNED),

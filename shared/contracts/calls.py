@@ -12,7 +12,18 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.grading import Expected
-from shared.contracts.replies import Estimated, Generated, Graded, Marked, Rated, Retrieved, Scored, Verified
+from shared.contracts.mining import Mining
+from shared.contracts.replies import (
+    Estimated,
+    Generated,
+    Graded,
+    Marked,
+    Mined,
+    Rated,
+    Retrieved,
+    Scored,
+    Verified,
+)
 
 
 class Lane(StrEnum):
@@ -146,7 +157,14 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, tag="estimate"):
     question: str
 
 
-Call = Retrieve | Rerank | Judge | Write | Generate | Grade | Verify | Estimate
+class Mine(msgspec.Struct, frozen=True, kw_only=True, tag="mine"):
+    """Mine the rules of the job's graph whose head is of one relation."""
+
+    relation: str
+    mining: Mining
+
+
+Call = Retrieve | Rerank | Judge | Write | Generate | Grade | Verify | Estimate | Mine
 
 
 class CallKind(NamedTuple):
@@ -166,6 +184,7 @@ CALL_KINDS: Mapping[str, CallKind] = {
     "write": CallKind(Lane.JUDGE, Generated),
     "generate": CallKind(Lane.GENERATE, Generated),
     "grade": CallKind(Lane.JUDGE, Graded | Marked),
+    "mine": CallKind(Lane.JUDGE, Mined),
 }
 """Every role, in the order in which reports name them: about that in which a sample makes its calls."""
 

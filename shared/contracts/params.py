@@ -12,6 +12,7 @@ import msgspec
 
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import GraderName
+from shared.contracts.mining import Mining
 
 MOST_CANDIDATES = 1000
 """The retriever answers no longer lists."""
@@ -313,6 +314,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Replaces slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
     seed: int = 0
     """Chooses the calibration items; never sent to a model."""
+    rules: str = ""
+    """Name of a rule bank (`mathrag rules list`); its content is pinned at submission."""
+    mining: Mining | None = None
+    """The miner and its limits, of a job that `mathrag rules mine` has made."""
 
 
 DECODINGS = ("generate", "judge", "enhance.decoding", "critic.decoding", "hyde.decoding", "grading.decoding")

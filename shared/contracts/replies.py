@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from shared.contracts.documents import Hit
+from shared.contracts.rules import Rule
 
 
 class FailureKind(StrEnum):
@@ -19,6 +20,10 @@ class FailureKind(StrEnum):
     """Lapsed three times: whoever ran it died."""
     GRADER_TIMEOUT = "grader_timeout"
     VERIFIER_TIMEOUT = "verifier_timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    """More than the operator gives each process that mines rules."""
+    MINER_TIMEOUT = "miner_timeout"
+    """Longer than the operator lets a relation be mined."""
     NOT_CONFIGURED = "not_configured"
     """The operator has set up nothing that could answer: the pipeline goes on without."""
     TIMEOUT = "timeout"
@@ -28,11 +33,13 @@ class FailureKind(StrEnum):
     """A server that many calls share was away for longer than the operator lets calls wait for it."""
 
 
-INFRASTRUCTURE = frozenset(
-    {FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE}
-)
-"""Kinds that say nothing about what was asked: a call that ended with one is free for the next asker. All but the last
-are tried again before that."""
+BOUNDS = frozenset({FailureKind.OUT_OF_MEMORY, FailureKind.MINER_TIMEOUT})
+"""Kinds that say that a bound of the settings is too low: another try a moment later would end alike."""
+INFRASTRUCTURE = BOUNDS | {
+    FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE,
+}  # fmt: skip
+"""Kinds that say nothing about what was asked: a call that ended with one is free for the next asker. All but
+`unavailable` and the bounds are tried again before that."""
 
 
 class SampleFailed(Exception):
@@ -150,6 +157,12 @@ class Estimated(msgspec.Struct, frozen=True, kw_only=True, tag="estimated"):
     probability: float
 
 
+class Mined(msgspec.Struct, frozen=True, kw_only=True, tag="mined"):
+    """Reply to `Mine`: the rules in the miner's order."""
+
+    rules: tuple[Rule, ...]
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """What came back instead of a value; never turned into a score."""
 
@@ -157,13 +170,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     detail: str = ""
 
 
-Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated
+Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated | Mined
 
 
 Reply = Value | Failure
 
 
-V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Marked, Verified, Estimated)
+V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Marked, Verified, Estimated, Mined)
 
 
 def require(reply: V | Failure) -> V:

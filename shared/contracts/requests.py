@@ -8,6 +8,7 @@ import msgspec
 from shared.contracts import canonical
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import Rules
+from shared.contracts.mining import Mining
 
 
 class DocumentRef(msgspec.Struct, frozen=True):
@@ -39,6 +40,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     modulus: int = 0
     rules: Rules | None = None
     """How an answer is graded; None: as `MATH` says."""
+    mining: Mining | None = None
+    """Which miner, and its limits."""
     draw: int = 0
     nonce: str = ""
 

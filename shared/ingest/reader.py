@@ -68,7 +68,7 @@ class Reader(Generic[Record]):
         found = 0
         for count, (source, line, content) in enumerate(self._rows, start=1):
             if count > self._most:
-                raise TooLarge(f"an upload may have {self._most} lines", hint="split it, or see `limits.upload_rows`")
+                raise TooLarge(f"more than {self._most} lines", hint="split it, or see `limits.upload_rows`")
             self.bytes += lines.size(content)
             try:
                 record = self._read(lines.fields(content), line)

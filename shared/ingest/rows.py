@@ -67,7 +67,7 @@ def recognised(head: bytes, source: str, format: Format = Format.AUTO) -> Format
     Raises:
         InvalidLine: it is no data, or `format` says otherwise.
     """
-    said = refusal(head) or _not_data(head)
+    said = refusal(head) or not_data(head)
     if said is not None:
         raise InvalidLine(source, 1, said)
     found = _guess(head)
@@ -88,7 +88,8 @@ def refusal(head: bytes) -> str | None:
     return said
 
 
-def _not_data(head: bytes) -> str | None:
+def not_data(head: bytes) -> str | None:
+    """Why text that begins so is no data; None where nothing speaks against it."""
     if head.removeprefix(BOM).lstrip().lower().startswith(HTML):
         return "is a web page, not the data; download the file itself (its raw link)"
     if b"\r" in head and b"\n" not in head and not head.startswith(parquet.MAGIC):

@@ -19,6 +19,7 @@ from shared.contracts.calls import (
     Grade,
     Judge,
     Lane,
+    Mine,
     Rerank,
     Retrieve,
     Verify,
@@ -44,7 +45,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """What a job's calls are bound with."""
 
     pins: dict[str, Pin]
-    """By role: dense, sparse, fallback, rerank, judge, generate, grade, verify, estimate."""
+    """By role: dense, sparse, fallback, rerank, judge, generate, grade, verify, estimate, mine, rules."""
     params: Params
     nonce: str = ""
     """Set for `reuse: none`: nothing of another job is reused."""
@@ -143,7 +144,7 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return request.role, request
 
 
-def _measurement(call: Rerank | Verify | Estimate) -> Request:
+def _measurement(call: Rerank | Verify | Estimate | Mine) -> Request:
     """Of a call that no prompt is made for; its role names its pin."""
     match call:
         case Rerank():
@@ -154,6 +155,8 @@ def _measurement(call: Rerank | Verify | Estimate) -> Request:
             return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
         case Estimate():
             return Request(role="estimate", model="", values={"question": call.question})
+        case Mine():
+            return Request(role="mine", model="", values={"relation": call.relation}, mining=call.mining)
         case _:
             assert_never(call)
 

@@ -40,6 +40,8 @@ class Registered(NamedTuple):
     reads: frozenset[str] | None = None
     """Parameters that it reads, such as `candidates` or `rerank.floor`; a group's name stands for all of the group.
     Those of `AFTERWARDS` count for every pipeline. None: it does not say, and any parameter is accepted."""
+    offered: bool = True
+    """Whether people may submit jobs with it; the runtime alone starts the others."""
 
     def graded(self, sample: Sample, params: Params, library: Library) -> Steps:
         """Its run over one sample, and the grade of what it answers."""
@@ -70,7 +72,7 @@ _registered: dict[str, Registered] = {}
 
 
 def pipeline(
-    name: str, prepare: Prepare | None = None, reads: Iterable[str] | None = None
+    name: str, prepare: Prepare | None = None, reads: Iterable[str] | None = None, *, offered: bool = True
 ) -> Callable[[Pipeline], Pipeline]:
     """Register the decorated generator function under `name`, with the parameters that it reads.
 
@@ -81,7 +83,7 @@ def pipeline(
     def register(run: Pipeline) -> Pipeline:
         if name in _registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
-        _registered[name] = Registered(name, run, prepare, None if reads is None else frozenset(reads))
+        _registered[name] = Registered(name, run, prepare, None if reads is None else frozenset(reads), offered)
         _imported(run.__module__)
         return run
 
@@ -96,7 +98,7 @@ def get(name: str) -> Registered:
     """
     _discover()
     if name not in _registered:
-        raise UnknownPipeline(f"no pipeline {name!r}; there are: {', '.join(names())}")
+        raise UnknownPipeline(f"no pipeline {name!r}; there are: {', '.join(offered())}")
     return _registered[name]
 
 
@@ -104,6 +106,11 @@ def names() -> tuple[str, ...]:
     """All pipelines' names, sorted."""
     _discover()
     return tuple(sorted(_registered))
+
+
+def offered() -> tuple[str, ...]:
+    """The names of those that people may submit jobs with, sorted."""
+    return tuple(name for name in names() if _registered[name].offered)
 
 
 def pipeline_hash(name: str) -> str:

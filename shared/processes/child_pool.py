@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from typing import Any, Self
 
 from shared.contracts.replies import Failure, FailureKind
@@ -32,13 +33,26 @@ class ChildPool:
     thread outlives it: the kernel kills the children when the thread that started them ends.
     """
 
-    def __init__(self, module: str, name: str, timeout: FailureKind, *, size: int, deadline_s: float) -> None:
-        """`module` is what a child runs, by `child_process.serve`; `name` stands for it in failures."""
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        timeout: FailureKind,
+        *,
+        size: int,
+        deadline_s: float,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """`module` is what a child runs, by `child_process.serve`; `name` stands for it in failures.
+
+        `arguments` are further words of its command line.
+        """
         self.size = size
         self.deadline_s = deadline_s
         self._module = module
         self._name = name
         self._timeout = timeout
+        self._arguments = tuple(arguments)
         self._free = asyncio.Semaphore(size)
         self._idle: list[Process] = []
         self._all: set[Process] = set()
@@ -113,7 +127,7 @@ class ChildPool:
 
     async def _spawn(self) -> Process:
         self._refuse_if_closed()
-        command = (sys.executable, "-m", self._module, str(os.getpid()), str(self.deadline_s))
+        command = (sys.executable, "-m", self._module, str(os.getpid()), str(self.deadline_s), *self._arguments)
         # Its own session: Ctrl-C is for the worker, which then closes the pool.
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._all.add(process)

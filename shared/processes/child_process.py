@@ -17,14 +17,20 @@ MEMORY_BYTES = 2 << 30
 """Address space; sympy needs about 70 MB, a tower of powers would take all there is before the deadline."""
 
 
-def serve(parent: int, deadline_s: float, load: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+def serve(
+    parent: int,
+    deadline_s: float,
+    load: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]],
+    memory_bytes: int = MEMORY_BYTES,
+) -> None:
     """Answer what comes on stdin until it ends, with the function that `load` returns.
 
     `parent` is the process id without which there is no point in living. An item that takes `deadline_s` seconds of
-    the processor ends the process by SIGPROF: waiting for a busy machine does not count.
+    the processor ends the process by SIGPROF: waiting for a busy machine does not count. It has at most `memory_bytes`
+    of address space.
     """
     die_with(parent)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     replies = claim_stdout()
     answer = load()  # before `ready`, so that the first item's clock does not pay for it
     say(replies, {"ready": True})

@@ -30,6 +30,7 @@ USERS = {
             WHERE c.id = :id AND i.model_id = CAST(j.pins -> 'fallback' ->> 'model_id' AS integer)))
         ORDER BY j.ended_at DESC, j.id"""),
 }
+GRAPH = text("SELECT name FROM graphs WHERE corpus_id = :id")
 DELETE = {
     "dataset": text("DELETE FROM datasets WHERE id = :id"),
     "corpus": text("DELETE FROM corpora WHERE id = :id"),
@@ -41,7 +42,7 @@ async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
 
     Raises:
         NotFound: there is none of this name.
-        Conflict: jobs use it; the message names the first five.
+        Conflict: jobs use it, and the message names the first five; or it is a graph's.
     """
     async with owner.transaction() as connection:
         number = (await connection.execute(ROW[kind], {"name": name})).scalar()
@@ -50,6 +51,8 @@ async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
         users = (await connection.execute(USERS[kind], {"id": number})).all()
         if users:
             raise _used(kind, name, users)
+        if kind == "corpus" and (graph := (await connection.execute(GRAPH, {"id": number})).scalar()):
+            raise Conflict(f"corpus {name!r} belongs to graph {graph!r}", hint=f"mathrag graph delete {graph}")
         await operations.note(connection, actor, "delete", f"{kind} {name}")
         await connection.execute(DELETE[kind], {"id": number})
 

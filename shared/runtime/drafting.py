@@ -24,6 +24,7 @@ from shared.runtime.acceptance import accepting
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
 from shared.settings import Settings
+from shared.storage import rule_banks
 from shared.storage.unknown import not_found
 
 DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
@@ -61,6 +62,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """The ended job that is done again."""
     experiment: int | None = None
     """Row id of the experiment that it belongs to."""
+    graph: str = ""
+    """Hash of the graph that a job of `mine-rules` mines; "": of another pipeline."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,14 +100,12 @@ class Drafting:
             NotFound: no such dataset or corpus.
             Invalid: a field cannot be used; the message names it.
         """
-        pipeline = _pipeline(submission.pipeline)
+        pipeline = _pipeline(submission.pipeline, submission.graph)
         dataset, items, grader = await self._once(_dataset, submission.dataset)
         submission = _with_grader(submission, grader)
         items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._once(_corpus, submission.corpus)
-        pins = await self._once(_pins, submission.models, corpus, submission.corpus, self._settings.roles)
-        pins = pins | await self._once(_fallback, submission.params.crag.fallback)
-        pins = pins | await self._once(_grader, submission.params.grading.grader, "judge" in pins)
+        pins = await self._pins(submission, corpus)
         if submission.corpus is not None and not pipeline.ignored("crag.similarity"):
             crag = await self._once(thresholds.pinned, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
@@ -119,6 +120,16 @@ class Drafting:
             submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
         )
 
+    async def _pins(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
+        """By role. A job that mines asks no model: the schedulers load none for it."""
+        if submission.graph:
+            return {"mine": await self._once(_miner, submission.graph)}
+        params = submission.params
+        pins = await self._once(_models, submission.models, corpus, submission.corpus, self._settings.roles)
+        pins = pins | await self._once(_fallback, params.crag.fallback)
+        pins = pins | await self._once(_rules, params.rules)
+        return {**pins, **await self._once(_grader, params.grading.grader, "judge" in pins)}
+
     async def _once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
         key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
         if key not in self._known:
@@ -126,12 +137,15 @@ class Drafting:
         return self._known[key]
 
 
-def _pipeline(name: str) -> registry.Registered:
+def _pipeline(name: str, graph: str) -> registry.Registered:
     try:
-        return registry.get(name)
+        found = registry.get(name)
     except registry.UnknownPipeline as error:
-        hint = suggestions.hint(name, registry.names(), "mathrag pipeline list")
+        hint = suggestions.hint(name, registry.offered(), "mathrag pipeline list")
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
+    if not found.offered and not graph:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made for a rule bank", hint="mathrag rules mine")
+    return found
 
 
 async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int, str | None]:
@@ -156,7 +170,7 @@ async def _corpus_size(connection: AsyncConnection, corpus: int) -> int:
     return int((await connection.execute(CORPUS_SIZE, {"corpus": corpus})).scalar_one())
 
 
-async def _pins(
+async def _models(
     connection: AsyncConnection,
     named: Mapping[str, str],
     corpus: int | None,
@@ -179,6 +193,17 @@ async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
     """The words' index of the corpus that is searched where the first one fails."""
     found = await _corpus(connection, corpus or None)
     return {} if found is None else {"fallback": (await models.pin_indexes(connection, found, corpus))["sparse"]}
+
+
+async def _miner(connection: AsyncConnection, graph: str) -> Pin:
+    return await models.pin_own(connection, models.miner_identity(graph))
+
+
+async def _rules(connection: AsyncConnection, bank: str) -> dict[str, Pin]:
+    """The content of the rule bank that the job follows."""
+    if not bank:
+        return {}
+    return {"rules": await models.pin_own(connection, models.bank_identity(await rule_banks.sealed(connection, bank)))}
 
 
 def _with_grader(submission: Submission, declared: str | None) -> Submission:

@@ -17,6 +17,7 @@ from shared.errors import Invalid, Unavailable
 from shared.lease.memory import context_of, estimate_memory
 from shared.mathtext import mathematics, verification
 from shared.models import weights
+from shared.pipelines import source
 from shared.pipelines.binding import Pin
 from shared.retrieval_settings import MODELS
 
@@ -79,6 +80,20 @@ def grader_identity(name: str) -> ModelIdentity:
     return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/1")
 
 
+MINERS = canonical.digest(sorted(source.package("shared.rules").items())).hex()
+"""SHA-256 over the sources of all miners, as this process has found them: another version mines anew."""
+
+
+def miner_identity(graph: str) -> ModelIdentity:
+    """The miners over the graph with this hash, as a model: the same relation under the same limits is mined once."""
+    return ModelIdentity(name="miner", backend="miner", digest=graph, version=MINERS)
+
+
+def bank_identity(bank: str) -> ModelIdentity:
+    """The rule bank with this hash, as a model that jobs are pinned to."""
+    return ModelIdentity(name="rules", backend="rules", digest=bank)
+
+
 BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
 """By role: what the code itself answers with. Another digest or version is another call."""
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
@@ -139,8 +154,12 @@ async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
 
 
 async def pin_grader(connection: AsyncConnection, name: str) -> Pin:
-    """The row of the grader that compares the job's answers; written once, as those of `BUILT_IN`."""
-    own = grader_identity(name)
+    """The row of the grader that compares the job's answers."""
+    return await pin_own(connection, grader_identity(name))
+
+
+async def pin_own(connection: AsyncConnection, own: ModelIdentity) -> Pin:
+    """The row of what the code itself answers with, or reads; written once, as those of `BUILT_IN`."""
     found = (await connection.execute(BY_HASH, {"hashes": [own.hash]})).first()
     return Pin(model_id=found.id if found else await register(connection, own), hash=own.hash.hex())
 

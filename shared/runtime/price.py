@@ -13,10 +13,21 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Call, Estimate, Generate, Grade, Judge, Rerank, Retrieve, Verify, Write
+from shared.contracts.calls import Call, Estimate, Generate, Grade, Judge, Mine, Rerank, Retrieve, Verify, Write
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
-from shared.contracts.replies import Estimated, Generated, Graded, Rated, Reply, Retrieved, Scored, Token, Verified
+from shared.contracts.replies import (
+    Estimated,
+    Generated,
+    Graded,
+    Mined,
+    Rated,
+    Reply,
+    Retrieved,
+    Scored,
+    Token,
+    Verified,
+)
 from shared.contracts.samples import Item
 from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
 from shared.rag.self_rag import RETRIEVAL
@@ -27,7 +38,7 @@ from shared.runtime.replay import Replay
 MOST_ROUNDS = 100
 MOST_QUERIES = 20
 """Lines of a made-up text: as many queries as a job may want written at once."""
-PINNED = ("dense", "sparse", "fallback", "rerank", "judge", "generate", *BUILT_IN)
+PINNED = ("dense", "sparse", "fallback", "rerank", "judge", "generate", "mine", "rules", *BUILT_IN)
 """Roles that a job may pin."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
@@ -171,11 +182,19 @@ def _made_up(call: Call) -> Reply:
             return _text(call)
         case Grade():
             return Graded(math_verify=None, strict=False)
+        case _:
+            return _measured(call)
+
+
+def _measured(call: Verify | Estimate | Mine) -> Reply:
+    match call:
         case Verify():
             return Verified(verified=1, refuted=0, unknown=0)
         case Estimate():
             # Hard: the dearer path is priced.
             return Estimated(probability=1.0)
+        case Mine():
+            return Mined(rules=())
 
 
 def _text(call: Write | Generate) -> Generated:

@@ -1,9 +1,16 @@
-"""A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker."""
+"""A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker.
 
+What takes minutes has a second worker there, in a thread of its own: a tick may last two minutes.
+"""
+
+import asyncio
+import logging
 import mmap
 import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +29,7 @@ from shared.runtime import traced_chunks as chunks
 from shared.runtime.execution import Executor
 from shared.runtime.jobs import read_code
 from shared.runtime.worker import Worker
-from shared.settings import Settings
+from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from shared.telemetry import logs, references, traces
 from shared.telemetry.references import SpanRef
@@ -38,6 +45,14 @@ class Tools:
 
 
 Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
+Miners = Callable[[Tools], AbstractAsyncContextManager[Mapping[str, Executor]]]
+"""Opens the executors of what is mined, and closes them."""
+STOP_S = 8.0
+"""For what is mined to be given back when the process is told to stop."""
+AGAIN_S = 5.0
+"""Pause after a defect of the mining thread."""
+
+_log = logging.getLogger(__name__)
 
 
 class Child:
@@ -68,45 +83,89 @@ class Child:
         await worker.drain()
 
     async def _make(self) -> Worker:
-        database = self._tools.database
+        return self._worker_of(await self._executors(self._tools), self._settings.workers)
+
+    def _worker_of(self, executors: Mapping[str, Executor], limits: Workers, *, mines: bool = False) -> Worker:
         return Worker(
             self._lane,
-            database,
+            self._tools.database,
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
             guards=self._tools.guards,
-            executors=chunks.traced(await self._executors(self._tools), database),
+            executors=chunks.traced(executors, self._tools.database),
             ticker=self._ticker,
-            limits=self._settings.workers,
+            limits=limits,
             stopping=self._stopping,
+            mines=mines,
         )
 
+    def mine(self, miners: Miners) -> None:
+        """Mine until told to stop, whatever goes wrong meanwhile."""
+        self._loop.run_until_complete(self._mine(miners))
 
-def serve(lane: Lane, settings: Settings, executors: Executors) -> None:
-    """Run the lane's Celery worker until it is told to stop."""
+    async def _mine(self, miners: Miners) -> None:
+        # One relation a claim: whoever is killed loses no more than its processes had in work.
+        limits = self._settings.workers.model_copy(update={"chunk": 1, "streams": self._settings.workers.miners})
+        async with miners(self._tools) as executors:
+            while not self._stopping():
+                try:
+                    await self._worker_of(executors, limits, mines=True).mine()
+                except Exception:  # noqa: BLE001 - a defect must not end mining for good
+                    _log.exception("mining broke off, trying again in %.0f s", AGAIN_S)
+                    await asyncio.sleep(AGAIN_S)
+
+
+class Forked:
+    """The forked process: what ticks do, and beside it a thread that mines, with an event loop of its own."""
+
+    def __init__(self, make: Callable[[], Child], miners: Miners | None) -> None:
+        self._make = make
+        self._miners = miners
+        self._child: Child | None = None
+        self._mining: threading.Thread | None = None
+
+    def drain(self, tick: SpanRef | None) -> None:
+        """One tick; with the first one mining begins."""
+        self._child = self._child or self._make()
+        if self._miners is not None and self._mining is None:
+            self._mining = threading.Thread(target=self._mine, args=(self._miners,), name="mining", daemon=True)
+            self._mining.start()
+        self._child.drain(tick)
+
+    def _mine(self, miners: Miners) -> None:
+        self._make().mine(miners)
+
+    def end(self) -> None:
+        """Wait until what was mined is given back: the process is told to stop."""
+        if self._mining is not None:
+            self._mining.join(STOP_S)
+
+
+def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners | None = None) -> None:
+    """Run the lane's Celery worker until it is told to stop; with `miners` it mines as well."""
     logs.configure(settings.telemetry, lane.value)
     read_code()  # before the fork, so that a child that is forked again runs the same
     app = celery_app(settings.redis_url, settings.workers.tick_s)
-    child: list[Child] = []
     main = os.getpid()
     stopping = mmap.mmap(-1, 1)  # one byte that the fork shares: the main process hears the signal, the child works
 
+    forked = Forked(lambda: Child(lane, settings, app, executors, lambda: stopping[0] != 0), miners)
+
     @app.task(name=DRAIN, bind=True)  # type: ignore[untyped-decorator]
     def drain(task: Any) -> None:
-        if not child:
-            child.append(Child(lane, settings, app, executors, lambda: stopping[0] != 0))
-        child[0].drain(references.of_header((task.request.headers or {}).get("traceparent")))
+        forked.drain(references.of_header((task.request.headers or {}).get("traceparent")))
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
     def keep_logging(**_: object) -> None:
         """Somebody listens, so Celery leaves the loggers as they are."""
 
     @signals.worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
-    def forked(**_: object) -> None:
+    def begin(**_: object) -> None:
         die_with(main)
         telemetry.start_traces(lane.value, settings.telemetry)  # here: an exporter's thread does not survive a fork
 
     @signals.worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
-    def end_traces(**_: object) -> None:
+    def end(**_: object) -> None:
+        forked.end()
         telemetry.stop_traces()
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]

@@ -21,8 +21,7 @@ BATCH = 1000
 # Newest first, so that the first ones are kept. Questions that somebody waited for are kept as long as other jobs.
 CHOOSE = text("""
     SELECT id FROM (SELECT j.id, j.ended_at, row_number() OVER (ORDER BY j.id DESC) AS newest
-                    FROM jobs j JOIN datasets d ON d.id = j.dataset_id
-                    WHERE j.ended_at IS NOT NULL AND (d.online OR NOT :online)) j
+                    FROM jobs j WHERE j.ended_at IS NOT NULL AND (j.online OR NOT :online)) j
     WHERE j.newest > :keep AND j.ended_at < COALESCE(CAST(:before AS timestamptz), 'infinity') ORDER BY id""")
 CONTENT = text("""
     SELECT j.id, j.public_id::text AS job, j.name, j.state, encode(j.chain, 'hex') AS chain, j.ended_at,
@@ -53,6 +52,7 @@ DELETE_DATASETS = text("""
     DELETE FROM datasets d WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id) RETURNING d.name""")
 DELETE_CORPORA = text("""
     DELETE FROM corpora c WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.corpus_id = c.id)
+        AND NOT EXISTS (SELECT 1 FROM graphs g WHERE g.corpus_id = c.id)
         AND NOT EXISTS (
             SELECT 1 FROM jobs j JOIN indexes i ON i.model_id = CAST(j.pins -> 'fallback' ->> 'model_id' AS integer)
             WHERE j.ended_at IS NULL AND i.id = c.sparse_index) RETURNING c.name""")

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts import canonical
+from shared.contracts.replies import BOUNDS, Failure
 from shared.runtime.answers import Answered, columns, outcome_of, unstorable
 from shared.runtime.look import look
 from shared.storage.database import Database
@@ -139,8 +140,9 @@ class Replies:
         async with self._database.transaction() as connection:
             rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
             for row in rows:
-                final = row.tries + 1 >= RETRIES
-                await connection.execute(REJECT, self._rejection(token, by_call[row.call_id], final=final))
+                answer = by_call[row.call_id]
+                final = row.tries + 1 >= RETRIES or _of_bounds(answer)
+                await connection.execute(REJECT, self._rejection(token, answer, final=final))
                 if final:
                     await connection.execute(GONE, {"call": row.call_id})
                     await connection.execute(FAILED, {"call": row.call_id})
@@ -161,3 +163,7 @@ class Replies:
             "started": answer.receipt.started_at,
             "ended": answer.receipt.ended_at,
         }
+
+
+def _of_bounds(answer: Answered) -> bool:
+    return isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS

@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, NotFound, Unreadable
+from shared.pipelines.mine_rules import MINE_RULES
 from shared.runtime.drafting import Submission
 from shared.runtime.job_names import next_name
 from shared.storage.database import Database
@@ -41,6 +42,9 @@ async def again(database: Database, public_id: uuid.UUID) -> Submission:
         raise NotFound(f"no job {public_id}", hint="mathrag job list")
     if row["ended_at"] is None:
         raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
+    if row["pipeline"] == MINE_RULES:
+        hint = "mine the bank again: mathrag rules mine"
+        raise Conflict(f"job {public_id} mined the rules of a bank, so it cannot be requeued by itself", hint=hint)
     return _submission(row)
 
 

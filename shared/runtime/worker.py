@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -37,11 +38,15 @@ OUTAGE_S = 0.5
 TRUSTED_S = 0.05
 """So long a look at lease and queue is believed where it leads to a claim."""
 
+MINING_S = 1.0
+"""Between two looks for relations to mine."""
+
 # Models that need no lease first: what they answer gives the leased ones work.
 SOURCES = text("""
     SELECT m.id, m.needs_lease, m.device, o.model_id IS NOT NULL AS away
     FROM models m LEFT JOIN outages o ON o.model_id = m.id
-    WHERE m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
+    WHERE m.served AND (m.backend = 'miner') = :mines
+        AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
     ORDER BY m.needs_lease, m.id""")
 
 _log = logging.getLogger(__name__)
@@ -77,8 +82,11 @@ class Worker:
         ticker: Ticker,
         limits: Workers,
         stopping: Callable[[], bool] = lambda: False,
+        mines: bool = False,
     ) -> None:
+        """`mines`: it claims relations to mine, and nothing else; they take minutes, so no tick waits for them."""
         self._lane = lane
+        self._mines = mines
         self._database = database
         self._guards = guards
         self._ticker = ticker
@@ -100,6 +108,16 @@ class Worker:
         seconds = self._limits.tick_s
         while await self._work(seconds) and not await self._ticker.tick(self._lane) and await self._holds_lease():
             seconds = min(UNSENT_S, self._limits.tick_s)
+
+    async def mine(self) -> None:
+        """Work whenever there is something to mine, until told to stop."""
+        while not self._stopping():
+            try:
+                if (await self._look()).models:
+                    await self._work(math.inf)
+            except SQLAlchemyError as error:
+                await self._outlast(error)
+            await asyncio.sleep(MINING_S)
 
     async def _work(self, seconds: float) -> bool:
         """Work for so long, or until nothing is left that may run now; whether the time was up."""
@@ -188,7 +206,7 @@ class Worker:
         """Models with pending calls that may be sent now, those without a lease first."""
         leases = await self._guards.leases()
         async with self._database.statement() as connection:
-            found = (await connection.execute(SOURCES, {"lane": self._lane.value})).all()
+            found = (await connection.execute(SOURCES, {"lane": self._lane.value, "mines": self._mines})).all()
         self._sources = Sources(tuple(_granted(found, leases)), time.monotonic())
         self._progress.sources_changed = False
         return self._sources

@@ -87,6 +87,12 @@ class _Digest:
 
 
 async def create(database: Database, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> Created:
+    """`store` in a transaction of its own."""
+    async with database.transaction() as connection:
+        return await store(connection, name, batches)
+
+
+async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> Created:
     """Store an upload, all of it or nothing; the same upload again finds what is there.
 
     Every record has an external id, unique in the upload.
@@ -96,23 +102,22 @@ async def create(database: Database, name: str, batches: AsyncIterator[list[Corp
         Invalid: the name cannot be used, or there are no documents.
         InvalidLine: from `batches`.
     """
-    async with database.transaction() as connection:
-        await connection.execute(LOCK)
-        row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
-        if row is not None:
-            return Created(corpus=await _same(connection, _corpus(row), batches), new=False)
-        corpus = int((await connection.execute(INSERT, {"name": name})).scalar_one())
-        digest = _Digest()
-        async for records in batches:
-            batch = _hashed(records)
-            await _insert(connection, corpus, digest.documents, batch)
-            digest.add(batch)
-        if digest.documents == 0:
-            raise Invalid("the upload holds no documents", hint="send one JSON object per line")
-        values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
-        await connection.execute(FINISH, values)
-        row = (await connection.execute(ONE, {"name": name})).mappings().one()
-        return Created(corpus=_corpus(row), new=True)
+    await connection.execute(LOCK)
+    row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
+    if row is not None:
+        return Created(corpus=await _same(connection, _corpus(row), batches), new=False)
+    corpus = int((await connection.execute(INSERT, {"name": name})).scalar_one())
+    digest = _Digest()
+    async for records in batches:
+        batch = _hashed(records)
+        await _insert(connection, corpus, digest.documents, batch)
+        digest.add(batch)
+    if digest.documents == 0:
+        raise Invalid("the upload holds no documents", hint="send one JSON object per line")
+    values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
+    await connection.execute(FINISH, values)
+    row = (await connection.execute(ONE, {"name": name})).mappings().one()
+    return Created(corpus=_corpus(row), new=True)
 
 
 async def _same(connection: AsyncConnection, corpus: Corpus, batches: AsyncIterator[list[CorpusRecord]]) -> Corpus:

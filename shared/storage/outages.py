@@ -5,10 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from asyncpg import InternalClientError
+from asyncpg import DiskFullError, InternalClientError
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from shared.errors import OutOfSpace
 from shared.redaction import redacted
 
 PASSING = ("08", "25006", "25P03", "40", "53", "57P", "58")
@@ -27,10 +28,26 @@ _log = logging.getLogger(__name__)
 def passing(error: BaseException) -> bool:
     """Whether it is the database's moment that is at fault, and not what was asked of it."""
     if isinstance(error, DBAPIError):
-        state = str(getattr(error.orig, "sqlstate", None) or "")
+        state = _state(error)
         return error.connection_invalidated or isinstance(error.orig, OSError) or state.startswith(PASSING)
     # asyncpg says it so where a connection ends in the middle of a switch of its own state.
     return isinstance(error, PoolTimeoutError | InternalClientError)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether PostgreSQL had no room for what was to be written."""
+    if isinstance(error, DBAPIError):
+        return _state(error) == str(DiskFullError.sqlstate)
+    return isinstance(error, DiskFullError)
+
+
+def out_of_space() -> OutOfSpace:
+    """What is said of it."""
+    return OutOfSpace("the disk of PostgreSQL is full; nothing was stored", hint="make room, and send it again")
+
+
+def _state(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlstate", None) or "")
 
 
 def concerns_rows(error: BaseException) -> bool:
@@ -41,7 +58,7 @@ def concerns_rows(error: BaseException) -> bool:
     """
     if isinstance(error, OSError | ImportError) or passing(error):
         return False
-    state = str(getattr(error.orig, "sqlstate", None) or "") if isinstance(error, DBAPIError) else ""
+    state = _state(error) if isinstance(error, DBAPIError) else ""
     return not state.startswith(STATEMENT)
 
 

@@ -15,11 +15,14 @@ NAMES = {
     "experiment": text("SELECT name FROM experiments ORDER BY id DESC LIMIT :most"),
     "dataset": text("SELECT name FROM datasets WHERE NOT online ORDER BY id DESC LIMIT :most"),
     "corpus": text("SELECT name FROM corpora ORDER BY id DESC LIMIT :most"),
+    "rules": text("SELECT name FROM rule_banks ORDER BY id DESC LIMIT :most"),
+    "graph": text("SELECT name FROM graphs ORDER BY id DESC LIMIT :most"),
 }
-Kind = Literal["job", "experiment", "dataset", "corpus"]
+Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules"]
 
 
 async def not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:
     """That there is no `kind` called `name`, and which one is called almost so."""
     known = (await connection.execute(NAMES[kind], {"most": MOST})).scalars()
-    return NotFound(f"no {kind} {name!r}", hint=suggestions.hint(name, known, f"mathrag {kind} list"))
+    what = "rule bank" if kind == "rules" else kind
+    return NotFound(f"no {what} {name!r}", hint=suggestions.hint(name, known, f"mathrag {kind} list"))

@@ -23,8 +23,8 @@ doubles, and the `how` of `tests.faults.vocabulary.misbehave`:
              keep, keep_unlisted                           B10, 11 an unload is answered, and the memory stays taken
              stranger                                      B12  somebody else's model is loaded
              hang_on_load                                  P10  a load does not end
-    TGI, vLLM: crash_on_load (with `--double`: from its start); vLLM: sleepless, wakeless (refused), sleeps_awake,
-             wakes_asleep (said and not done), busy (has something to do)
+    TGI, vLLM: crash_on_load, illegal_instruction (with `--double`: from its start); vLLM: sleepless, wakeless
+             (refused), sleeps_awake, wakes_asleep (said and not done), busy (has something to do)
 
 `tests.doubles.misbehaviour` holds the words, the count, and everything that is the same for all protocols.
 """

@@ -8,6 +8,7 @@ which they do not end: whoever ends the program has to. `--double WORD` tells on
 import argparse
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from tests.doubles.answers import by_rule, by_word
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json
 from tests.doubles.misbehaviour import CONTENT, PATH, TRANSPORT, Misbehaviour
 
-WORDS = (*TRANSPORT, *CONTENT, "digest", "shrink", "hang_on_load", "crash_on_load")
+WORDS = (*TRANSPORT, *CONTENT, "digest", "shrink", "hang_on_load", "crash_on_load", "illegal_instruction")
 ANSWERS: dict[str, Callable[[str], Reply]] = {
     "length": lambda text: answer(text[:5], "length", {"prompt_tokens": 1_000, "completion_tokens": 5}),
     "empty": lambda _: answer("", "stop", {"prompt_tokens": 1_000, "completion_tokens": 0}),
@@ -126,6 +127,8 @@ def run(make: Callable[[argparse.Namespace], ModelServer], options: argparse.Nam
     if "crash_on_load" in options.double:
         sys.stderr.write(f"loading {options.weights} ...\nRuntimeError: not enough memory for the weights\n")
         return 1
+    if "illegal_instruction" in options.double:
+        os.kill(os.getpid(), signal.SIGILL)
     server = make(options)
     server.wrong.left = dict.fromkeys(options.double)
     asyncio.run(_serve(server, host, options.port))

@@ -12,8 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.audit import Violation, check
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
-from shared.storage import corpora, datasets
+from shared.contracts.rules import Atom, Rule
+from shared.storage import corpora, datasets, rule_banks
 from shared.storage.database import Database
+from shared.storage.rule_banks import Origin
 from tests.integration.scene import DOCUMENTS, furnish, run_sql, scalar, submit_job
 from tests.integration.test_audit import staged
 
@@ -39,7 +41,11 @@ async def uploaded(database: Database) -> uuid.UUID:
         database, "UPDATE corpora SET dense_index = (SELECT min(dense_index) FROM corpora), sparse_index ="
         " (SELECT min(sparse_index) FROM corpora) WHERE name = 'shelf'")  # fmt: skip
     await run_sql(database, "INSERT INTO experiments (name, document) VALUES ('grid', '{}')")
-    job = await submit_job(database, dataset="asked", corpus="shelf", experiment=1)
+    rules = [
+        Rule(head=Atom("r", 0, 1), body=(Atom("s", 0, 1),), support=n, body_size=9, confidence=0.1) for n in (1, 2)
+    ]
+    await rule_banks.create_imported(database, "bank", Origin("anyburl"), _batches(rules))
+    job = await submit_job(database, dataset="asked", corpus="shelf", experiment=1, params={"rules": "bank"})
     await run_sql(
         database, "INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point,"
         " seed, job_id) SELECT 1, 0, 'asked', 'shelf', 'v', pipeline, '{}', 0, id FROM jobs")  # fmt: skip

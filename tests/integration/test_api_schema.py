@@ -58,6 +58,9 @@ CONFIG = SchemathesisConfig.from_dict(
                     "/v1/configuration",
                     "/v1/corpora",
                     "/v1/datasets",
+                    "/v1/graphs",
+                    "/v1/rules/import",
+                    "/v1/rules",
                 )
             ),
             # Nor how many cells and jobs an operator allows.
@@ -101,7 +104,10 @@ def others(request: httpx2.Request) -> httpx2.Response:
 
 
 # Bytes to whoever does not read them.
-schemathesis.serializer.alias(["application/vnd.apache.parquet", "application/x-ndjson"], "application/octet-stream")
+schemathesis.serializer.alias(
+    ["application/vnd.apache.parquet", "application/x-ndjson", "application/gzip", "text/tab-separated-values"],
+    "application/octet-stream",
+)
 APP = build(SETTINGS, lifespan)
 DOCUMENT: Any = schemathesis.openapi.from_dict(APP.openapi(), config=CONFIG)
 DOCUMENT.app = APP

@@ -289,7 +289,7 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     await submit_job(database, "closed-book", name="job")
     for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
         await online.provide(database, question)
-        await submit_job(database, "closed-book", name=name, dataset=online.dataset_name(question))
+        await submit_job(database, "closed-book", name=name, dataset=online.dataset_name(question), online=True)
     await drain(database, ScriptedExecutor())
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")

@@ -24,6 +24,7 @@ ANOTHER = {
     "bigint": "COALESCE(#, 0) + 1000",
     "smallint": "COALESCE(#, 0) + 1000",
     "real": "COALESCE(#, 0) + 1000",
+    "double precision": "COALESCE(#, 0) + 1000",
     "boolean": "NOT COALESCE(#, false)",
     "bytea": "sha256(COALESCE(#, '') || 'x')",
     "uuid": "gen_random_uuid()",
@@ -46,6 +47,8 @@ OTHERWISE = {
     "jobs.reuse": "'none'",
     "jobs.state": "'cancelled'",
     "residencies.state": "'open'",
+    "rule_banks.job_id": "(SELECT max(id) FROM jobs)",
+    "rule_banks.state": "'failed'",
     "samples.kind": "'prepare'",
     "samples.state": "3",
     "steps.call_id": "(SELECT max(id) FROM calls)",
@@ -72,6 +75,7 @@ FREE = {
     "models.footprint_mib": "what a plan expects of its memory",
     "models.registered_at": "which of a name jobs get next",
     "models.served": "which of a name jobs get next",
+    "rule_banks.job_id": "which job mined it; what that found is in its own record",
 }
 """Columns that the application writes whenever it likes, and why no report suffers."""
 
@@ -137,11 +141,20 @@ OWNERS = {
     "shown beside a corpus or a dataset, and no part of what was asked": (
         "corpora.created_at", "corpus_documents.meta", "datasets.created_at", "datasets.online",
     ),
+    "no job reads a graph: what it searches is the graph's corpus": (
+        "graph_blocks.content", "graph_blocks.graph_id", "graph_blocks.ordinal", "graph_blocks.part",
+        "graphs.corpus_id", "graphs.created_at", "graphs.entities", "graphs.facts", "graphs.first_time",
+        "graphs.hash", "graphs.largest", "graphs.last_time", "graphs.name", "graphs.relations", "graphs.time_unit",
+    ),
     "a place in an order, which stays as it is": ("corpus_documents.ordinal", "experiment_cells.ordinal"),
     "a grid is how jobs are put side by side; what each was asked is in its own record": (
         "experiment_cells.job_id", "experiment_cells.point", "experiment_cells.refused", "experiment_cells.seed",
         "experiment_cells.variant", "experiments.created_at", "experiments.document", "experiments.name",
         "experiments.public_id",
+    ),
+    "shown beside a bank; which content a job follows is in its record": (
+        "rule_banks.created_at", "rule_banks.hash", "rule_banks.name", "rule_banks.reason", "rule_banks.relations",
+        "rule_banks.sealed_at", "rules.ordinal",
     ),
     "the journal of operators": (
         "operations.action", "operations.actor", "operations.at", "operations.detail", "operations.target",

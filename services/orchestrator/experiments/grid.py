@@ -180,7 +180,7 @@ def _pipeline(variant: Variant) -> registry.Registered:
     try:
         return registry.get(variant.pipeline)
     except registry.UnknownPipeline as error:
-        hint = suggestions.hint(variant.pipeline, registry.names(), "mathrag pipeline list")
+        hint = suggestions.hint(variant.pipeline, registry.offered(), "mathrag pipeline list")
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
 
 

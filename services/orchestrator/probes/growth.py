@@ -15,8 +15,7 @@ DATABASE = text("SELECT pg_database_size(current_database())")
 LARGEST = text("""
     SELECT relname, pg_total_relation_size(oid) AS size FROM pg_class WHERE relkind = 'r'
     ORDER BY size DESC, relname LIMIT 1""")
-CHATS = text("""
-    SELECT count(*) FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.online AND j.ended_at IS NOT NULL""")
+CHATS = text("SELECT count(*) FROM jobs WHERE online AND ended_at IS NOT NULL")
 INDEXES = text("""
     SELECT i.path, EXISTS (SELECT 1 FROM corpora c WHERE i.id IN (c.dense_index, c.sparse_index)) AS used
     FROM indexes i""")

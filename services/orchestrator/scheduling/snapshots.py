@@ -150,7 +150,7 @@ class Observer:
         ready, cpu_calls = False, 0
         if len({model for model, *_ in (*calls, *later)}) > 1:
             ready = bool((await connection.execute(READY)).scalar())
-            open_ones = [row for row in rows if not row.needs_lease and row.backend != "grader"]
+            open_ones = [row for row in rows if not row.needs_lease and row.backend not in ("grader", "miner")]
             cpu_calls = sum(counts[row.model_id, row.lane] for row in open_ones)
         if cpu_calls != self._cpu_calls:
             self._cpu_calls, self._cpu_changed = cpu_calls, time.monotonic()

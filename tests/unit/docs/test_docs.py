@@ -79,9 +79,9 @@ def test_every_parameter_is_documented() -> None:
     assert not [name for name in parameters(Params) if f"`{name}`" not in page("pipelines.md")]
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.offered())
 def test_every_pipeline_is_documented(name: str) -> None:
-    """A registered pipeline has its row in pipelines.md."""
+    """A pipeline that jobs may name has its row in pipelines.md."""
     assert row(page("pipelines.md"), name)
 
 

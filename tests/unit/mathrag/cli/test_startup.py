@@ -57,7 +57,7 @@ def imported(folder: Path, *words: str) -> set[str]:
     "words",
     [
         ("--help",), ("--version",), ("job", "--help"), ("job", "list", "--print-curl"), ("status",), ("down",),
-        ("job", "list", "--limit", "5", "--print-curl"),
+        ("rules", "--help"), ("job", "list", "--limit", "5", "--print-curl"),
         ("job", "show", "first", "--print-curl"), ("job", "report", "first", "--print-curl"),
         ("experiment", "list", "--print-curl"), ("sample", "list", "first", "--print-curl"),
         ("corpus", "list", "--print-curl"), ("dataset", "list", "--print-curl"), ("gpu", "--print-curl"),

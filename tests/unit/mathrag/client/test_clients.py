@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from mathrag.client import catalog, jobs, service, texts
+from mathrag.client import catalog, graphs, jobs, service, texts
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -18,6 +18,7 @@ ADDRESS = "http://127.0.0.1:1"
 REQUESTS: tuple[Request[Any], ...] = (
     jobs.get("a/b"), jobs.listed(5, state="running", name=None), jobs.submit({"name": "n"}, "key"),
     jobs.change("first", "cancel"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), catalog.models(),
+    graphs.upload([b"{}\n", b"{}\n"], "kinship", inverse=True), graphs.get("kinship"), graphs.delete("a/b"),
 )  # fmt: skip
 
 
@@ -54,6 +55,14 @@ async def test_both_send_the_same(server: Server, request_: Request[Any]) -> Non
     assert await by_both(request_) == [JOB, JOB]
     first, second = ((each.method, each.url, each.content, dict(each.headers)) for each in requests)
     assert first == second
+
+
+def test_many_lines_are_few_pieces() -> None:
+    """The server takes a turn for each."""
+    lines = [b'{"number": %d}\n' % number for number in range(50_000)]
+    pieces = list(Request(path="/", method="POST", lines=lines).arguments()["content"])
+    assert b"".join(pieces) == b"".join(lines)
+    assert len(pieces) < 20
 
 
 async def test_both_say_a_problem_in_the_servers_words(server: Server) -> None:

@@ -119,7 +119,7 @@ def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_
     assert files == set(printed(LOADED.format(module=module), REPOSITORY))
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.offered())
 def test_the_hash_covers_every_file_that_the_pipeline_runs_or_reads(name: str, used: Callable[[str], set[str]]) -> None:
     """In dry runs of all its parts, in both languages, with nothing in any cache."""
     files = used(name)

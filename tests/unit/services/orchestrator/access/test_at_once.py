@@ -36,6 +36,8 @@ class Held:
     [
         ("POST", "/v1/corpora", "uploads", 2),
         ("POST", "/v1/datasets", "uploads", 2),
+        ("POST", "/v1/graphs", "uploads", 2),
+        ("POST", "/v1/rules/import", "uploads", 2),
         ("GET", "/v1/jobs/a/events", "event_streams", 1),
     ],
 )

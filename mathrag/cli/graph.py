@@ -1,0 +1,112 @@
+"""`mathrag graph`: knowledge graphs, which are corpora as well."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mathrag.cli.command_groups import Mutation
+from mathrag.cli.confirm import Yes, confirm
+from mathrag.cli.failures import reported
+from mathrag.cli.output import AsJson, facts, print_json, table
+from mathrag.cli.references import Graph
+from mathrag.cli.upload import send
+from mathrag.client import graphs
+from mathrag.client.client import Client
+from mathrag.client.sources import Sources
+from shared.ingest import graph_paths
+
+graph = typer.Typer(no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="Of the graph and of its corpus.")]
+From = Annotated[Path, typer.Option("--from", help="Tab-separated lines, or a folder of OpenKE or TLogic; gzip, too.")]
+Splits = Annotated[list[str], typer.Option("--split", help="Of a folder; several: again, or with commas.")]
+Phrases = Annotated[
+    Path | None, typer.Option(help="Tab-separated lines of relation, phrase and maybe that of its inverse.")
+]
+Inverse = Annotated[bool, typer.Option("--inverse", help="Each fact is a document the other way round, too.")]
+
+
+@graph.command("create")
+def create(
+    name: Name,
+    source: From,
+    split: Splits = ["train"],  # noqa: B006 - typer copies it
+    phrases: Phrases = None,
+    inverse: Inverse = False,
+    as_json: AsJson = False,
+) -> None:
+    """Upload facts, and have them indexed as documents. The same upload again is harmless."""
+    with reported(as_json=as_json), Client() as client:
+        splits = [part for each in split for part in each.split(",") if part]
+        rows = graph_paths.fact_lines(source, splits)
+        sources = Sources(chain(graph_paths.phrase_lines(phrases) if phrases else (), rows))
+        made = send(client, graphs.upload(sources, name, inverse=inverse), sources)
+        if as_json:
+            print_json(made)
+            return
+        repeated = f" ({made['repeated']} repeated facts left out)" if made["repeated"] else ""
+        typer.echo(f"graph {name}: {made['facts']} facts{repeated}, {_sizes(made)}")
+        typer.echo(f"corpus {made['corpus']}: {made['documents']} documents, indexed")
+        _say_next(made)
+
+
+@graph.command("list")
+def list_graphs(as_json: AsJson = False) -> None:
+    """All graphs, newest first."""
+    with reported(as_json=as_json), Client() as client:
+        rows = list(client.all(graphs.listed()))
+        if as_json:
+            print_json(rows)
+        else:
+            table(("NAME", "FACTS", "ENTITIES", "RELATIONS", "TIMES", "CREATED"), map(_row, rows))
+
+
+@graph.command()
+def show(name: Graph, as_json: AsJson = False) -> None:
+    """One graph: its counts, times and hash, and its largest relations."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.send(graphs.get(name))
+        if as_json:
+            print_json(found)
+            return
+        typer.echo(found["name"])
+        facts((key, found[key]) for key in ("facts", "entities", "relations"))
+        largest = ", ".join(f"{each['relation']} {each['facts']}" for each in found["largest"])
+        facts([("times", _times(found)), ("largest", largest)])
+        facts((key, found[key]) for key in ("corpus", "hash", "created_at"))
+        _say_next(found)
+
+
+@graph.command(cls=Mutation)
+def delete(name: Graph, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Delete a graph that no rule bank was mined from; its corpus stays."""
+    with reported(as_json=as_json), Client() as client:
+        if not (yes or client.shows):
+            confirm(f"Delete graph {name} for good?", as_json=as_json)
+        gone = client.send(graphs.delete(name))
+        if as_json:
+            print_json(gone)
+        else:
+            typer.echo(f"Deleted graph {name}; its corpus {gone['corpus']} stays.")
+            typer.echo(f"  next: {gone['hint']}")
+
+
+def _row(row: graphs.Graph) -> tuple[object, ...]:
+    return row["name"], row["facts"], row["entities"], row["relations"], _times(row), row["created_at"][:19]
+
+
+def _times(found: graphs.Graph) -> str | None:
+    return None if found["time_unit"] is None else f"{found['first_time']} to {found['last_time']}"
+
+
+def _sizes(found: graphs.Graph) -> str:
+    times = _times(found)
+    return f"{found['entities']} entities, {found['relations']} relations{f', {times}' if times else ''}"
+
+
+def _say_next(found: graphs.Graph) -> None:
+    """The miner that fits."""
+    miner = "tlogic" if found["time_unit"] else "amie"
+    typer.echo(f"  next: mathrag rules mine --graph {found['name']} --miner {miner} --name {found['name']} --wait")

@@ -1,0 +1,21 @@
+"""Graphs of the database as files: a part of it each."""
+
+from pathlib import Path
+from typing import IO
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.storage import graph_blocks
+
+
+async def write(connection: AsyncConnection, graph: int, folder: Path) -> None:
+    """Write the graph with this row id into `folder`; a few blocks are in memory at a time."""
+    files: dict[graph_blocks.Part, IO[bytes]] = {}
+    try:
+        async for block in graph_blocks.blocks(connection, graph):
+            if block.part not in files:
+                files[block.part] = (folder / block.part).open("wb")
+            files[block.part].write(block.content)
+    finally:
+        for file in files.values():
+            file.close()

@@ -1,0 +1,49 @@
+"""A graph that several processes map into their memory: arrays as `graph_files` has written them, names as lines."""
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.rules.graph import Graph
+
+LINE_END = ord("\n")
+TRIPLE, TIME = "<i4", "<i8"
+"""As `shared.storage.graph_blocks` has them, which a process that only mines need not import."""
+
+
+class Names(Sequence[str]):
+    """The lines of a file; they are decoded when they are asked for, and take 8 bytes each."""
+
+    def __init__(self, file: Path) -> None:
+        with file.open("rb") as opened:
+            self._text = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        self._ends: NDArray[np.int64] = np.flatnonzero(np.frombuffer(self._text, np.uint8) == LINE_END)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        place = range(len(self))[at]
+        first = int(self._ends[place - 1]) + 1 if place else 0
+        return self._text[first : int(self._ends[place])].decode()
+
+
+def read(folder: Path) -> Graph:
+    """The graph that was written into `folder`."""
+    times = folder / "times"
+    return Graph(
+        triples=np.memmap(folder / "triples", TRIPLE, mode="r").reshape(-1, 3),
+        times=np.memmap(times, TIME, mode="r") if times.exists() else None,
+        entities=Names(folder / "entities"),
+        relations=Names(folder / "relations"),
+    )

@@ -1,0 +1,50 @@
+"""The process that mines relations one at a time; `MiningPool` starts it, and kills it when it takes too long.
+
+{"graph", "relation", "mining", "file"} in. The rules are written to the file, as they are too long for a line; out
+comes {"rules": how many}, or {"kind", "detail"} of a failure.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shared.contracts.mining import Mining
+from shared.contracts.replies import FailureKind
+from shared.processes.child_process import serve
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Each process is for one core; threads would take address space, too."""
+
+
+def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The function that mines, with its libraries; it keeps the last graph open."""
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    from services.judge import mapped_graph
+    from shared.rules import miners
+
+    opened: dict[str, Any] = {}
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        folder = request["graph"]
+        mining = msgspec.convert(request["mining"], Mining)
+        try:
+            if folder not in opened:
+                opened.clear()
+                opened[folder] = mapped_graph.read(Path(folder))
+            rules = miners.mine(opened[folder], request["relation"], mining)
+            Path(request["file"]).write_bytes(msgspec.json.encode(rules))
+        except MemoryError:
+            return {"kind": FailureKind.OUT_OF_MEMORY, "detail": ""}
+        except ValueError as error:
+            return {"kind": FailureKind.REFUSED, "detail": str(error)}
+        return {"rules": len(rules)}
+
+    return answer
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), float(sys.argv[2]), load, int(sys.argv[3]))

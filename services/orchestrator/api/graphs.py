@@ -1,0 +1,147 @@
+"""`/v1/graphs`: upload knowledge graphs; each is a corpus, too."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from itertools import islice
+from typing import IO, Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+
+from services.orchestrator.api.corpora import build_indexes
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.uploads import BATCH, SOURCE, spooled
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
+from shared.contracts.documents import CorpusRecord
+from shared.errors import Invalid
+from shared.ingest import fact_documents, fact_rows, facts
+from shared.limits import Limits
+from shared.storage import corpora, graphs, pages
+
+router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
+
+ARE_JSON = {
+    "application/x-ndjson": True,
+    "application/jsonl": True,
+    "text/tab-separated-values": False,
+    "text/plain": False,
+}
+"""By media type; of any other, the first character says it."""
+LINES = (
+    '{"relation": "Make_statement", "phrase": "made a statement to", "inverse": "was told by"}\n'
+    '{"subject": "Malaysia", "relation": "Make_statement", "object": "China", "time": "2014-11-10"}\n'
+)
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "text/tab-separated-values": {
+                "schema": {"type": "string"}, "example": "Malaysia\tMake_statement\tChina\t2014-11-10\n",
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": LINES},
+            "application/gzip": {"schema": {"type": "string", "format": "binary"}, "example": "…"},
+        },
+    }
+}  # fmt: skip
+EXAMPLE: dict[str, Any] = {
+    "id": 1, "name": "icews14", "hash": "ce48…", "facts": 13823, "entities": 2968, "relations": 164,
+    "time_unit": "day", "first_time": "2014-09-20", "last_time": "2014-11-10",
+    "largest": [{"relation": "Make_statement", "facts": 2405}], "corpus": "icews14",
+    "created_at": "2026-11-23T08:00:00Z",
+}  # fmt: skip
+UPLOADED: dict[str, Any] = {**EXAMPLE, "repeated": 0, "documents": 13823}
+DELETED: dict[str, Any] = {"deleted": "icews14", "corpus": "icews14", "hint": "mathrag corpus delete icews14"}
+
+
+class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
+    """The graph, and what became of the upload."""
+
+    repeated: int
+    """Facts that the upload held before, left out."""
+    documents: int
+    """Of the corpus."""
+
+
+class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """What is gone, and what is left."""
+
+    deleted: str
+    corpus: str
+    """It stays."""
+    hint: str
+    """How it is deleted, too."""
+
+
+@route(
+    router, "POST", "", Scope.SUBMIT, "Upload a graph",
+    answers(GraphUpload, UPLOADED) | answers(GraphUpload, UPLOADED, status=201),
+    refuses=(409, 429), status_code=201, openapi_extra=BODY,
+)  # fmt: skip
+async def create(
+    request: Request,
+    deps: RequestDeps,
+    name: Annotated[str, Query(examples=["icews14"])],
+    inverse: Annotated[bool, Query(description="Each fact is a document the other way round, too.")] = False,  # noqa: FBT002
+) -> Response:
+    """Lines of subject, relation, object and maybe time between tabs, or as JSON; gzip, too (docs/graphs.md). Answers
+    when the graph and its corpus of the same name can be used.
+
+    201, or 200 where the same facts were there under this name. A line that cannot be used rejects the upload, and
+    nothing of it is stored.
+    """
+    async with spooled(request, deps.settings.limits) as file:
+        read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
+    async with aclosing(_batches(fact_documents.documents(read.upload, read.phrases, inverse=inverse))) as documents:
+        created = await graphs.create(deps.database, name, read.upload, documents)
+    corpus = await corpora.get(deps.database, created.graph.corpus)
+    await build_indexes(deps, corpus)
+    answer = GraphUpload(**msgspec.structs.asdict(created.graph), repeated=read.repeated, documents=corpus.documents)
+    return json(answer, 201 if created.new else 200, {"Location": f"/v1/graphs/{name}"})
+
+
+def _are_json(request: Request) -> bool | None:
+    media = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if media == "multipart/form-data":
+        raise Invalid("the body is a form", hint="send the file itself: curl --data-binary @FILE")
+    return ARE_JSON.get(media)
+
+
+def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.Read:
+    are_json = _are_json(request)
+    rows = fact_rows.read(
+        file, SOURCE, are_json=are_json, longest=limits.line_bytes, decompressed=limits.decompressed_bytes
+    )
+    return facts.read(rows, SOURCE, limits.upload_rows)
+
+
+async def _batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:
+    while batch := await to_thread.run_sync(lambda: list(islice(records, BATCH))):
+        yield batch
+
+
+@route(
+    router, "GET", "", Scope.READ, "List graphs",
+    answers(pages.Page[graphs.StoredGraph], {"data": [EXAMPLE], "next_cursor": None}),
+)  # fmt: skip
+async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Newest first."""
+    return json(await graphs.listed(deps.database, limit, cursor))
+
+
+@route(router, "GET", "/{name}", Scope.READ, "Get a graph", answers(graphs.StoredGraph, EXAMPLE), refuses=(404,))
+async def get(deps: RequestDeps, name: str) -> Response:
+    """By name: counts, times, hash, and the relations with most facts."""
+    return json(await graphs.get(deps.database, name))
+
+
+@route(
+    router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph, DELETED), refuses=(404, 409),
+)  # fmt: skip
+async def delete(deps: RequestDeps, name: str) -> Response:
+    """409 while a rule bank was mined from it. Its corpus stays, as an ordinary one."""
+    graph = await graphs.delete(deps.database, name)
+    hint = f"mathrag corpus delete {graph.corpus}"
+    return json(DeletedGraph(deleted=graph.name, corpus=graph.corpus, hint=hint))

@@ -1,0 +1,55 @@
+"""Rules over graphs: what a miner finds, a bank holds, and a pipeline follows."""
+
+from typing import Literal
+
+import msgspec
+
+Term = int | str
+"""A variable by its number, or the name of an entity.
+
+Variables 0 and 1 are the head's; further ones count from 2 in the order in which the body names them. The head of a
+static rule is `relation(0, 1)`. A temporal rule leads from 0 to 1: its head is `relation(0, 1)` where it predicts
+objects, and `relation(1, 0)`, an inverse relation, where it predicts subjects; with a constant, `relation(0, "c")`
+predicts the object and `relation("c", 0)` the subject c, and `relation(1, "c")` predicts the subject that c is asked
+for.
+"""
+Miner = Literal["amie", "tlogic", "temporal-simple", "anyburl"]
+"""Who found a rule: what its figures mean."""
+
+
+class Atom(msgspec.Struct, frozen=True, array_like=True):
+    """That a relation holds between two terms. An inverse relation is the relation with its terms exchanged."""
+
+    relation: str
+    subject: Term
+    object: Term
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`body` leads to `head`. The atoms of a temporal body stand in the order of their times, all before the head's."""
+
+    head: Atom
+    body: tuple[Atom, ...]
+    support: int
+    """How often body and head hold: distinct pairs (AMIE), or bodies that the head follows (TLogic)."""
+    body_size: int
+    """How often the body holds, counted alike."""
+    confidence: float
+    """Standard confidence: `support` over `body_size`, as the miner rounds it."""
+    head_coverage: float | None = None
+    """`support` over the facts of the head's relation."""
+    pca_confidence: float | None = None
+    """`support` over `pca_body_size` (Galárraga et al. 2013)."""
+    pca_body_size: int | None = None
+    """How often the body holds where `functional` has a fact of the head's relation."""
+    functional: int | None = None
+    """The variable of the head's functional side: 0 or 1."""
+    kind: str = ""
+    """Of `temporal-simple`: which of its types of rule."""
+    curve: tuple[float, ...] = ()
+    """Of `temporal-simple`: the coefficients of its confidence over time (`shared.rules.simple`)."""
+
+    @property
+    def certainty(self) -> float:
+        """PCA confidence where there is one, else standard confidence: what rules are chosen by."""
+        return self.confidence if self.pca_confidence is None else self.pca_confidence

@@ -1,0 +1,40 @@
+"""A graph as a corpus: a document a fact, and where asked for one of its inverse."""
+
+from collections.abc import Iterator, Mapping
+
+from shared.contracts.documents import CorpusRecord, Document
+from shared.contracts.graphs import Phrase
+from shared.rules import sentences, times
+from shared.storage.graphs import CHUNK, Upload
+
+
+def documents(upload: Upload, phrases: Mapping[str, Phrase], *, inverse: bool) -> Iterator[CorpusRecord]:
+    """In the order of the facts; ids are the facts' numbers from 0, and "7-inverse" follows "7"."""
+    relations = upload.graph.relations
+    words = [sentences.phrase(each, phrases.get(each)) for each in relations]
+    inverses = [sentences.inverse_phrase(each, phrases.get(each)) for each in relations]
+    entities = upload.graph.entities
+    for number, (subject, relation, obj, time) in enumerate(_facts(upload)):
+        names = entities[subject], entities[obj]
+        meta = {"subject": names[0], "relation": relations[relation], "object": names[1]}
+        meta |= {} if time is None else {"time": time}
+        yield _document(str(number), sentences.sentence(names[0], words[relation], names[1], time), meta)
+        if inverse:
+            said = sentences.sentence(names[1], inverses[relation], names[0], time)
+            yield _document(f"{number}-inverse", said, meta)
+
+
+def _facts(upload: Upload) -> Iterator[tuple[int, int, int, str | None]]:
+    """Numbers of subject, relation and object, and the time as text."""
+    graph, unit = upload
+    for first in range(0, len(graph.triples), CHUNK):
+        triples = graph.triples[first : first + CHUNK].tolist()
+        if graph.times is None or unit is None:
+            yield from ((*triple, None) for triple in triples)
+            continue
+        steps = graph.times[first : first + CHUNK].tolist()
+        yield from ((*triple, times.written(step, unit)) for triple, step in zip(triples, steps, strict=True))
+
+
+def _document(identifier: str, text: str, meta: dict[str, str]) -> CorpusRecord:
+    return CorpusRecord(external_id=identifier, document=Document(text=text), meta=meta)

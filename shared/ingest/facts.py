@@ -1,0 +1,165 @@
+"""Facts of an upload, numbered: distinct ones in their order, entities and relations by first appearance."""
+
+from array import array
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.contracts.graphs import Fact, Phrase, TimeUnit
+from shared.errors import Invalid, InvalidLine
+from shared.ingest import fields
+from shared.ingest.fact_rows import FACT, PHRASE, WHAT
+from shared.ingest.lines import Defect, Fields, Row
+from shared.ingest.reader import Reader
+from shared.rules import times
+from shared.rules.graph import Graph
+from shared.storage.graphs import Upload
+
+CONTROLS = "\0\t\n\r"
+"""What no name may hold: names stand in lines, between tabs."""
+UNITS: dict[TimeUnit | None, str] = {None: "no time", "day": "a date", "step": "a whole number as time"}
+
+
+class Read(NamedTuple):
+    """What an upload holds."""
+
+    upload: Upload
+    phrases: dict[str, Phrase]
+    """By relation."""
+    repeated: int
+    """Facts that were left out, because they are there already."""
+
+
+def read(rows: Iterable[Row], source: str, most: int) -> Read:
+    """All facts and phrases of an upload of at most `most` lines; 12 bytes a fact, 20 with times, and the names.
+
+    Raises:
+        Invalid: there are no facts.
+        InvalidLine: lines that cannot be used.
+        TooLarge: there are more lines.
+    """
+    found = _Facts(source)
+    for record in Reader(rows, found.record, _no_id, most=most):
+        found.add(record)
+    return found.read()
+
+
+def _no_id(_: Fact | Phrase) -> None:
+    """Facts may repeat."""
+
+
+class _Facts:
+    """Numbers facts while they are read."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._entities: dict[str, int] = {}
+        self._relations: dict[str, int] = {}
+        self._triples = array("i")
+        self._times = array("q")
+        self._units: set[TimeUnit | None] = set()
+        self._phrases: dict[str, Phrase] = {}
+        self._lines: dict[str, int] = {}
+        """Of phrases."""
+
+    def record(self, line: Fields, number: int) -> Fact | Phrase:
+        """The fact or phrase of a line.
+
+        Raises:
+            Defect: what is wrong with it.
+        """
+        if "phrase" in line:
+            return self._phrase(line, number)
+        time = _time(line)
+        unit = None if time is None else _parsed(time)[0]
+        if self._units and unit not in self._units:
+            (before,) = self._units
+            raise Defect(f"has {UNITS[unit]}, the facts before have {UNITS[before]}; {times.ADVICE} for all, or none")
+        self._units.add(unit)
+        return Fact(time=time, **{key: _name(line, key) for key in FACT[:3]})
+
+    def add(self, record: Fact | Phrase) -> None:
+        """Take note of it."""
+        if isinstance(record, Phrase):
+            return
+        number, entities = self._relations.setdefault(record.relation, len(self._relations)), self._entities
+        subject = entities.setdefault(record.subject, len(entities))
+        self._triples.extend((subject, number, entities.setdefault(record.object, len(entities))))
+        if record.time is not None:
+            self._times.append(times.parse(record.time)[1])
+
+    def read(self) -> Read:
+        """All that was noted.
+
+        Raises:
+            Invalid: there are no facts.
+            InvalidLine: a phrase is for a relation that no fact has.
+        """
+        if not self._triples:
+            raise Invalid(f"{self._source} holds no facts", hint=f"write one a line: {WHAT}")
+        for relation, number in self._lines.items():
+            if relation not in self._relations:
+                raise InvalidLine(self._source, number, f"no fact has the relation {relation[:80]!r}; remove the line")
+        triples = np.array(self._triples, np.int32).reshape(-1, 3)
+        (unit,) = self._units
+        steps = None if unit is None else np.array(self._times, np.int64)
+        kept = _first_of_each(triples, steps)
+        distinct = None if steps is None else steps[kept]
+        graph = Graph(triples[kept], distinct, list(self._entities), list(self._relations))
+        return Read(Upload(graph, unit), self._phrases, int(len(kept) - kept.sum()))
+
+    def _phrase(self, line: Fields, number: int) -> Phrase:
+        _check_known(line, PHRASE)
+        found = Phrase(
+            relation=_name(line, "relation"),
+            phrase=_name(line, "phrase"),
+            inverse=_name(line, "inverse") if line.get("inverse") is not None else None,
+        )
+        if found.relation in self._phrases:
+            raise Defect(f"repeats the relation {found.relation[:80]!r}; write one phrase for each")
+        self._phrases[found.relation] = found
+        self._lines[found.relation] = number
+        return found
+
+
+def _time(line: Fields) -> str | None:
+    _check_known(line, FACT)
+    return None if line.get("time") is None else fields.scalar(line["time"], "time")
+
+
+def _parsed(time: str) -> tuple[TimeUnit, int]:
+    try:
+        return times.parse(time)
+    except ValueError as error:
+        raise Defect(f"the time {time[:50]!r} is none; {times.ADVICE}") from error
+
+
+def _check_known(line: Fields, known: tuple[str, ...]) -> None:
+    unknown = [key for key in line if key not in known]
+    if unknown:
+        raise Defect(f"has a field `{unknown[0][:80]}`; the fields are {', '.join(known)}")
+
+
+def _name(line: Fields, field: str) -> str:
+    value: Any = line.get(field)
+    if value is None or value == "":
+        raise Defect(f"has no {field}; write one")
+    found = fields.text(line, field)
+    if any(control in found for control in CONTROLS):
+        raise Defect(f"`{field}` holds a tab, a line end or a NUL character; remove it")
+    return found
+
+
+def _first_of_each(triples: NDArray[np.int32], steps: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    """Which facts are not there already before them."""
+    columns = [*triples.T, *([] if steps is None else [steps])]
+    order = np.lexsort(columns)
+    same = np.ones(len(order) - 1, np.bool_)
+    for column in columns:
+        ordered = column[order]
+        same &= ordered[1:] == ordered[:-1]
+    kept = np.ones(len(order), np.bool_)
+    kept[order[1:][same]] = False
+    return kept

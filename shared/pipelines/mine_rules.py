@@ -1,0 +1,21 @@
+"""mine-rules: the rules of a graph for one head relation, which stands in the question's place.
+
+`mathrag rules mine` makes its jobs; the bank is assembled from the calls' replies (`shared.runtime.sealing`).
+"""
+
+from shared.contracts.calls import Mine
+from shared.contracts.params import Params
+from shared.contracts.replies import Failure, Mined, SampleFailed, require
+from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
+from shared.pipelines.registry import pipeline
+
+MINE_RULES = "mine-rules"
+
+
+@pipeline(MINE_RULES, reads=("mining",), offered=False)
+def mine_rules(sample: Sample, params: Params, _library: Library) -> Steps:
+    """Mine the rules of one relation; the answer is their number."""
+    if params.mining is None:
+        raise SampleFailed("invalid", "`params.mining` says how rules are mined, and the job has none")
+    mined: Mined | Failure = yield Mine(relation=sample.question, mining=params.mining)
+    return Outcome(answer=str(len(require(mined).rules)), extraction=Extraction.OK)

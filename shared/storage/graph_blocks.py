@@ -1,0 +1,81 @@
+"""Arrays and names of a graph as compressed blocks of bounded size, so that neither end holds more than one of them."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.rules.graph import Graph
+from shared.storage.copying import copy
+
+BLOCK_BYTES = 1 << 20
+"""Of a block before it is compressed; one that holds a longer name alone has more."""
+LEVEL = 1
+"""Of zlib: the fastest."""
+AT_ONCE = 8
+"""Blocks that are fetched together."""
+Part = Literal["triples", "times", "entities", "relations"]
+DTYPES: dict[Part, str] = {"triples": "<i4", "times": "<i8"}
+"""Of the parts that are arrays; triples stand in rows of three. The others are names, a line of UTF-8 each."""
+COLUMNS = ("graph_id", "part", "ordinal", "content")
+SELECT = text("SELECT part, content FROM graph_blocks WHERE graph_id = :graph ORDER BY part, ordinal")
+
+
+class Block(NamedTuple):
+    """A piece of a part; those of one part come in order."""
+
+    part: Part
+    content: bytes
+
+
+async def store(connection: AsyncConnection, graph_id: int, graph: Graph) -> None:
+    """Store the whole graph as rows of `graph_blocks`."""
+    await copy(connection, "graph_blocks", COLUMNS, _rows(graph_id, graph))
+
+
+async def blocks(connection: AsyncConnection, graph_id: int) -> AsyncIterator[Block]:
+    """Every block, decoded; a few of them are in memory at a time."""
+    values, options = {"graph": graph_id}, {"yield_per": AT_ONCE}
+    async with connection.stream(SELECT, values, execution_options=options) as rows:
+        async for row in rows:
+            yield Block(row.part, await asyncio.to_thread(zlib.decompress, row.content))
+
+
+def names(content: bytes) -> list[str]:
+    """The names of a block of entities or relations."""
+    return content.decode().split("\n")[:-1]
+
+
+async def _rows(graph_id: int, graph: Graph) -> AsyncIterator[tuple[int, Part, int, bytes]]:
+    for part, pieces in _pieces(graph).items():
+        for ordinal, piece in enumerate(pieces):
+            yield graph_id, part, ordinal, await asyncio.to_thread(zlib.compress, piece, LEVEL)
+
+
+def _pieces(graph: Graph) -> dict[Part, Iterator[bytes]]:
+    found: dict[Part, Iterator[bytes]] = {"triples": _arrays("triples", graph.triples)}
+    if graph.times is not None:
+        found["times"] = _arrays("times", graph.times)
+    return {**found, "entities": _lines(graph.entities), "relations": _lines(graph.relations)}
+
+
+def _arrays(part: Part, values: NDArray[np.int32] | NDArray[np.int64]) -> Iterator[bytes]:
+    rows = BLOCK_BYTES // values[:1].nbytes
+    for first in range(0, len(values), rows):
+        yield values[first : first + rows].astype(DTYPES[part], copy=False).tobytes()
+
+
+def _lines(found: Sequence[str]) -> Iterator[bytes]:
+    piece = bytearray()
+    for name in found:
+        line = f"{name}\n".encode()
+        if piece and len(piece) + len(line) > BLOCK_BYTES:
+            yield bytes(piece)
+            piece.clear()
+        piece += line
+    yield bytes(piece)

@@ -1,0 +1,199 @@
+"""Graphs: facts under a name, in compressed blocks of arrays and names; each is a corpus, too."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from sqlalchemy import RowMapping, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts.documents import CorpusRecord
+from shared.contracts.graphs import TimeUnit
+from shared.errors import Conflict
+from shared.rules import times
+from shared.rules.graph import Graph
+from shared.storage import corpora, graph_blocks, pages
+from shared.storage.database import Database
+from shared.storage.names import checked
+from shared.storage.unknown import not_found
+
+LARGEST = 5
+"""Relations that a graph is shown with."""
+COLUMNS = """
+    g.id, g.name, encode(g.hash, 'hex') AS hash, g.facts, g.entities, g.relations, g.time_unit, g.first_time,
+    g.last_time, g.largest, c.name AS corpus, g.created_at"""
+FROM = f"SELECT {COLUMNS} FROM graphs g JOIN corpora c ON c.id = g.corpus_id"  # noqa: S608 - constants
+ONE = text(f"{FROM} WHERE g.name = :name")
+LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
+CHUNK = 10_000
+"""Facts that are named at once."""
+SCOPE = pages.scope("graphs")
+LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
+INSERT = text("""
+    INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id)
+    VALUES (:name, :hash, :facts, :entities, :relations, :time_unit, :first_time, :last_time,
+        CAST(:largest AS jsonb), :corpus) RETURNING id""")
+DELETE = text("DELETE FROM graphs WHERE id = :id")
+BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIMIT 5")
+
+
+class RelationSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a relation occurs."""
+
+    relation: str
+    facts: int
+
+
+class StoredGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph as users see it."""
+
+    id: int
+    name: str
+    hash: str
+    """SHA-256 of the facts in order, each a line: subject, relation, object and time between tabs."""
+    facts: int
+    """Without those that the upload repeated."""
+    entities: int
+    relations: int
+    time_unit: TimeUnit | None
+    """What times count: days or the file's own steps; null: facts have no times."""
+    first_time: str | None
+    last_time: str | None
+    largest: list[RelationSize]
+    """The five relations with most facts."""
+    corpus: str
+    """Its facts as documents."""
+    created_at: datetime
+
+
+class Created(msgspec.Struct, frozen=True, kw_only=True):
+    """What an upload became."""
+
+    graph: StoredGraph
+    new: bool
+    """False: the same facts were there under this name."""
+
+
+class Upload(NamedTuple):
+    """The facts of an upload, numbered."""
+
+    graph: Graph
+    time_unit: TimeUnit | None
+
+
+async def create(
+    database: Database, name: str, upload: Upload, documents: AsyncIterator[list[CorpusRecord]]
+) -> Created:
+    """Store a graph and its corpus of the same name, both or neither; the same again finds what is there.
+
+    Raises:
+        Conflict: the name has other facts, or there is a corpus of this name with other documents.
+        Invalid: the name cannot be used.
+    """
+    digest = await asyncio.to_thread(content_hash, upload)
+    async with database.transaction() as connection:
+        await connection.execute(LOCK)
+        row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
+        if row is not None and row["hash"] != digest.hex():
+            raise Conflict(f"graph {name!r} exists with other facts", hint="choose another name")
+        stored = await corpora.store(connection, name, documents)
+        if row is None:
+            await _insert(connection, name, upload, digest, stored.corpus.id)
+        found = (await connection.execute(ONE, {"name": name})).mappings().one()
+        return Created(graph=_graph(found), new=row is None)
+
+
+def content_hash(upload: Upload) -> bytes:
+    """SHA-256 over the canonical facts: what `sha256sum` says of them as a file of tab-separated lines."""
+    found = hashlib.sha256()
+    for line in tsv(upload):
+        found.update(line.encode())
+    return found.digest()
+
+
+def tsv(upload: Upload) -> Iterator[str]:
+    """Every fact as a line of its names and time between tabs, in order."""
+    graph, unit = upload
+    entities, relations = graph.entities, graph.relations
+    for first in range(0, len(graph.triples), CHUNK):
+        triples = graph.triples[first : first + CHUNK].tolist()
+        named = (f"{entities[s]}\t{relations[r]}\t{entities[o]}" for s, r, o in triples)
+        if graph.times is None or unit is None:
+            yield from (f"{line}\n" for line in named)
+            continue
+        steps = graph.times[first : first + CHUNK].tolist()
+        yield from (f"{line}\t{times.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
+
+
+async def _insert(connection: AsyncConnection, name: str, upload: Upload, digest: bytes, corpus: int) -> None:
+    graph, unit = upload
+    values = {
+        "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
+        "relations": len(graph.relations), "time_unit": unit, "corpus": corpus, "largest": _largest(graph),
+        "first_time": None if graph.times is None else int(graph.times.min()),
+        "last_time": None if graph.times is None else int(graph.times.max()),
+    }  # fmt: skip
+    number = int((await connection.execute(INSERT, values)).scalar_one())
+    await graph_blocks.store(connection, number, graph)
+
+
+def _largest(graph: Graph) -> str:
+    counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
+    order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
+    return msgspec.json.encode([{"relation": graph.relations[at], "facts": int(counts[at])} for at in order]).decode()
+
+
+async def get(database: Database, name: str) -> StoredGraph:
+    """The graph called `name`.
+
+    Raises:
+        NotFound: there is none.
+    """
+    async with database.transaction() as connection:
+        return await _one(connection, name)
+
+
+async def _one(connection: AsyncConnection, name: str) -> StoredGraph:
+    row = (await connection.execute(ONE, {"name": name})).mappings().first()
+    if row is None:
+        raise await not_found(connection, "graph", name)
+    return _graph(row)
+
+
+async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[StoredGraph]:
+    """Graphs, newest first."""
+    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    async with database.transaction() as connection:
+        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
+        found = [_graph(row) for row in rows]
+    return pages.page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
+
+
+async def delete(database: Database, name: str) -> StoredGraph:
+    """Delete a graph, and return what it was; its corpus stays.
+
+    Raises:
+        NotFound: there is none.
+        Conflict: a rule bank was mined from it.
+    """
+    try:
+        async with database.transaction() as connection:
+            graph = await _one(connection, name)
+            await connection.execute(DELETE, {"id": graph.id})
+    except IntegrityError as error:
+        banks = ", ".join(await database.column(BANKS, {"id": graph.id}))
+        hint = "delete these first: mathrag rules delete NAME"
+        raise Conflict(f"rule banks were mined from graph {name!r}: {banks}", hint=hint) from error
+    return graph
+
+
+def _graph(row: RowMapping) -> StoredGraph:
+    unit = row["time_unit"]
+    first, last = (unit and times.written(row[key], unit) for key in ("first_time", "last_time"))
+    largest = msgspec.convert(row["largest"], list[RelationSize])
+    return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})

@@ -1,0 +1,15 @@
+"""What the database holds of a graph, as a process that mines it sees it."""
+
+from pathlib import Path
+
+from services.judge import graph_files, mapped_graph
+from shared.rules.graph import Graph
+from shared.storage.database import Database
+
+
+async def loaded(database: Database, graph: int, folder: Path) -> Graph:
+    """The graph with this row id, written into `folder` and mapped from there."""
+    async with database.transaction() as connection:
+        await graph_files.write(connection, graph, folder)
+    found = mapped_graph.read(folder)
+    return found._replace(entities=list(found.entities), relations=list(found.relations))

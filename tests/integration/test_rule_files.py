@@ -1,0 +1,164 @@
+"""Rule banks from files and as files: all or nothing, the same again is harmless, a copy has the same hash."""
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from shared.contracts.documents import CorpusRecord, Document
+from shared.contracts.mining import Amie
+from shared.contracts.rules import Rule
+from shared.ingest.rules import amie
+from shared.limits import Limits
+from shared.rules.graph import Graph
+from shared.storage import graphs, rule_banks
+from shared.storage.database import Database
+from shared.storage.rule_banks import Origin
+from tests.integration.api import Api, serving
+from tests.integration.scene import SETTINGS, scalar
+
+pytestmark = pytest.mark.anyio
+
+FIGURES = "\t0.25\t0.5\t0.625\t5\t10\t8\t?a\n"
+AMIE = f"?b  knows  ?a   => ?a  knows  ?b{FIGURES}?a  met  ?h  ?h  met  ?b   => ?a  knows  ?b{FIGURES}"
+ANYBURL = "10\t5\t0.5\tknows(X,Y) <= met(X,Y)\n"
+LEARNED = {"head_rel": 3, "body_rels": [0], "var_constraints": [], "conf": 0.5, "rule_supp": 5, "body_supp": 10}
+TLOGIC = json.dumps({"relation2id": {"met": 0, "knows": 1}, "rules": {"3": [LEARNED]}})
+GRAPH = Graph(triples=np.array([[0, 0, 1]], np.int32), times=None, entities=["a", "b"], relations=["knows"])
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application."""
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def imported(api: Api, content: str | bytes, name: str = "mine", **query: Any) -> httpx2.Response:
+    """Import a file."""
+    return await api.http.post("/v1/rules/import", params={"name": name, **query}, content=content)
+
+
+async def exported(api: Api, name: str = "mine", **query: Any) -> str:
+    """The file of a bank."""
+    reply = await api.http.get(f"/v1/rules/{name}/export", params=query)
+    assert reply.status_code == 200, reply.text
+    return reply.text
+
+
+@pytest.mark.parametrize(
+    ("content", "miner", "rules"), [(AMIE, "amie", 2), (ANYBURL, "anyburl", 1), (TLOGIC, "tlogic", 1)]
+)
+async def test_a_file_of_any_tool_becomes_a_bank(api: Api, content: str, miner: str, rules: int) -> None:
+    """At once ready, packed or not; its rules are looked at like those of other banks."""
+    made = await imported(api, content)
+    assert (made.status_code, made.headers["location"]) == (201, "/v1/rules/mine")
+    bank = made.json()
+    assert (bank["state"], bank["miner"], bank["rules"], bank["graph"]) == ("ready", miner, rules, None)
+    page = await api.get("/v1/rules/mine/rules", head="knows")
+    assert [rule["head"][0] for rule in page["data"]] == ["knows"] * rules
+    again = await imported(api, gzip.compress(content.encode()))
+    assert (again.status_code, again.json()) == (200, bank)
+
+
+async def test_a_name_that_has_other_rules_is_refused(api: Api) -> None:
+    """A bank is final."""
+    await imported(api, AMIE)
+    refused = await imported(api, ANYBURL)
+    assert (refused.status_code, refused.json()["hint"]) == (409, "choose another name")
+
+
+async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api: Api, database: Database) -> None:
+    """Limits and graph are part of it, and of the file."""
+
+    async def batches() -> AsyncIterator[list[Rule]]:
+        yield [amie.rule(line) for line in AMIE.splitlines()]
+
+    origin = Origin("amie", "ab" * 32, Amie(min_support=3))
+    mined, _ = await rule_banks.create_imported(database, "mined", origin, batches())
+    copy = (await imported(api, await exported(api, "mined"), "copy")).json()
+    assert (copy["hash"], copy["limits"]["min_support"], copy["graph_hash"]) == (mined.hash, 3, "ab" * 32)
+    assert copy["hash"] != (await imported(api, AMIE)).json()["hash"]
+
+
+async def test_a_bank_is_read_in_batches(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export of a large bank takes no more memory than one of a small bank."""
+    bank = (await imported(api, AMIE)).json()
+    monkeypatch.setattr(rule_banks, "BATCH", 1)
+    async with database.transaction() as connection:
+        assert [len(batch) async for batch in rule_banks.rules(connection, bank["id"])] == [1, 1]
+
+
+async def test_a_bank_is_exported_as_amie_prints_it(api: Api) -> None:
+    """Which is imported as the same bank."""
+    bank = (await imported(api, AMIE)).json()
+    written = await exported(api, format="amie")
+    assert written.splitlines()[0] == (
+        "?b  knows  ?a   => ?a  knows  ?b\t0.250000000\t0.500000000\t0.625000000\t5\t10\t8\t?a"
+    )
+    assert (await imported(api, written, "copy")).json()["hash"] == bank["hash"]
+
+
+async def test_what_amies_columns_cannot_hold_is_refused_before_the_answer_begins(api: Api) -> None:
+    """Rules of other miners lack its figures."""
+    await imported(api, ANYBURL)
+    refused = await api.http.get("/v1/rules/mine/export", params={"format": "amie"})
+    assert (refused.status_code, refused.json()["hint"]) == (422, "export as json")
+
+
+async def test_an_edited_copy_is_refused(api: Api, database: Database) -> None:
+    """Its first line says another hash."""
+    await imported(api, AMIE)
+    edited = (await exported(api)).replace('"support":5', '"support":6')
+    refused = await imported(api, edited, "copy")
+    assert refused.status_code == 422
+    assert "the rules have the hash" in refused.json()["detail"]
+    assert await scalar(database, "SELECT count(*) FROM rule_banks") == 1
+
+
+async def test_rules_with_relations_that_the_graph_does_not_have_are_refused(api: Api, database: Database) -> None:
+    """Named, as far as there are five."""
+
+    async def documents() -> AsyncIterator[list[CorpusRecord]]:
+        yield [CorpusRecord(external_id="0", document=Document(text="A fact."), meta={})]
+
+    await graphs.create(database, "g", graphs.Upload(GRAPH, None), documents())
+    many = "".join(f"10\t5\t0.5\tknows(X,Y) <= r{number}(X,Y)\n" for number in range(7))
+    refused = (await imported(api, many, graph="g")).json()
+    assert refused["detail"] == (
+        "the rules name 7 relations that graph 'g' does not have: 'r0', 'r1', 'r2', 'r3', 'r4' and 2 more"
+    )
+    assert await scalar(database, "SELECT count(*) FROM rule_banks") == 0
+    assert (await imported(api, "10\t5\t0.5\tknows(X,Y) <= knows(Y,X)\n", graph="g")).status_code == 201
+    assert (await imported(api, many, "other", graph="no-such")).status_code == 404
+
+
+async def test_what_cannot_be_imported_is_refused_and_nothing_is_stored(api: Api, database: Database) -> None:
+    """With the line, where there is one."""
+    for content, query, said in (
+        (AMIE + AMIE, {}, "upload, line 3: the rule was there before; remove one of them"),
+        (AMIE.replace("10", "x"), {}, "upload, line 1: `Body size` is 'x', not a whole number"),
+        (AMIE, {"format": "anyburl"}, "upload: looks like amie, not anyburl"),
+        (json.dumps({"3": [LEARNED]}), {}, "upload: TLogic's file has numbers instead of relations"),
+        (gzip.compress(AMIE.encode())[:-12], {}, "upload, line 1: the gzip file is truncated or damaged"),
+        (AMIE, {"name": "a b"}, "name"),
+    ):
+        refused = await imported(api, content, **{"name": "mine", **query})
+        assert (refused.status_code, said in refused.json()["detail"]) == (422, True), said
+    assert await scalar(database, "SELECT count(*) FROM rule_banks") == 0
+
+
+async def test_more_than_the_operator_allows_is_refused(database: Database, redis_url: str) -> None:
+    """Bytes of the upload, and rules."""
+    for limits in (Limits(upload_bytes=50), Limits(upload_rows=1)):
+        async with serving(database, redis_url, SETTINGS.model_copy(update={"limits": limits})) as api:
+            assert (await imported(api, AMIE)).status_code == 413
+
+
+async def test_a_bank_that_is_not_there_is_not_exported(api: Api) -> None:
+    """404, as for all that has a name."""
+    assert (await api.http.get("/v1/rules/mine/export")).status_code == 404

@@ -1,0 +1,102 @@
+"""`mathrag graph`: files are sent as lines, and what comes back is said in words."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from mathrag.client import client
+from tests.unit.commands import mathrag, says
+
+GRAPH: dict[str, Any] = {
+    "id": 1, "name": "g", "hash": "ab12", "facts": 2, "entities": 3, "relations": 1, "time_unit": "day",
+    "first_time": "2014-09-20", "last_time": "2014-09-21", "largest": [{"relation": "met", "facts": 2}],
+    "corpus": "g", "created_at": "2026-11-23T08:00:00Z", "repeated": 4, "documents": 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
+    """What was sent to a server that stores everything."""
+    requests: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        requests.append(request)
+        if request.method == "DELETE":
+            return httpx2.Response(200, json={"deleted": "g", "corpus": "g", "hint": "mathrag corpus delete g"})
+        is_list = request.method == "GET" and request.url.path == "/v1/graphs"
+        return httpx2.Response(200, json={"data": [GRAPH], "next_cursor": None} if is_list else GRAPH)
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
+    return requests
+
+
+def test_splits_of_a_folder_are_sent_one_after_another(tmp_path: Path, asked: list[httpx2.Request]) -> None:
+    """Several are separated by commas, or the option is there several times; phrases come first."""
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text(f"{split}\tmet\tb\t2014-09-20\n")
+    (tmp_path / "phrases").write_text("met\thas met\twas met by\n")
+    options = ["--split", "valid,test", "--split", "train", "--phrases", str(tmp_path / "phrases"), "--inverse"]
+    ended = mathrag("graph", "create", "g", "--from", str(tmp_path), *options)
+    sent = [msgspec.json.decode(line) for line in asked[0].content.splitlines()]
+    assert sent[0] == {"relation": "met", "phrase": "has met", "inverse": "was met by"}
+    assert [line["subject"] for line in sent[1:]] == ["valid", "test", "train"]
+    assert dict(asked[0].url.params) == {"name": "g", "inverse": "true"}
+    assert ended.stdout.splitlines() == [
+        "graph g: 2 facts (4 repeated facts left out), 3 entities, 1 relations, 2014-09-20 to 2014-09-21",
+        "corpus g: 2 documents, indexed",
+        "  next: mathrag rules mine --graph g --miner tlogic --name g --wait",
+    ]
+
+
+def test_the_servers_line_is_the_files_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phrases before it, and blank lines, change the number that the server sees."""
+    (tmp_path / "g.tsv").write_text("a\tr\tb\n\n\nb\tr\tc\n")
+    (tmp_path / "p.tsv").write_text("r\tlikes\n")
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        request.read()
+        problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 3: no", "hint": None}
+        return httpx2.Response(422, json=problem)
+
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(refuse))
+    ended = mathrag("graph", "create", "g", "--from", str(tmp_path / "g.tsv"), "--phrases", str(tmp_path / "p.tsv"))
+    assert (ended.exit_code, ended.stderr) == (4, "error: g.tsv, line 4: no\n")
+
+
+def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, asked: list[httpx2.Request]) -> None:
+    """Nothing is asked of the server that it could not answer."""
+    (tmp_path / "g.tsv").write_text("a\tr\tb\nb\tr\n")
+    ended = mathrag("graph", "create", "g", "--from", str(tmp_path / "g.tsv"))
+    assert ended.exit_code == 4
+    assert ended.stderr.startswith("error: g.tsv, line 2: has 2 columns; a fact is")
+    assert asked == []
+
+
+@pytest.mark.parametrize("words", [["graph"], ["graph", "list"], ["graph", "show", "g"]])
+def test_a_graph_is_shown_with_its_counts_and_times(asked: list[httpx2.Request], words: list[str]) -> None:
+    """The noun alone lists."""
+    said = mathrag(*words).stdout
+    assert "2014-09-20 to 2014-09-21" in said
+    assert ("met 2" in said, "next: mathrag rules mine --graph g" in said) == ("show" in words, "show" in words)
+
+
+def test_a_graph_is_deleted_once_somebody_agrees(asked: list[httpx2.Request]) -> None:
+    """And the command for its corpus is said."""
+    assert mathrag("graph", "delete", "g").exit_code == 2
+    assert asked == []
+    ended = mathrag("graph", "delete", "g", "--yes")
+    assert [(request.method, request.url.path) for request in asked] == [("DELETE", "/v1/graphs/g")]
+    assert ended.stdout == "Deleted graph g; its corpus g stays.\n  next: mathrag corpus delete g\n"
+
+
+def test_a_full_disk_is_said_and_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not now: the exit code of what may work later."""
+    (tmp_path / "g.tsv").write_text("a\tr\tb\n")
+    full = {"type": "urn:mathrag:out_of_space", "detail": "the disk is full", "hint": "make room"}
+    monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(says(full, 507)))
+    ended = mathrag("graph", "create", "g", "--from", str(tmp_path / "g.tsv"))
+    assert (ended.exit_code, ended.stderr) == (6, "error: the disk is full\n  fix: make room\n")

@@ -1,0 +1,125 @@
+"""Facts of uploads: numbered as they come, once each; whatever cannot be used is said with its line."""
+
+import gzip
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.errors import Invalid, InvalidLine, TooLarge
+from shared.ingest import fact_documents, fact_rows, facts
+from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, Graph
+
+
+def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.Read:
+    """What these bytes hold."""
+    return facts.read(fact_rows.read(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most)  # type: ignore[arg-type]
+
+
+def texts(found: facts.Read, *, inverse: bool = False) -> list[tuple[str | None, str]]:
+    """Ids and texts of the corpus."""
+    documents = fact_documents.documents(found.upload, found.phrases, inverse=inverse)
+    return [(record.external_id, record.document.text) for record in documents]
+
+
+@pytest.mark.parametrize("upload", REFUSED, ids=lambda upload: upload.what)
+def test_what_cannot_be_used_is_said_with_its_line(upload: Graph) -> None:
+    """Someone with the message and the file can repair it."""
+    with pytest.raises(InvalidLine) as caught:
+        read(upload.content)
+    assert (caught.value.line, upload.said in caught.value.message) == (upload.line, True), caught.value.message
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b'{"relation": "r", "phrase": "p"}\n', gzip.compress(b"", mtime=0)])
+def test_a_graph_without_facts_is_refused(content: bytes) -> None:
+    """Nothing can be mined from it, and nothing found in it."""
+    with pytest.raises(Invalid, match="holds no facts"):
+        read(content)
+
+
+def test_more_facts_than_an_upload_may_have_are_refused() -> None:
+    """As soon as they are met, not when all are there."""
+    endless = (("upload", number, {"subject": str(number), "relation": "r", "object": "o"}) for number in range(10**9))
+    with pytest.raises(TooLarge, match="more than 1000 lines"):
+        facts.read(endless, "upload", 1000)
+
+
+def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
+    """Whether it does so in many lines or in one."""
+    for bomb in (FACTS * 10_000, b"x" * (1 << 18)):
+        with pytest.raises(TooLarge, match="upload unpacks to more than 65536 bytes"):
+            read(gzip.compress(bomb), decompressed=1 << 16)
+
+
+def test_names_are_kept_as_they_are() -> None:
+    """Quotes are ordinary, so are other alphabets; a byte order mark and carriage returns are not part of names."""
+    found = read('\ufeff"Duke"\tsaid "no" to\t東京\r\n\nÅngström\tisn\'t\t"Duke"\r\n'.encode())
+    assert found.upload.graph.entities == ['"Duke"', "東京", "Ångström"]
+    assert found.upload.graph.relations == ['said "no" to', "isn't"]
+    assert found.upload.graph.triples.tolist() == [[0, 0, 1], [2, 1, 0]]
+
+
+def test_times_may_be_in_any_order_and_the_facts_keep_theirs() -> None:
+    """Only the order of the file is kept."""
+    found = read(b"a\tmet\tb\t9\nb\tmet\tc\t-3\na\tmet\tb\t4\n")
+    assert (found.upload.time_unit, found.upload.graph.times is not None) == ("step", True)
+    assert np.asarray(found.upload.graph.times).tolist() == [9, -3, 4]
+
+
+def test_a_relation_of_one_fact_is_a_relation() -> None:
+    """Which miners may pass over."""
+    assert read(FACTS + b"c\tonce\ta\n").upload.graph.relations == ["knows", "once"]
+
+
+def test_packed_and_plain_and_json_are_the_same_graph() -> None:
+    """However it is written."""
+    as_json = b'{"subject": "a", "relation": "met", "object": "b", "time": 7}\n'
+    plain = read(b"a\tmet\tb\t7\n")
+    for content in (gzip.compress(b"a\tmet\tb\t7\n"), as_json, gzip.compress(as_json)):
+        found = read(content)
+        assert found.upload.graph.entities == plain.upload.graph.entities
+        assert texts(found) == texts(plain) == [("0", "Time 7 a met b.")]
+
+
+FACT = st.tuples(st.sampled_from("abc"), st.sampled_from("rs"), st.sampled_from("abc"), st.integers(0, 2))
+
+
+@given(st.lists(FACT, min_size=1, max_size=30))
+def test_repeated_facts_are_left_out_and_the_first_stays(known: Sequence[tuple[str, str, str, int]]) -> None:
+    """A fact of another time is another fact."""
+    found = read("".join(f"{s}\t{r}\t{o}\t{t}\n" for s, r, o, t in known).encode())
+    graph = found.upload.graph
+    distinct = list(dict.fromkeys(known))
+    back = [
+        (graph.entities[s], graph.relations[r], graph.entities[o], t)
+        for (s, r, o), t in zip(graph.triples.tolist(), np.asarray(graph.times).tolist(), strict=True)
+    ]
+    assert (back, found.repeated) == (distinct, len(known) - len(distinct))
+
+
+def test_every_fact_is_a_document_and_its_inverse_where_asked_for() -> None:
+    """In the order of the facts, with the phrases that were declared."""
+    content = (
+        b'{"relation": "Make_statement", "phrase": "spoke to", "inverse": "heard"}\n'
+        b'{"subject": "New_York", "relation": "Make_statement", "object": "c", "time": "2014-09-20"}\n'
+        b'{"subject": "c", "relation": "bornIn", "object": "d", "time": "2014-09-19"}\n'
+    )
+    assert texts(read(content), inverse=True) == [
+        ("0", "Time 2014-09-20 New York spoke to c."),
+        ("0-inverse", "Time 2014-09-20 c heard New York."),
+        ("1", "Time 2014-09-19 c born in d."),
+        ("1-inverse", "Time 2014-09-19 d inverse of born in c."),
+    ]
+
+
+def test_a_document_says_of_which_fact_it_is() -> None:
+    """With the names as the file has them."""
+    found = read(b"New_York\tMake_statement\tc\t2014-09-20\n")
+    (record,) = fact_documents.documents(found.upload, {}, inverse=False)
+    assert record.meta == {
+        "subject": "New_York", "relation": "Make_statement", "object": "c", "time": "2014-09-20"
+    }  # fmt: skip

@@ -1,0 +1,148 @@
+"""Files and folders of graphs: plain lines, OpenKE, TLogic; what does not fit together is said with file and line."""
+
+import gzip
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from shared.errors import Invalid, InvalidLine, NotFound
+from shared.ingest import facts, graph_paths
+from shared.settings import REPOSITORY
+from shared.storage import graphs
+from shared.storage.graphs import Upload
+from tests.unit.shared.ingest.graph_uploads import FACTS
+
+OPENKE = {
+    "entity2id.txt": "3\nNew York\t0\nb\t2\nc\t1\n",
+    "relation2id.txt": "1\nknows\t0\n",
+    "train2id.txt": "2\n0 2 0\n2\t1\t0\n",
+    "valid2id.txt": "1\n1 0 0\n",
+}
+TLOGIC = {
+    "entity2id.json": '{"a": 0, "b": 1}',
+    "relation2id.json": '{"met": 0}',
+    "ts2id.json": '{"2014-01-01": 0, "2014-01-02": 1}',
+    "valid.txt": "a\tmet\tb\t2014-01-02\n",
+    "test.txt": "b\tmet\ta\t2014-01-01\n",
+}
+DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "kg"
+
+
+def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
+    """These files in a folder."""
+    for name, text in files.items():
+        packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+        (tmp_path / name).write_bytes(packed)
+    return tmp_path
+
+
+def read(path: Path, *splits: str) -> Upload:
+    """The facts there."""
+    return facts.read(graph_paths.fact_lines(path, splits or ("train",)), path.name, 10**6).upload
+
+
+def lines(path: Path, *splits: str) -> list[str]:
+    """The same as canonical lines."""
+    return list(graphs.tsv(read(path, *splits)))
+
+
+def refused(path: Path, *splits: str) -> InvalidLine:
+    """What is said of files that cannot be used."""
+    with pytest.raises(InvalidLine) as caught:
+        lines(path, *splits)
+    return caught.value
+
+
+def test_openke_has_its_tail_before_its_relation(tmp_path: Path) -> None:
+    """Numbers become names, split after split."""
+    found = lines(folder(tmp_path, OPENKE), "train", "valid")
+    assert found == ["New York\tknows\tb\n", "b\tknows\tc\n", "c\tknows\tNew York\n"]
+
+
+def test_tlogic_has_names_and_dates(tmp_path: Path) -> None:
+    """And splits that are named."""
+    assert lines(folder(tmp_path, TLOGIC), "valid") == ["a\tmet\tb\t2014-01-02\n"]
+
+
+def test_each_file_may_be_packed(tmp_path: Path) -> None:
+    """Of a folder, and alone."""
+    packed = {f"{name}.gz": text for name, text in TLOGIC.items()}
+    assert lines(folder(tmp_path, packed), "test") == ["b\tmet\ta\t2014-01-01\n"]
+    assert lines(tmp_path / "test.txt.gz") == ["b\tmet\ta\t2014-01-01\n"]
+
+
+def test_a_folder_of_plain_files_has_splits_too(tmp_path: Path) -> None:
+    """As kinship has."""
+    there = folder(tmp_path, {"train.tsv": "a\tr\tb\n", "test.tsv": "b\tr\ta\n"})
+    assert lines(there) == ["a\tr\tb\n"]
+    assert lines(there, "test", "train") == ["b\tr\ta\n", "a\tr\tb\n"]
+
+
+def test_a_split_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    """ICEWS14 comes without its training part."""
+    with pytest.raises(Invalid, match="has no split 'train'") as caught:
+        graph_paths.fact_lines(folder(tmp_path, TLOGIC))
+    assert caught.value.hint == "it has valid, test: --split valid"
+
+
+def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    """Each with its files."""
+    with pytest.raises(Invalid, match="no known layout") as caught:
+        graph_paths.fact_lines(folder(tmp_path, {"graph.rdf": "<x>"}))
+    assert "entity2id.txt" in str(caught.value.hint)
+    with pytest.raises(NotFound):
+        graph_paths.fact_lines(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "text", "line", "said"),
+    [
+        (OPENKE, "train2id.txt", "3\n0 2 0\n2 1 0\n", 1, "says that 3 lines follow, and 2 do"),
+        (OPENKE, "train2id.txt", "2\n0 2 0\n0 0 2\n", 3, "relation2id.txt does not have the number 2"),
+        (OPENKE, "train2id.txt", "1\n0 2 0 5\n", 2, "is not three numbers"),
+        (OPENKE, "train2id.txt", "New York\tknows\tb\n", 1, "begin with how many lines follow"),
+        (OPENKE, "entity2id.txt", "2\nNew York\t0\n", 1, "says that 2 lines follow, and 1 do"),
+        (OPENKE, "entity2id.txt", "1\nNew York\n", 2, "write a name, a tab and its number"),
+        (OPENKE, "relation2id.txt", "2\nknows\t0\nlikes\t0\n", 1, "two names the same number"),
+        (OPENKE, "relation2id.txt", "2\nknows\t0\nknows\t1\n", 3, "repeats the name 'knows'"),
+        (TLOGIC, "valid.txt", "a\tmet\tb\t2014-01-01\nz\tmet\tb\t2014-01-01\n", 2,
+         "entity2id.json does not have the subject 'z'"),
+        (TLOGIC, "valid.txt", "a\tmet\tb\t2015-01-01\n", 1, "ts2id.json does not have the time"),
+        (TLOGIC, "valid.txt", "a\tmet\n", 1, "has 2 columns"),
+        (TLOGIC, "valid.txt", "1\t0\t0\t14\t-1\n", 1, "has 5 columns"),
+        (TLOGIC, "entity2id.json", '["a", "b"]', 1, "is no JSON object of names and numbers"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_said_with_file_and_line(
+    tmp_path: Path, layout: dict[str, str], name: str, text: str, line: int, said: str
+) -> None:
+    """Another tool's file under a known name."""
+    found = refused(folder(tmp_path, {**layout, name: text}), "train" if layout is OPENKE else "valid")
+    assert (found.message.startswith(f"{name}, line {line}: "), said in found.message) == (True, True), found.message
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    """Of a folder of several."""
+    folder(tmp_path, {"valid.tsv": "a\tr\tb\n"})
+    (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(FACTS, mtime=0)[:-4])
+    found = refused(tmp_path, "valid", "train")
+    assert found.message.startswith("train.tsv.gz, line 1: the gzip file is truncated")
+
+
+def test_phrases_have_two_or_three_columns(tmp_path: Path) -> None:
+    """The third is the phrase of the inverse."""
+    file = folder(tmp_path, {"phrases.tsv": "r\tknows\tis known by\ns\tlikes\n"}) / "phrases.tsv"
+    assert [content for _, _, content in graph_paths.phrase_lines(file)] == [
+        {"relation": "r", "phrase": "knows", "inverse": "is known by"}, {"relation": "s", "phrase": "likes"}
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
+def test_real_graphs_are_read_whole() -> None:
+    """Kinship's three splits, and ICEWS14 with the hash that `sha256sum valid.txt` gives."""
+    kinship = read(DATA / "kinship", "train", "valid", "test").graph
+    assert (len(kinship.triples), len(kinship.entities), len(kinship.relations)) == (10686, 104, 25)
+    digest = graphs.content_hash(read(DATA / "icews14", "valid")).hex()
+    assert digest == "ce4862c7bc517f322b33742909a1e1e893a950b2ce290c6e14348611736ed9a2"

@@ -1,0 +1,175 @@
+"""Rules of static graphs: known graphs with known figures, bad input, memory."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.graphs import make_graph
+from shared.contracts.mining import Amie
+from shared.contracts.rules import Atom, Rule
+from shared.rules.graph import Graph
+from shared.rules.miners import memory_bytes, mine
+
+KINSHIP = Path("../shared/data/kg/kinship")
+ALL = Amie(min_support=1, min_head_facts=1)
+
+NATIONALITIES = """
+c1 locatedIn A, c2 locatedIn A, c3 locatedIn B, c4 locatedIn B,
+p1 bornIn c1, p2 bornIn c1, p3 bornIn c2, p4 bornIn c2, p5 bornIn c3, p6 bornIn c3, p7 bornIn c4, p8 bornIn c4,
+p9 bornIn c1, p10 bornIn c3,
+p1 nationality A, p2 nationality A, p3 nationality A, p4 nationality A, p5 nationality B, p6 nationality B,
+p7 nationality B, p8 nationality A,
+p1 spouse p2, p2 spouse p1, p3 spouse p4, p4 spouse p3, p5 spouse p6, p6 spouse p5, p7 spouse p8
+"""
+"""Two countries; the nationalities of p9 and p10 are unknown, and p8 has another one than that of its birthplace."""
+
+OFFICES = """
+Luis wasBornIn Guayaquil, Thomas wasBornIn Munich, Antoine wasBornIn Colmar,
+Oana livesIn Paris, Luis livesIn Paris, Thomas livesIn Paris, Antoine livesIn Paris,
+Ambar worksAt ESPOL, Luis worksAt Telecom, Thomas worksAt Telecom, Antoine worksAt Telecom,
+Telecom isLocatedIn Paris
+"""
+"""The facts of AMIE's unit test B_KBTest; the figures were worked out by hand."""
+
+
+def _graph(facts: list[tuple[str, str, str]]) -> Graph:
+    entities = {name: None for subject, _, object_ in facts for name in (subject, object_)}
+    relations = {relation: None for _, relation, _ in facts}
+    numbers = [{name: number for number, name in enumerate(names)} for names in (entities, relations, entities)]
+    triples = [[by_name[name] for by_name, name in zip(numbers, fact, strict=True)] for fact in facts]
+    return Graph(np.array(triples, dtype=np.int32).reshape(-1, 3), None, list(entities), list(relations))
+
+
+def _parse(text: str) -> Graph:
+    facts = (fact.split() for fact in text.split(","))
+    return _graph([(subject, relation, object_) for subject, relation, object_ in facts])
+
+
+def _find(rules: tuple[Rule, ...], *body: Atom) -> Rule | None:
+    return next((rule for rule in rules if set(rule.body) == set(body)), None)
+
+
+def test_a_path_and_its_figures() -> None:
+    """Persons without a nationality count for standard confidence alone; p8 counts against both."""
+    rules = mine(_parse(NATIONALITIES), "nationality", ALL)
+    assert _find(rules, Atom("bornIn", 0, 2), Atom("locatedIn", 2, 1)) == Rule(
+        head=Atom("nationality", 0, 1),
+        body=(Atom("bornIn", 0, 2), Atom("locatedIn", 2, 1)),
+        support=7,
+        body_size=10,
+        confidence=0.7,
+        head_coverage=0.875,
+        pca_confidence=0.875,
+        pca_body_size=8,
+        functional=0,
+    )
+
+
+def test_a_path_through_the_heads_own_relation() -> None:
+    """Spouses share their nationality, but for p7 and p8."""
+    rule = _find(mine(_parse(NATIONALITIES), "nationality", ALL), Atom("spouse", 0, 2), Atom("nationality", 2, 1))
+    assert rule is not None
+    assert (rule.support, rule.body_size, rule.pca_body_size, rule.head_coverage) == (6, 7, 7, 0.75)
+
+
+def test_a_symmetric_relation() -> None:
+    """p8 has no spouse in the graph, so that it says nothing against the rule: PCA confidence 1."""
+    rule = _find(mine(_parse(NATIONALITIES), "spouse", ALL), Atom("spouse", 1, 0))
+    assert rule is not None
+    assert (rule.support, rule.body_size, rule.pca_body_size, rule.certainty) == (6, 7, 6, 1)
+
+
+def test_the_offices_of_amies_own_test() -> None:
+    """Who works at an office lives where it is."""
+    rule = _find(mine(_parse(OFFICES), "livesIn", ALL), Atom("worksAt", 0, 2), Atom("isLocatedIn", 2, 1))
+    assert rule is not None
+    assert (rule.support, rule.head_coverage, rule.confidence, rule.certainty) == (3, 0.75, 1, 1)
+
+
+def test_the_defaults_find_nothing_in_a_toy() -> None:
+    """A head needs a hundred facts."""
+    assert mine(_parse(NATIONALITIES), "nationality", Amie()) == ()
+
+
+def test_constants_name_entities_in_bodies() -> None:
+    """Who works at Telecom and lives where Telecom is: an anchor of each variable."""
+    rules = mine(_parse(OFFICES), "livesIn", Amie(min_support=3, min_head_facts=1, constants=True))
+    rule = _find(rules, Atom("worksAt", 0, "Telecom"), Atom("isLocatedIn", "Telecom", 1))
+    assert rule is not None
+    assert (rule.support, rule.body_size, rule.certainty) == (3, 3, 1)
+    assert not any(isinstance(term, str) for rule in rules for term in (rule.head.subject, rule.head.object))
+
+
+def _term(name: str) -> int:
+    return {"?a": 0, "?b": 1}.get(name, 2)
+
+
+def _read_line(line: str) -> tuple[object, ...]:
+    text, *figures = line.split("\t")
+    body, (_, head, _) = (part.split() for part in text.split("=>"))
+    atoms = [Atom(body[n + 1], _term(body[n]), _term(body[n + 2])) for n in range(0, len(body), 3)]
+    return head, frozenset(atoms), *map(float, figures[:3]), *map(int, figures[3:6]), _term(figures[6])
+
+
+def _figures(rule: Rule) -> tuple[object, ...]:
+    assert rule.head_coverage is not None
+    shares = (round(share, 9) for share in (rule.head_coverage, rule.confidence, rule.certainty))
+    counts = rule.support, rule.body_size, rule.pca_body_size, rule.functional
+    return rule.head.relation, frozenset(rule.body), *shares, *counts
+
+
+@pytest.mark.skipif(not KINSHIP.is_dir(), reason="../shared/data/kg/kinship is not there")
+def test_kinship_gives_the_rules_and_figures_of_amie3() -> None:
+    """2,452 rules with their seven figures, to the nine decimals that AMIE3 writes."""
+    facts = [tuple(line.split("\t")) for line in (KINSHIP / "train.tsv").read_text().splitlines()]
+    expected = {_read_line(line) for line in (KINSHIP / "amie-rules.tsv").read_text().splitlines()}
+    graph = _graph(facts)
+    found = [_figures(rule) for relation in graph.relations for rule in mine(graph, relation, Amie())]
+    assert len(found) == len(expected) == 2452
+    assert set(found) == expected
+
+
+def test_an_unknown_relation_is_named() -> None:
+    """Also in a graph without facts."""
+    with pytest.raises(ValueError, match="no relation 'loves'"):
+        mine(_parse(OFFICES), "loves", ALL)
+    with pytest.raises(ValueError, match="no relation 'loves'"):
+        mine(_graph([]), "loves", ALL)
+
+
+def test_a_single_fact_has_no_rules_of_support_two() -> None:
+    """And a relation without facts none at all."""
+    assert mine(_parse(OFFICES), "isLocatedIn", Amie(min_head_facts=1)) == ()
+    graph = _parse(OFFICES)._replace(relations=[*_parse(OFFICES).relations, "unused"])
+    assert mine(graph, "unused", ALL) == ()
+
+
+def test_facts_that_differ_in_time_alone_are_one() -> None:
+    """Times of a temporal graph are left out."""
+    graph = _parse(OFFICES)
+    twice = Graph(np.repeat(graph.triples, 2, axis=0), np.arange(24), graph.entities, graph.relations)
+    assert mine(twice, "livesIn", ALL) == mine(graph, "livesIn", ALL)
+
+
+MEASURE = """
+from bench.graphs import make_graph
+from bench.mining import peak_bytes
+from shared.contracts.mining import Amie
+from shared.rules.miners import mine
+graph = make_graph(30_000, 2_000, 60)
+for relation in graph.relations[:2]:
+    mine(graph, relation, Amie(constants=True))
+print(peak_bytes())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_mining_takes_no_more_memory_than_estimated() -> None:
+    """In a process of its own, whose interpreter counts; nor is the estimate ten times too high."""
+    peak = int(subprocess.run([sys.executable, "-c", MEASURE], check=True, capture_output=True).stdout)
+    graph = make_graph(30_000, 2_000, 60)
+    estimate = memory_bytes(len(graph.triples), len(graph.entities), len(graph.relations), Amie(constants=True))
+    assert peak <= estimate <= 10 * peak
