@@ -107,13 +107,14 @@ async def look(schedulers: list[Scheduler]) -> None:
         await scheduler._look()
 
 
-async def opened(database: Database, device: str) -> residencies.Residency:
-    """The device's newest residency, once its guard has opened it."""
+async def opened(database: Database, redis: Redis, device: str) -> residencies.Residency:
+    """The device's newest residency, once its guard says so in the lease: its row is open a moment before it is."""
     with anyio.fail_after(60):
         while True:
             async with database.transaction() as connection:
                 newest = await residencies.newest(connection, device)
-            if newest is not None and newest.state == "open":
+            lease = await RedisLease(redis, device).read()
+            if newest and lease == Lease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models):
                 return newest
             await asyncio.sleep(0.01)
 
@@ -169,13 +170,13 @@ async def test_a_job_loads_each_device_once_and_is_whole(
 
 
 async def test_an_epoch_of_one_device_is_refused_by_the_other_ones_guard(
-    guards: dict[str, str], schedulers: list[Scheduler], database: Database
+    guards: dict[str, str], schedulers: list[Scheduler], database: Database, redis: Redis
 ) -> None:
     """Whatever a confused worker sends, and wherever it sends it."""
     await submit_job(database, "closed-book")
     await advance(database)
     await look(schedulers)
-    held = await opened(database, GENERATOR)
+    held = await opened(database, redis, GENERATOR)
     call = ModelCall(id=1, model_id=held.models[0], prompt="1", decoding=Decoding(), seed=0)
     for device, answered in ((GENERATOR, 1), (JUDGE, 0)):
         client = GuardClient(guards[device])
@@ -202,8 +203,7 @@ async def test_a_guard_that_is_away_costs_its_own_device_only(
     urls = [gone.url, guards[GENERATOR]]
     await worker(Lane.JUDGE, urls).drain()  # searches, and asks the judge
     await look(schedulers)
-    rated, _ = await asyncio.gather(opened(database, JUDGE), opened(database, GENERATOR))
-    assert await RedisLease(redis, JUDGE).read() == Lease(epoch=rated.epoch, phase=Phase.OPEN, models=rated.models)
+    await asyncio.gather(*(opened(database, redis, device) for device in (JUDGE, GENERATOR)))
     for lane in Lane:
         await worker(lane, urls).drain()
     assert await rows(database, WORKED) == [("generate", GENERATOR)]
@@ -239,26 +239,28 @@ async def test_a_model_without_lease_is_asked_through_the_guard_that_registered_
 
 
 @pytest.mark.usefixtures("guards")
-async def test_a_drained_device_leaves_the_other_one_alone(schedulers: list[Scheduler], database: Database) -> None:
+async def test_a_drained_device_leaves_the_other_one_alone(
+    schedulers: list[Scheduler], database: Database, redis: Redis
+) -> None:
     """The judge's is empty and stays so; the generator opens."""
     await submit_job(database, "closed-book")
     await advance(database)
     await devices.drain(database, JUDGE, None, "test")
     await look(schedulers)
-    held = await opened(database, GENERATOR)
+    held = await opened(database, redis, GENERATOR)
     await look(schedulers)
     assert await rows(database, "SELECT device, epoch FROM residencies") == [(GENERATOR, held.epoch)]
 
 
 @pytest.mark.usefixtures("guards")
 async def test_the_api_shows_every_device_by_its_own_guard(
-    settings: Settings, schedulers: list[Scheduler], database: Database, redis_url: str
+    settings: Settings, schedulers: list[Scheduler], database: Database, redis: Redis, redis_url: str
 ) -> None:
     """Budget, state and guard of each; a guard that is away is a finding of its device."""
     await submit_job(database, "closed-book")
     await advance(database)
     await look(schedulers)
-    held = await opened(database, GENERATOR)
+    held = await opened(database, redis, GENERATOR)
     further = Device(id=GENERATOR, budget_mib=777, guard_url="http://second")
     addressed = settings.model_copy(update={"devices": (further,)})
 
