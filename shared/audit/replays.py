@@ -22,8 +22,8 @@ BATCH = 200
 """Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""
 
 COMPLETED = sql("""
-    SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, o.outcome, o.answer,
-        o.extraction, o.correct, o.strict, o.record_hash
+    SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, i.query,
+        o.outcome, o.answer, o.extraction, o.correct, o.strict, o.record_hash
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN outcomes o ON o.sample_id = s.id
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     WHERE s.job_id = :job AND s.kind = :kind AND s.state = {COMPLETED} AND s.id > :after ORDER BY s.id LIMIT :n""")

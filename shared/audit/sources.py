@@ -14,6 +14,7 @@ from shared.contracts import canonical
 from shared.contracts.calls import CALL_KINDS
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery
 from shared.runtime.models import ModelIdentity
 from shared.storage.datasets import content_hash
 
@@ -24,7 +25,7 @@ DATASET = text("""
     SELECT d.id, d.name, d.hash, d.items, d.grader FROM jobs j JOIN datasets d ON d.id = j.dataset_id
     WHERE j.id = :job AND octet_length(d.hash) = 32""")
 ITEMS = text("""
-    SELECT ordinal, question, gold, gold_documents, subject, level, custom_id, alternatives, expected FROM items
+    SELECT ordinal, question, gold, gold_documents, subject, level, custom_id, alternatives, expected, query FROM items
     WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
 CORPUS = text("""
     SELECT 'corpora ' || k.name FROM jobs j JOIN corpora k ON k.id = j.corpus_id CROSS JOIN LATERAL (
@@ -114,7 +115,8 @@ async def _items(audit: Audit, dataset: int) -> AsyncIterator[RowMapping]:
 def _item(row: RowMapping) -> DatasetItem:
     stored = {name: value for name, value in row.items() if name != "ordinal"}
     expected = msgspec.convert(row["expected"], Expected | None)
-    return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected})
+    query = msgspec.convert(row["query"], FactQuery | None)
+    return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected, "query": query})
 
 
 async def _models(audit: Audit) -> AsyncIterator[str]:

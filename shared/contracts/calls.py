@@ -15,6 +15,7 @@ from shared.contracts.grading import Expected
 from shared.contracts.mining import Mining
 from shared.contracts.replies import (
     Estimated,
+    FoundRules,
     Generated,
     Graded,
     Marked,
@@ -123,6 +124,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     context: tuple[str, ...] = ()
     passage: str = ""
     """A text that stands in the prompt in the documents' place: what compression or refinement left of them."""
+    slots: dict[str, str] = {}
+    """Values of the template's further slots."""
     logprobs: int = 0
     """So many alternatives of each token, with their log-probabilities, are wanted in the reply."""
     temperature: float | None = None
@@ -157,6 +160,35 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, tag="estimate"):
     question: str
 
 
+class RuleChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rules of a bank are taken for a relation."""
+
+    most: int
+    """Most rules."""
+    confidence: float = 0.0
+    """Lowest certainty of a rule (`Rule.certainty`)."""
+    support: int = 1
+    """Lowest support."""
+    order: Literal["best", "worst", "random"] = "best"
+    """Best: the highest certainty first, then the highest support, then the shorter body, then the lower number in the
+    bank. Worst: the other way round. Random: any rules of the bank, whatever they lead to, drawn by `seed`."""
+    seed: int = 0
+
+
+class FindRules(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+    """Find rules of the job's bank that lead to a relation."""
+
+    relation: str = ""
+    """As the graph calls it. "": the reply names the relation whose phrase stands in `question`, and its rules; without
+    a question either, it names all relations that rules of the bank lead to."""
+    question: str = ""
+    side: Literal["", "object", "subject"] = ""
+    """The end that is asked for: a rule of a temporal miner predicts one of them; "": not known."""
+    phrases: str = ""
+    """SHA-256 in hex of the graph's phrases (`graphs.phrases_hash`); "": relations are called by their names."""
+    choice: RuleChoice
+
+
 class Mine(msgspec.Struct, frozen=True, kw_only=True, tag="mine"):
     """Mine the rules of the job's graph whose head is of one relation."""
 
@@ -164,7 +196,7 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True, tag="mine"):
     mining: Mining
 
 
-Call = Retrieve | Rerank | Judge | Write | Generate | Grade | Verify | Estimate | Mine
+Call = Retrieve | Rerank | Judge | Write | Generate | Grade | Verify | Estimate | FindRules | Mine
 
 
 class CallKind(NamedTuple):
@@ -184,6 +216,7 @@ CALL_KINDS: Mapping[str, CallKind] = {
     "write": CallKind(Lane.JUDGE, Generated),
     "generate": CallKind(Lane.GENERATE, Generated),
     "grade": CallKind(Lane.JUDGE, Graded | Marked),
+    "rules": CallKind(Lane.JUDGE, FoundRules),
     "mine": CallKind(Lane.JUDGE, Mined),
 }
 """Every role, in the order in which reports name them: about that in which a sample makes its calls."""

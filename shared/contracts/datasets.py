@@ -3,6 +3,7 @@
 import msgspec
 
 from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,3 +21,5 @@ class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Further expected answers of an item that was stored before these were kept: it is graded against `gold` alone."""
     expected: Expected | None = None
     """Further gold answers, choices, a rubric; None: none of them."""
+    query: FactQuery | None = None
+    """What it asks of a graph; None: not said."""

@@ -25,3 +25,30 @@ class Phrase(msgspec.Struct, frozen=True, kw_only=True):
     phrase: str
     inverse: str | None = None
     """The words where subject and object are exchanged; None: made of `phrase`."""
+
+
+class Lead(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that leads from the graph to an answer of a question, and the facts that it follows there."""
+
+    rule: int
+    """Its number in the bank, from 0."""
+    documents: tuple[str, ...]
+    """External ids of the facts in the graph's corpus, in the graph's order."""
+
+
+class FactQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a question asks of a graph: the other end of the facts that one entity has of one relation.
+
+    A question of other origin may name its relation alone.
+    """
+
+    relation: str
+    entity: str = ""
+    """The end that the question names; "": not said."""
+    side: Literal["object", "subject"] = "object"
+    """The end that it asks for."""
+    time: str | None = None
+    """When the facts hold that are asked for; only earlier ones are known."""
+    bank: str = ""
+    """Hash of the rule bank whose rules are numbered in `leads`, in hex; "": none."""
+    leads: tuple[Lead, ...] = ()

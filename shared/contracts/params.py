@@ -13,6 +13,7 @@ import msgspec
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import GraderName
 from shared.contracts.mining import Mining
+from shared.contracts.rule_params import RuleragParams
 
 MOST_CANDIDATES = 1000
 """The retriever answers no longer lists."""
@@ -316,11 +317,20 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Chooses the calibration items; never sent to a model."""
     rules: str = ""
     """Name of a rule bank (`mathrag rules list`); its content is pinned at submission."""
+    rulerag: RuleragParams = RuleragParams()
     mining: Mining | None = None
     """The miner and its limits, of a job that `mathrag rules mine` has made."""
 
 
-DECODINGS = ("generate", "judge", "enhance.decoding", "critic.decoding", "hyde.decoding", "grading.decoding")
+DECODINGS = (
+    "generate",
+    "judge",
+    "enhance.decoding",
+    "critic.decoding",
+    "hyde.decoding",
+    "grading.decoding",
+    "rulerag.decoding",
+)
 RANGES: dict[str, tuple[int, int]] = {
     "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
     "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),

@@ -163,6 +163,24 @@ class Mined(msgspec.Struct, frozen=True, kw_only=True, tag="mined"):
     rules: tuple[Rule, ...]
 
 
+class NumberedRule(msgspec.Struct, frozen=True):
+    """A rule with its number in its bank, from 0."""
+
+    number: int
+    rule: Rule
+
+
+class FoundRules(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
+    """Reply to `FindRules`."""
+
+    relation: str | None
+    """That the rules lead to; None: no phrase of a relation stands in the question, or none was asked for."""
+    rules: tuple[NumberedRule, ...] = ()
+    """In the order of the choice."""
+    phrases: dict[str, str] = {}
+    """The words for every relation of the rules, or where none was asked for, of all that rules lead to."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """What came back instead of a value; never turned into a score."""
 
@@ -170,13 +188,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     detail: str = ""
 
 
-Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated | Mined
+Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated | FoundRules | Mined
 
 
 Reply = Value | Failure
 
 
-V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Marked, Verified, Estimated, Mined)
+V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Marked, Verified, Estimated, FoundRules, Mined)
 
 
 def require(reply: V | Failure) -> V:

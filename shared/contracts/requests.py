@@ -6,7 +6,7 @@ A request holds everything that determines the reply and nothing else: texts by 
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
+from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates, RuleChoice
 from shared.contracts.grading import Rules
 from shared.contracts.mining import Mining
 
@@ -42,6 +42,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How an answer is graded; None: as `MATH` says."""
     mining: Mining | None = None
     """Which miner, and its limits."""
+    choice: RuleChoice | None = None
+    """Which rules of a bank are taken."""
+    side: str = ""
+    phrases: str = ""
     draw: int = 0
     nonce: str = ""
 

@@ -10,6 +10,7 @@ from shared.contracts import canonical
 from shared.contracts.calls import Yielded
 from shared.contracts.documents import Document
 from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery
 from shared.contracts.params import Params
 from shared.contracts.replies import Graded, Marked
 
@@ -26,6 +27,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     custom_id: str | None = None
     expected: Expected = Expected()
     """What a right answer is, beside `gold`."""
+    query: FactQuery | None = None
+    """What the question asks of a graph, where that is known."""
 
     @property
     def hash(self) -> str:

@@ -1,18 +1,17 @@
 """A graph as a corpus: a document a fact, and where asked for one of its inverse."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from shared.contracts.documents import CorpusRecord, Document
-from shared.contracts.graphs import Phrase
 from shared.rules import sentences, times
 from shared.storage.graphs import CHUNK, Upload
 
 
-def documents(upload: Upload, phrases: Mapping[str, Phrase], *, inverse: bool) -> Iterator[CorpusRecord]:
+def documents(upload: Upload, *, inverse: bool) -> Iterator[CorpusRecord]:
     """In the order of the facts; ids are the facts' numbers from 0, and "7-inverse" follows "7"."""
     relations = upload.graph.relations
-    words = [sentences.phrase(each, phrases.get(each)) for each in relations]
-    inverses = [sentences.inverse_phrase(each, phrases.get(each)) for each in relations]
+    words = [sentences.phrase(each, upload.phrases.get(each)) for each in relations]
+    inverses = [sentences.inverse_phrase(each, upload.phrases.get(each)) for each in relations]
     entities = upload.graph.entities
     for number, (subject, relation, obj, time) in enumerate(_facts(upload)):
         names = entities[subject], entities[obj]
@@ -26,7 +25,7 @@ def documents(upload: Upload, phrases: Mapping[str, Phrase], *, inverse: bool) -
 
 def _facts(upload: Upload) -> Iterator[tuple[int, int, int, str | None]]:
     """Numbers of subject, relation and object, and the time as text."""
-    graph, unit = upload
+    graph, unit, _ = upload
     for first in range(0, len(graph.triples), CHUNK):
         triples = graph.triples[first : first + CHUNK].tolist()
         if graph.times is None or unit is None:

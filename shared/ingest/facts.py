@@ -26,8 +26,6 @@ class Read(NamedTuple):
     """What an upload holds."""
 
     upload: Upload
-    phrases: dict[str, Phrase]
-    """By relation."""
     repeated: int
     """Facts that were left out, because they are there already."""
 
@@ -108,7 +106,7 @@ class _Facts:
         kept = _first_of_each(triples, steps)
         distinct = None if steps is None else steps[kept]
         graph = Graph(triples[kept], distinct, list(self._entities), list(self._relations))
-        return Read(Upload(graph, unit), self._phrases, int(len(kept) - kept.sum()))
+        return Read(Upload(graph, unit, self._phrases), int(len(kept) - kept.sum()))
 
     def _phrase(self, line: Fields, number: int) -> Phrase:
         _check_known(line, PHRASE)

@@ -15,6 +15,7 @@ from shared.contracts.calls import (
     Call,
     Decoding,
     Estimate,
+    FindRules,
     Generate,
     Grade,
     Judge,
@@ -144,7 +145,7 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return request.role, request
 
 
-def _measurement(call: Rerank | Verify | Estimate | Mine) -> Request:
+def _measurement(call: Rerank | Verify | Estimate | FindRules | Mine) -> Request:
     """Of a call that no prompt is made for; its role names its pin."""
     match call:
         case Rerank():
@@ -155,6 +156,11 @@ def _measurement(call: Rerank | Verify | Estimate | Mine) -> Request:
             return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
         case Estimate():
             return Request(role="estimate", model="", values={"question": call.question})
+        case FindRules():
+            return Request(
+                role="rules", model="", values={"relation": call.relation, "question": call.question},
+                choice=call.choice, side=call.side, phrases=call.phrases,
+            )  # fmt: skip
         case Mine():
             return Request(role="mine", model="", values={"relation": call.relation}, mining=call.mining)
         case _:
@@ -217,7 +223,7 @@ def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
             f"draw {call.draw} of a greedy generation: every draw would be the same answer;"
             " `generate.temperature` has to be above 0"
         )
-    values: dict[str, SlotValue | None] = {"question": call.question}
+    values: dict[str, SlotValue | None] = {"question": call.question, **call.slots}
     if call.passage or call.context:
         values["context"] = call.passage or _references(call.context)
     sampled = decoding.temperature > 0 or bool(binding.nonce)

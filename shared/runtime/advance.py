@@ -32,7 +32,7 @@ from shared.telemetry import endings, traces
 
 READY_SAMPLES = fill("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
-        j.rank, j.public_id::text AS public_id
+        i.query, j.rank, j.public_id::text AS public_id
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE}
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     WHERE s.state = {READY}""")

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Yielded
 from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery
 from shared.contracts.params import Params, stored_params
 from shared.contracts.samples import GateDecision, Item, Library, Sample
 from shared.errors import Unreadable
@@ -26,7 +27,7 @@ JOBS = text(
     " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
 )
 CALIBRATION = text(
-    "SELECT ordinal, question, gold, custom_id, expected FROM items WHERE dataset_id = :dataset"
+    "SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = :dataset"
     " AND ordinal < COALESCE(CAST(:limit AS integer), ordinal + 1)"
     " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
 )
@@ -161,7 +162,11 @@ def item_of(row: RowMapping) -> Item:
     if row["ordinal"] is None:
         raise Unreadable("the sample's item is not in the dataset any more")
     copied = {name: row[name] for name in ("ordinal", "question", "gold", "custom_id")}
-    return Item(**copied, expected=msgspec.convert(row["expected"] or {}, Expected))
+    return Item(
+        **copied,
+        expected=msgspec.convert(row["expected"] or {}, Expected),
+        query=msgspec.convert(row["query"], FactQuery | None),
+    )
 
 
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:

@@ -13,14 +13,28 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Call, Estimate, Generate, Grade, Judge, Mine, Rerank, Retrieve, Verify, Write
+from shared.contracts.calls import (
+    Call,
+    Estimate,
+    FindRules,
+    Generate,
+    Grade,
+    Judge,
+    Mine,
+    Rerank,
+    Retrieve,
+    Verify,
+    Write,
+)
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.replies import (
     Estimated,
+    FoundRules,
     Generated,
     Graded,
     Mined,
+    NumberedRule,
     Rated,
     Reply,
     Retrieved,
@@ -28,6 +42,7 @@ from shared.contracts.replies import (
     Token,
     Verified,
 )
+from shared.contracts.rules import Atom, Rule
 from shared.contracts.samples import Item
 from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
 from shared.rag.self_rag import RETRIEVAL
@@ -40,6 +55,12 @@ MOST_QUERIES = 20
 """Lines of a made-up text: as many queries as a job may want written at once."""
 PINNED = ("dense", "sparse", "fallback", "rerank", "judge", "generate", "mine", "rules", *BUILT_IN)
 """Roles that a job may pin."""
+LONGEST = Rule(
+    head=Atom("relation", 0, 1),
+    body=(Atom("first", 0, 2), Atom("second", 2, 3), Atom("third", 3, 1)),
+    support=1, body_size=1, confidence=1.0,
+)  # fmt: skip
+"""A made-up rule."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
 WITH_WORK = text("""
@@ -186,13 +207,17 @@ def _made_up(call: Call) -> Reply:
             return _measured(call)
 
 
-def _measured(call: Verify | Estimate | Mine) -> Reply:
+def _measured(call: Verify | Estimate | FindRules | Mine) -> Reply:
     match call:
         case Verify():
             return Verified(verified=1, refuted=0, unknown=0)
         case Estimate():
             # Hard: the dearer path is priced.
             return Estimated(probability=1.0)
+        case FindRules():
+            # As many as may be, and the longest: the dearest search.
+            found = tuple(NumberedRule(number, LONGEST) for number in range(call.choice.most))
+            return FoundRules(relation=call.relation or "relation", rules=found)
         case Mine():
             return Mined(rules=())
 

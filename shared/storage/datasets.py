@@ -25,7 +25,7 @@ SCOPE = pages.scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
 INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
 ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
-         "alternatives", "expected")  # fmt: skip
+         "alternatives", "expected", "query")  # fmt: skip
 FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
 
 
@@ -121,7 +121,7 @@ async def _rows(
     async for batch in batches:
         for ordinal, item in enumerate(batch, start=digest.items):
             known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
-            yield (dataset, ordinal, _hash(item), *known, item.alternatives, _expected(item))
+            yield (dataset, ordinal, _hash(item), *known, item.alternatives, _json(item.expected), _json(item.query))
         digest.add(batch)
 
 
@@ -129,13 +129,9 @@ def _hash(item: DatasetItem) -> bytes:
     return bytes.fromhex(Item(ordinal=0, question=item.question, gold=item.gold).hash)
 
 
-def _expected(item: DatasetItem) -> str | None:
+def _json(said: object | None) -> str | None:
     """As it is stored: nothing where the item says nothing."""
-    return None if item.expected is None else msgspec.json.encode(item.expected).decode()
-
-
-def _json(grades: dict[str, int] | None) -> str | None:
-    return None if grades is None else msgspec.json.encode(grades).decode()
+    return None if said is None else msgspec.json.encode(said).decode()
 
 
 async def get(database: Database, name: str) -> Dataset:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -12,8 +12,9 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts import canonical
 from shared.contracts.documents import CorpusRecord
-from shared.contracts.graphs import TimeUnit
+from shared.contracts.graphs import Phrase, TimeUnit
 from shared.errors import Conflict
 from shared.rules import times
 from shared.rules.graph import Graph
@@ -35,9 +36,10 @@ CHUNK = 10_000
 SCOPE = pages.scope("graphs")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
 INSERT = text("""
-    INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id)
+    INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
+        phrases, phrases_hash)
     VALUES (:name, :hash, :facts, :entities, :relations, :time_unit, :first_time, :last_time,
-        CAST(:largest AS jsonb), :corpus) RETURNING id""")
+        CAST(:largest AS jsonb), :corpus, CAST(:phrases AS json), :phrases_hash) RETURNING id""")
 DELETE = text("DELETE FROM graphs WHERE id = :id")
 BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIMIT 5")
 
@@ -84,6 +86,8 @@ class Upload(NamedTuple):
 
     graph: Graph
     time_unit: TimeUnit | None
+    phrases: Mapping[str, Phrase] = {}
+    """The words for relations, where the upload has some."""
 
 
 async def create(
@@ -118,7 +122,7 @@ def content_hash(upload: Upload) -> bytes:
 
 def tsv(upload: Upload) -> Iterator[str]:
     """Every fact as a line of its names and time between tabs, in order."""
-    graph, unit = upload
+    graph, unit, _ = upload
     entities, relations = graph.entities, graph.relations
     for first in range(0, len(graph.triples), CHUNK):
         triples = graph.triples[first : first + CHUNK].tolist()
@@ -131,12 +135,14 @@ def tsv(upload: Upload) -> Iterator[str]:
 
 
 async def _insert(connection: AsyncConnection, name: str, upload: Upload, digest: bytes, corpus: int) -> None:
-    graph, unit = upload
+    graph, unit, phrases = upload
+    words = canonical.encode(phrases) if phrases else None
     values = {
         "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
         "relations": len(graph.relations), "time_unit": unit, "corpus": corpus, "largest": _largest(graph),
         "first_time": None if graph.times is None else int(graph.times.min()),
         "last_time": None if graph.times is None else int(graph.times.max()),
+        "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
     }  # fmt: skip
     number = int((await connection.execute(INSERT, values)).scalar_one())
     await graph_blocks.store(connection, number, graph)

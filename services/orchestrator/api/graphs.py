@@ -94,7 +94,7 @@ async def create(
     """
     async with spooled(request, deps.settings.limits) as file:
         read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
-    async with aclosing(_batches(fact_documents.documents(read.upload, read.phrases, inverse=inverse))) as documents:
+    async with aclosing(_batches(fact_documents.documents(read.upload, inverse=inverse))) as documents:
         created = await graphs.create(deps.database, name, read.upload, documents)
     corpus = await corpora.get(deps.database, created.graph.corpus)
     await build_indexes(deps, corpus)

@@ -22,7 +22,7 @@ def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.Read:
 
 def texts(found: facts.Read, *, inverse: bool = False) -> list[tuple[str | None, str]]:
     """Ids and texts of the corpus."""
-    documents = fact_documents.documents(found.upload, found.phrases, inverse=inverse)
+    documents = fact_documents.documents(found.upload, inverse=inverse)
     return [(record.external_id, record.document.text) for record in documents]
 
 
