@@ -8,7 +8,8 @@ import msgspec
 from anyio import to_thread
 
 from services.orchestrator.experiments.comparing import MOST_PAIRS, Comparisons, comparisons, family
-from services.orchestrator.reports.comparison import BY_VERDICT, facts
+from services.orchestrator.reports.comparison import BY_VERDICT
+from services.orchestrator.reports.facts import facts
 from services.orchestrator.reports.measuring import check_scores, mean_of
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.contracts.measures import Measure
