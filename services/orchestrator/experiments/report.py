@@ -80,7 +80,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         members = await experiments.members(connection, number)
         found = await experiments.standing(connection, number, members)
         cost = await costs(connection, list(members))
-        graded = await verdicts.shares(connection, await verdicts.readings(connection, list(members), BY_VERDICT))
+        graded = await verdicts.graded(connection, list(members))
         check_scores(measure, (await facts(connection, members)).values())
         readings = await verdicts.readings(connection, list(members), measure)
         measured = await verdicts.shares(connection, readings)

@@ -132,12 +132,12 @@ async def compare(
         found = await facts(connection, rows)
         check_scores(measure, found.values())
         values = await verdicts.readings(connection, rows, measure)
-        graded = await verdicts.readings(connection, rows, BY_VERDICT)
+        measured = await verdicts.shares(connection, values)
         read = _Read(
             facts=found,
             readings=values,
-            accuracy=await verdicts.shares(connection, graded),
-            shares=await verdicts.shares(connection, values),
+            accuracy=measured if measure == BY_VERDICT else await verdicts.graded(connection, rows),
+            shares=measured,
             repeats=await verdicts.repeats(connection, values),
             common=await verdicts.common(connection, values, [both for pair in wanted for both in _matched(*pair)]),
             endings=ended,
