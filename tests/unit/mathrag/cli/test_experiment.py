@@ -15,7 +15,7 @@ from mathrag.client.following import follow_experiment
 from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
 from services.orchestrator.api.experiments import PLAN
 from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
-from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
 from shared.contracts.experiments import EXAMPLE, Experiment, schema
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, refuses, says
@@ -109,6 +109,15 @@ def test_a_report_has_a_row_for_every_cell_and_says_what_differs(server: Server)
     ]  # fmt: skip
     assert COMPARISON["pairs"][0]["words"] in said
     assert "note: beware" in said
+
+
+def test_a_report_by_another_measure_has_its_column(server: Server) -> None:
+    """Beside the accuracy of every cell."""
+    requests = server(says({**EXPERIMENT_REPORT, "measure": "answer@10"}))
+    said = mathrag("experiment", "report", "gate-or-not", "--measure", "answer@10").stdout
+    assert requests[0].url.params["measure"] == "answer@10"
+    assert "ANSWER@10 (95 %)" in said
+    assert "61.0 % (56.7 to 65.2), 500 items" in said
 
 
 def test_a_report_without_comparisons_is_no_less(server: Server) -> None:
