@@ -1,4 +1,4 @@
-"""Rules as sentences: "[Entity1, visit, Entity2] leads to [Entity1, sign, Entity2]" (Hu et al. 2024, RuleRAG)."""
+"""Rules in words: "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]" (Hu et al. 2024, RuleRAG)."""
 
 from collections.abc import Mapping
 
@@ -7,19 +7,22 @@ from shared.rules.sentences import phrase, shown
 
 
 def rule_sentence(rule: Rule, phrases: Mapping[str, str]) -> str:
-    """The rule in words, the same in prompts, queries and training data.
+    """The rule in words: in prompts, in searches, and in what generators are trained on.
 
-    `phrases` are the words of relations; one that it lacks is called by its name. Variables count from Entity1; a
-    constant is its name with blanks for underscores.
+    `phrases` has the words for relations; one that is not among them is called by its name.
     """
     body = " and ".join(_atom(atom, phrases) for atom in rule.body)
     return f"{body} leads to {_atom(rule.head, phrases)}"
 
 
+def relation_words(relation: str, phrases: Mapping[str, str]) -> str:
+    """The words for a relation."""
+    return phrases.get(relation) or phrase(relation)
+
+
 def _atom(atom: Atom, phrases: Mapping[str, str]) -> str:
-    words = phrases.get(atom.relation) or phrase(atom.relation)
-    return f"[{_term(atom.subject)}, {words}, {_term(atom.object)}]"
+    return f"[{_term(atom.subject)}, {relation_words(atom.relation, phrases)}, {_term(atom.object)}]"
 
 
 def _term(term: Term) -> str:
-    return shown(term) if isinstance(term, str) else f"Entity{term + 1}"
+    return f"Entity{term + 1}" if isinstance(term, int) else shown(term)
