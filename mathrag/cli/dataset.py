@@ -11,6 +11,7 @@ from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.references import DataDir, Dataset
 from mathrag.cli.stored import Limit
+from mathrag.cli.training_data import training_data
 from mathrag.cli.upload import Delimiter, FormatOption, From, Name, OnErrorOption, SkipEmpty, report, upload
 from mathrag.client import texts
 from mathrag.client.client import Client
@@ -77,6 +78,9 @@ def preview(name: Dataset, limit: Limit = 5, as_json: AsJson = False) -> None:
 def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Delete a dataset that no job uses, as the owner of the database."""
     stored.delete("dataset", name, yes, data_dir, as_json)
+
+
+dataset.command("training-data")(training_data)
 
 
 def _row(row: Any) -> tuple[object, ...]:

@@ -41,6 +41,7 @@ from services.orchestrator.api import (
     rules,
     samples,
     search,
+    training,
 )
 from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.job_spans import JobSpans
@@ -118,7 +119,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, orphans, datasets, graphs, rules, rule_files, jobs, samples, events, provenance, calibration,
+        corpora, orphans, datasets, training, graphs, rules, rule_files, jobs, samples, events, provenance, calibration,
         comparison, search, chat, plans, experiments, gpus, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
