@@ -71,7 +71,7 @@ def show(name: Dataset, as_json: AsJson = False) -> None:
 @dataset.command()
 def preview(name: Dataset, limit: Limit = 5, as_json: AsJson = False) -> None:
     """The first questions of a dataset, with their expected answers."""
-    stored.preview("datasets", name, ("question", "gold", "subject", "level"), limit, as_json)
+    stored.preview("datasets", name, ("question", "gold", "subject", "level", "relation"), limit, as_json)
 
 
 @dataset.command(cls=LocalCommand)
