@@ -99,7 +99,7 @@ async def _source(database: Database, name: str, rules: str, graph: str | None) 
         bank = await rule_banks.one(connection, rules)
         summary = await led_questions.summary(connection, dataset.id)
     _check(name, bank, summary)
-    wanted = graph or bank.graph
+    wanted = bank.graph if graph is None else graph
     if wanted is None:
         raise Invalid(f"rule bank {rules!r} was imported", hint="name its graph: --graph, over HTTP `graph`")
     stored, content = await graphs.load(database, wanted)
