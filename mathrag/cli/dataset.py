@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli import stored
+from mathrag.cli import dataset_from_graph, stored
 from mathrag.cli.command_groups import LocalCommand
 from mathrag.cli.confirm import Yes
 from mathrag.cli.failures import reported
@@ -80,6 +80,7 @@ def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: A
     stored.delete("dataset", name, yes, data_dir, as_json)
 
 
+dataset.command("from-graph")(dataset_from_graph.from_graph)
 dataset.command("training-data")(training_data)
 
 

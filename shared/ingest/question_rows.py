@@ -1,16 +1,12 @@
 """What a question set is made of: facts held out from a graph, and templates for the questions of a relation."""
 
 from collections.abc import Container, Iterable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-from shared.errors import NotFound
-from shared.ingest import facts, fields, lines, text_files
-from shared.ingest.lines import Content, Defect, Fields, Row
+from shared.ingest import facts, fields, lines
+from shared.ingest.fact_rows import TEMPLATE, TEMPLATES
+from shared.ingest.lines import Defect, Fields, Row
 from shared.questions.wording import Template, check
-
-TEMPLATE = ("relation", "object_question", "subject_question")
-WHAT = "write relation, question for the object and question for the subject between tabs"
 
 
 class Read(NamedTuple):
@@ -73,31 +69,10 @@ class Reading(NamedTuple):
 
 def _text(line: Fields, field: str) -> str:
     if line.get(field) is None or not (found := fields.text(line, field).strip()):
-        raise Defect(f"has no {field}; {WHAT}")
+        raise Defect(f"has no {field}; {TEMPLATES}")
     return found
 
 
 def _check_no_phrase(line: Fields) -> None:
     if "phrase" in line:
         raise Defect("is a phrase; those are the graph's: mathrag graph create --phrases FILE")
-
-
-def template_lines(path: Path) -> Iterator[Row]:
-    """The templates of a file.
-
-    Raises:
-        NotFound: no such file.
-        InvalidLine: later on, where it is no text.
-    """
-    if not path.is_file():
-        raise NotFound(f"There is no file {str(path)!r}")
-    with path.open("rb") as file:
-        for number, text in text_files.decoded(text_files.unpacked(file, path.name), path.name):
-            yield path.name, number, text if isinstance(text, Defect) else _cells(text.split("\t"))
-
-
-def _cells(cells: list[str]) -> Content:
-    if len(cells) != len(TEMPLATE):
-        return Defect(f"has {len(cells)} column{'s' * (len(cells) != 1)}; {WHAT}")
-    found: Fields = dict(zip(TEMPLATE, cells, strict=True))
-    return found
