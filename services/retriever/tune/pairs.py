@@ -74,16 +74,14 @@ def read(path: Path, documents: Documents) -> list[Query]:
     Raises:
         SystemExit: a line is no pair, has no positive document, or there are none or too many.
     """
-    found = []
+    found: list[tuple[str, str, Numbers, Numbers]] = []
     oracle: defaultdict[str, set[int]] = defaultdict(set)
     for pair in _pairs(path):
         positives = documents.numbers(pair.positives)
         oracle[pair.query].update(positives.tolist())
-        found.append((pair, positives, documents.numbers(pair.negatives)))
+        found.append((pair.text, pair.query, positives, documents.numbers(pair.negatives)))
     known = {question: np.array(sorted(numbers), dtype=np.int64) for question, numbers in oracle.items()}
-    return [
-        Query(pair.text, pair.query, positives, known[pair.query], negatives) for pair, positives, negatives in found
-    ]
+    return [Query(text, question, own, known[question], negatives) for text, question, own, negatives in found]
 
 
 def _pairs(path: Path) -> Iterator[Pair]:
