@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.rules import Atom, Rule, Term
@@ -55,7 +57,9 @@ def index_search(text: str, params: Params) -> Part[Trace]:
     index = params.rulerag.index
     if index == "both":
         dense, sparse = yield searches(text, params)
-        return fused_trace(Found(require(dense), require(sparse)), params)
+        trace = fused_trace(Found(require(dense), require(sparse)), params)
+        # Reports hold the last order against the fused one, and rules have as many of these as there are rules.
+        return replace(trace, candidates=tuple(replace(each, fused=None) for each in trace.candidates))
     (found,) = yield [search(text, index, params)]
     return single_trace(require(found), index, params)
 
