@@ -68,18 +68,18 @@ def _tune(given: argparse.Namespace) -> None:
         documents.numbers([record.document.whole for record in read_corpus(corpus_lines(given.documents))])
     made = _tuning(given, documents.texts, options)
     print(f"{len(train)} queries to train on, {len(dev)} to choose the epoch, {len(documents.texts)} documents")  # noqa: T201
-    before = made.measure(test) if test else 0.0
+    before = made.measure(test) if test else None
     passed = tuning.run(made, train, dev, given.out)
     print(f"epoch {tuning.best(passed).number} is in {given.out}, after {time.monotonic() - started:.0f} s")  # noqa: T201
     content = {
         "pairs": _digest(given.pairs),
         "options": options._asdict(),
-        "epochs": [each._asdict() for each in passed],
+        "epochs": [{**each._asdict(), "recall": each.recall._asdict()} for each in passed],
     }
-    if test:
+    if before is not None:
         after = made.measure(test, given.out)
-        print(f"R@10 of {len(test)} test queries: {before:.4f} before, {after:.4f} after")  # noqa: T201
-        content["test"] = {"before": before, "after": after}
+        print(f"{len(test)} test queries: {report.shown(before)} before, {report.shown(after)} after")  # noqa: T201
+        content["test"] = {"before": before._asdict(), "after": after._asdict()}
     report.write(given.out, content)
 
 

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from services.retriever.tune.recall import Recall
+
 FILE = "tuning.json"
+HEADING = " epoch      loss  R@10  of the rule"
 
 
 class Epoch(NamedTuple):
@@ -13,17 +16,19 @@ class Epoch(NamedTuple):
     number: int
     loss: float | None
     """Mean over the pass, while the vectors change."""
-    recall: float
-    """R@10 of the dev part after it."""
+    recall: Recall
+    """Of the dev part after it."""
 
 
 def line(epoch: Epoch) -> str:
     """A row under `HEADING`."""
     loss = "" if epoch.loss is None else f"{epoch.loss:.4f}"
-    return f"{epoch.number or 'before':>6}  {loss:>8}  {epoch.recall:.4f}"
+    return f"{epoch.number or 'before':>6}  {loss:>8}  {shown(epoch.recall)}"
 
 
-HEADING = " epoch      loss  R@10 of dev"
+def shown(recall: Recall) -> str:
+    """Both figures, as they stand under `HEADING`."""
+    return f"{recall.question:.3f}  {recall.rule:.3f}"
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:

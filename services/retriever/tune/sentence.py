@@ -15,7 +15,7 @@ from sentence_transformers.base.modules import Router
 
 from services.retriever.tune.options import Options
 from services.retriever.tune.pairs import Query
-from services.retriever.tune.recall import recall
+from services.retriever.tune.recall import Recall, recall
 from services.retriever.tune.report import Epoch
 from services.retriever.tune.sampling import Batch, batches
 
@@ -51,7 +51,7 @@ class SentenceTuning:
         """Both sides in one folder."""
         self._two.save(str(out), create_model_card=False)
 
-    def measure(self, queries: Sequence[Query], folder: Path | None = None) -> float:
+    def measure(self, queries: Sequence[Query], folder: Path | None = None) -> Recall:
         """See `Tuning`."""
         model = self._two if folder is None else SentenceTransformer(str(folder), device=DEVICE, local_files_only=True)
         return self._recall(model, queries)
@@ -66,7 +66,7 @@ class SentenceTuning:
         self._optimiser.step()
         return float(loss.detach())
 
-    def _recall(self, model: SentenceTransformer, queries: Sequence[Query]) -> float:
+    def _recall(self, model: SentenceTransformer, queries: Sequence[Query]) -> Recall:
         found = model.encode_query([query.text for query in queries], prompt="", show_progress_bar=False)
         return recall(_directions(found), self._vectors, queries)
 

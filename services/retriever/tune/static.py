@@ -11,7 +11,7 @@ from services.retriever.distil import quantised
 from services.retriever.tune.adam import Floats
 from services.retriever.tune.options import Options
 from services.retriever.tune.pairs import Query
-from services.retriever.tune.recall import recall
+from services.retriever.tune.recall import Recall, recall
 from services.retriever.tune.report import Epoch
 from services.retriever.tune.sampling import batches
 from services.retriever.tune.tower import Ids, Tower
@@ -61,7 +61,7 @@ class StaticTuning:
         rows, scales = quantised(self._tower.table)
         (out / QUERY_FILE).write_bytes(save({"embeddings": rows, "weights": scales}))
 
-    def measure(self, queries: Sequence[Query], folder: Path | None = None) -> float:
+    def measure(self, queries: Sequence[Query], folder: Path | None = None) -> Recall:
         """See `Tuning`."""
         if folder is None:
             return self._recall(queries, self._ids(queries))
@@ -73,7 +73,7 @@ class StaticTuning:
         blocks = (texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK))
         return [ids for block in blocks for ids in self._embedder.token_ids(block)]
 
-    def _recall(self, queries: Sequence[Query], ids: Sequence[Ids]) -> float:
+    def _recall(self, queries: Sequence[Query], ids: Sequence[Ids]) -> Recall:
         return recall(self._vectors(ids), self._documents, queries)
 
     def _vectors(self, ids: Sequence[Ids]) -> Floats:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from services.retriever.tune import report
 from services.retriever.tune.pairs import Query
+from services.retriever.tune.recall import Recall
 from services.retriever.tune.report import Epoch
 
 
@@ -18,7 +19,7 @@ class Tuning(Protocol):
     def save(self, out: Path) -> None:
         """Write the embedder as it is now."""
 
-    def measure(self, queries: Sequence[Query], folder: Path | None = None) -> float:
+    def measure(self, queries: Sequence[Query], folder: Path | None = None) -> Recall:
         """R@10 of the embedder in `folder`, or as it is now; there are some queries."""
 
 
@@ -32,7 +33,7 @@ def run(tuning: Tuning, train: Sequence[Query], dev: Sequence[Query], out: Path)
     passed: list[Epoch] = []
     for epoch in tuning.epochs(train, dev):
         print(report.line(epoch), flush=True)  # noqa: T201
-        if passed and epoch.recall > best(passed).recall:
+        if passed and epoch.recall.question > best(passed).recall.question:
             tuning.save(out)
         passed.append(epoch)
     if not best(passed).number:
@@ -41,5 +42,5 @@ def run(tuning: Tuning, train: Sequence[Query], dev: Sequence[Query], out: Path)
 
 
 def best(epochs: Sequence[Epoch]) -> Epoch:
-    """The one with the highest R@10, of equals the first."""
-    return max(epochs, key=lambda epoch: epoch.recall)
+    """The one with the highest R@10 of questions, of equals the first."""
+    return max(epochs, key=lambda epoch: epoch.recall.question)

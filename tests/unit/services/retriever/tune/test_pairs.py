@@ -95,11 +95,13 @@ def test_a_file_beyond_the_limits_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_recall_counts_queries_with_an_oracle_document_among_the_first(tmp_path: Path) -> None:
-    """Documents of the same score come in their order."""
+    """Of the question, and of the query's own rule; documents of the same score come in their order."""
     queries, texts = read(tmp_path)
     documents = np.ones((len(texts), 2), dtype=np.float32)
     vectors = np.ones((len(queries), 2), dtype=np.float32)
     assert texts == ["a", "b", "x", "c"]
-    assert [recall(vectors, documents, queries, first) for first in (1, 3)] == [2 / 3, 1.0]
+    assert [recall(vectors, documents, queries, first) for first in (1, 3, 4)] == [
+        (2 / 3, 1 / 3), (1.0, 2 / 3), (1.0, 1.0),
+    ]  # fmt: skip
     documents[0] = documents[1] = 0
-    assert recall(vectors[:1], documents, queries[:1], 1) == 0.0
+    assert recall(vectors[:1], documents, queries[:1], 1) == (0.0, 0.0)
