@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _tune(_parser().parse_args(arguments))
     except MathragError as error:
         raise SystemExit(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+    except OSError as error:
+        raise SystemExit(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,34 +55,33 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--negatives", type=int, choices=range(11), default=default.negatives, metavar="0..10",
                         help="of each line's negatives, how many join the batch")  # fmt: skip
     parser.add_argument("--temperature", type=_above_zero, default=default.temperature)
-    parser.add_argument("--seed", type=int, default=default.seed)
+    parser.add_argument("--seed", type=_seed, default=default.seed)
     return parser
 
 
 def _tune(given: argparse.Namespace) -> None:
     if given.out.exists():
         raise SystemExit(f"{given.out} is there already: name another --out, or remove it")
-    started = time.monotonic()
-    documents, options = Documents(), _options(given)
+    started, documents, options = time.monotonic(), Documents(), _options(given)
     train, dev = pairs.split(pairs.read(given.pairs, documents), options.dev, options.seed)
     test = pairs.read(given.test, documents) if given.test else []
     if given.documents:
         documents.numbers([record.document.whole for record in read_corpus(corpus_lines(given.documents))])
     made = _tuning(given, documents.texts, options)
-    print(f"{len(train)} queries to train on, {len(dev)} to choose the epoch, {len(documents.texts)} documents")  # noqa: T201
+    _say(f"{len(train)} queries to train on, {len(dev)} to choose the epoch, {len(documents.texts)} documents")
     before = made.measure(test) if test else None
     passed = tuning.run(made, train, dev, given.out)
-    print(f"epoch {tuning.best(passed).number} is in {given.out}, after {time.monotonic() - started:.0f} s")  # noqa: T201
-    content = {
-        "pairs": _digest(given.pairs),
-        "options": options._asdict(),
-        "epochs": [{**each._asdict(), "recall": each.recall._asdict()} for each in passed],
-    }
+    _say(f"epoch {tuning.best(passed).number} is in {given.out}, after {time.monotonic() - started:.0f} s")
+    told = report.told(_digest(given.pairs), options, passed)
     if before is not None:
         after = made.measure(test, given.out)
-        print(f"{len(test)} test queries: {report.shown(before)} before, {report.shown(after)} after")  # noqa: T201
-        content["test"] = {"before": before._asdict(), "after": after._asdict()}
-    report.write(given.out, content)
+        _say(f"{len(test)} test queries: {report.shown(before)} before, {report.shown(after)} after")
+        told["test"] = {"before": before._asdict(), "after": after._asdict()}
+    report.write(given.out, told)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - a script's progress
 
 
 def _options(given: argparse.Namespace) -> Options:
@@ -91,8 +92,8 @@ def _options(given: argparse.Namespace) -> Options:
 def _tuning(given: argparse.Namespace, texts: Sequence[str], options: Options) -> Tuning:
     if given.kind == "static":
         return StaticTuning(given.embeddings, texts, options)
-    if given.model is None:
-        raise SystemExit("--kind sentence-transformers: name the folder of the model: --model FOLDER")
+    if given.model is None or not given.model.is_dir():
+        raise SystemExit("--kind sentence-transformers: name the folder of a model: --model FOLDER")
     if find_spec("torch") is None or find_spec("sentence_transformers") is None:
         raise SystemExit("--kind sentence-transformers needs torch: pip install 'mathrag-gate[train]'")
     from services.retriever.tune.sentence import SentenceTuning
@@ -108,6 +109,12 @@ def _digest(file: Path) -> str:
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST:
         raise argparse.ArgumentTypeError(f"{text}: a whole number from 1 to {MOST} is needed")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: a whole number from 0 is needed")
     return int(text)
 
 

@@ -1,9 +1,11 @@
 """What tuning says of itself: a table while it runs, and a file beside what it made."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from services.retriever.tune.options import Options
 from services.retriever.tune.recall import Recall
 
 FILE = "tuning.json"
@@ -29,6 +31,12 @@ def line(epoch: Epoch) -> str:
 def shown(recall: Recall) -> str:
     """Both figures, as they stand under `HEADING`."""
     return f"{recall.question:.3f}  {recall.rule:.3f}"
+
+
+def told(pairs: str, options: Options, epochs: Sequence[Epoch]) -> dict[str, Any]:
+    """How an embedder is made; `pairs` is the SHA-256 of their file."""
+    passed = [{**each._asdict(), "recall": each.recall._asdict()} for each in epochs]
+    return {"pairs": pairs, "options": options._asdict(), "epochs": passed}
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:

@@ -90,7 +90,11 @@ def test_what_does_not_help_is_not_written(embeddings: Path, tmp_path: Path) -> 
         (("--rate", "nan"), "a number above 0"),
         (("--dev", "1"), "a number above 0 and below 1"),
         (("--kind", "sentence-transformers"), "--model FOLDER"),
+        (("--kind", "sentence-transformers", "--model", "nowhere"), "--model FOLDER"),
         (("--embeddings", "nowhere"), "lack config.json"),
+        (("--seed", "-1"), "a whole number from 0"),
+        (("--test", "nowhere.jsonl"), "nowhere.jsonl: No such file"),
+        (("--documents", "nowhere.jsonl"), "nowhere.jsonl"),
     ],
 )
 def test_options_that_cannot_be_used_are_named(
