@@ -13,6 +13,7 @@ from mathrag.cli.experiment_report import numbered, print_experiment, print_plan
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.job import Key, Wait, warn
 from mathrag.cli.output import AsJson, print_json, table
+from mathrag.cli.references import Measure
 from mathrag.client import experiments
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -76,9 +77,9 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
 
 @experiment.command()
-def report(name: Name, as_json: AsJson = False) -> None:
+def report(name: Name, measure: Measure = None, as_json: AsJson = False) -> None:
     """A row per cell, and what differs from the baseline."""
-    _looked(experiments.report(name), printing=print_report, as_json=as_json)
+    _looked(experiments.report(name, measure), printing=print_report, as_json=as_json)
 
 
 @experiment.command()

@@ -7,12 +7,13 @@ import msgspec
 import typer
 
 from mathrag.cli import plan
+from mathrag.cli.job_compare import measure_heads
 from mathrag.cli.output import facts, table
 from mathrag.client.experiments import Experiment
-from shared.pages.words import accuracy, counted
+from shared.pages.words import accuracy, counted, measured
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
-ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY", "GATE")
+ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY")
 
 
 def numbered(count: int, what: str) -> str:
@@ -59,7 +60,8 @@ def print_experiment(found: Experiment) -> None:
 def print_report(found: Any) -> None:
     """A row per cell, then what it cost."""
     typer.echo(f"{found['name']}: {found['state']}")
-    table(ROWS, [_row(row) for row in found["rows"]])
+    extra = measure_heads(found["measure"])
+    table((*ROWS, *extra, "GATE"), [_row(row, others=len(extra)) for row in found["rows"]])
     for title, compared in _comparisons(found["comparisons"]):
         typer.echo()
         table((title, "AGAINST", "ITEMS", "VERDICT"), [
@@ -83,8 +85,9 @@ def point(cell: Any) -> str:
     return " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in cell["point"].items()) or "-"
 
 
-def _row(row: Any) -> tuple[object, ...]:
+def _row(row: Any, others: int) -> tuple[object, ...]:
     result = row["result"]
     said = accuracy(result["accuracy"]) if result else row["refused"] or row["state"]
     gate = result["gate"]["strategy"] if result and result["gate"] else None
-    return row["dataset"], row["variant"], point(row), row["seed"], said, gate
+    others_said = [measured(result["measured"]) if result else None] * others
+    return row["dataset"], row["variant"], point(row), row["seed"], said, *others_said, gate

@@ -7,16 +7,16 @@ import typer
 
 from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, table
-from mathrag.cli.references import Baseline, Jobs
+from mathrag.cli.references import Baseline, Jobs, Measure
 from mathrag.client import jobs
 from mathrag.client.client import Client
-from shared.pages.words import accuracy, interval
+from shared.pages.words import accuracy, interval, measured
 
 
-def compare(references: Jobs, baseline: Baseline = None, as_json: AsJson = False) -> None:
+def compare(references: Jobs, baseline: Baseline = None, measure: Measure = None, as_json: AsJson = False) -> None:
     """Which jobs differ on the items that they have in common, and how sure that is."""
     with reported(as_json=as_json), Client() as client:
-        found = client.send(jobs.compare(references, baseline))
+        found = client.send(jobs.compare(references, baseline, measure))
         if as_json:
             print_json(found)
         else:
@@ -25,9 +25,13 @@ def compare(references: Jobs, baseline: Baseline = None, as_json: AsJson = False
 
 def print_comparison(found: Any) -> None:
     """Jobs, pairs, and how the samples of each job ended."""
-    table(("NAME", "PIPELINE", "ITEMS", "ACCURACY (WILSON 95 %)", "BOOTSTRAP", "STD"), map(_job, found["jobs"]))
+    extra = measure_heads(found["measure"])
+    heads = ("NAME", "PIPELINE", "ITEMS", "ACCURACY (WILSON 95 %)", *extra, "BOOTSTRAP", "STD")
+    table(heads, [_job(each, others=len(extra)) for each in found["jobs"]])
     typer.echo()
-    table(("LEFT", "AGAINST", "LEFT ONLY", "RIGHT ONLY", "EFFECT", "VERDICT"), map(_pair, found["pairs"]))
+    letter = "d" if found["measure"] == "score" else "h"
+    pairs = [_pair(each, letter) for each in found["pairs"]]
+    table(("LEFT", "AGAINST", "LEFT ONLY", "RIGHT ONLY", "EFFECT", "VERDICT"), pairs)
     if any(each["endings"] for each in found["jobs"]):
         typer.echo()
         table(("ENDING", *(each["name"] for each in found["jobs"])), endings(found["jobs"]))
@@ -37,6 +41,11 @@ def print_comparison(found: Any) -> None:
             table(("ENDING", *columns(pair["moved"])), moves(pair["moved"]))
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
+
+
+def measure_heads(measure: str) -> tuple[str, ...]:
+    """The column for another measure than accuracy, which has one anyway."""
+    return () if measure == "accuracy" else (f"{measure.upper()} (95 %)",)
 
 
 def endings(jobs: Any) -> Iterator[tuple[object, ...]]:
@@ -66,15 +75,17 @@ def deviation(repeats: Any) -> str:
     return "-" if repeats["std"] is None else f"{100 * repeats['std']:.2f} of {len(repeats['accuracies'])} repeats"
 
 
-def _job(found: Any) -> tuple[object, ...]:
+def _job(found: Any, others: int) -> tuple[object, ...]:
     figures = (
         accuracy(found["accuracy"]),
+        *[measured(found["measured"])] * others,
         found["bootstrap"] and interval(found["bootstrap"]),
         deviation(found["repeats"]),
     )
     return found["name"], found["pipeline"], found["items"], *figures
 
 
-def _pair(found: Any) -> tuple[object, ...]:
-    effect = None if found["effect"] is None else f"h = {found['effect']:+.2f}"
+def _pair(found: Any, letter: str) -> tuple[object, ...]:
+    """`letter` is Cohen's, of the effect."""
+    effect = None if found["effect"] is None else f"{letter} = {found['effect']:+.2f}"
     return found["left"], found["right"], found["left_only"], found["right_only"], effect, found["words"]

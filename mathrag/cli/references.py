@@ -48,6 +48,9 @@ Baseline = Annotated[
     str | None,
     typer.Option(metavar="JOB", help="What each is held against; else each against each.", autocompletion=_jobs),
 ]
+Measure = Annotated[
+    str | None, typer.Option(help="`exact`, `score`, or `answer@K`, such as answer@10. [default: accuracy]")
+]
 Dataset = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("datasets")))]
 Corpus = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("corpora")))]
 Graph = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(graphs.listed()))]

@@ -55,6 +55,6 @@ def change(reference: str, verb: Literal["cancel", "resume"]) -> Request[Experim
     return Request(method="POST", path=f"{at(reference)}/{verb}")
 
 
-def report(reference: str) -> Request[Json]:
-    """A row for each cell, and what differs."""
-    return Request(path=f"{at(reference)}/report")
+def report(reference: str, measure: str | None = None) -> Request[Json]:
+    """A row for each cell, and what differs; None: by accuracy."""
+    return Request(path=f"{at(reference)}/report", query={"measure": measure})

@@ -116,9 +116,9 @@ def calibration(reference: str, trust: float, judged_by: str | None) -> Request[
     return Request(path=f"{at(reference)}/calibration", query={"trust": str(trust), "judged_by": judged_by})
 
 
-def compare(references: list[str], baseline: str | None) -> Request[Json]:
-    """Which jobs differ on the items that they have in common."""
-    return Request(path="/v1/comparison", query={"job": references, "baseline": baseline})
+def compare(references: list[str], baseline: str | None, measure: str | None = None) -> Request[Json]:
+    """Which jobs differ on the items that they have in common; None: by accuracy."""
+    return Request(path="/v1/comparison", query={"job": references, "baseline": baseline, "measure": measure})
 
 
 def file(reference: str, name: str = "", **query: str | None) -> Request[bytes]:

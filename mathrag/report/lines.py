@@ -19,6 +19,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "bootstrap", found["bootstrap"] and f"{interval(found['bootstrap'])} [over items, 95 %]"
     yield "repeats", between(found["repeats"])
     yield "strict", strict(found)
+    yield from answered_at(found["answer_at"])
     yield "endings", counted(found["endings"])
     yield "contamination", contaminated(found["contamination"])
     yield "extraction", found["extraction"] and f"{counted(found['extraction'])}; {truncated(found)}"
@@ -55,6 +56,13 @@ def strict(found: Any) -> str | None:
         return None
     other = "" if found["grader"] == "math" else " [exact match]"
     return f"{accuracy(found['strict'])}{other}; the graders differ on {found['disagreements']}"
+
+
+def answered_at(found: Any) -> Iterator[tuple[str, object]]:
+    """How often an answer stands in the first k documents, where that was measured."""
+    for name, share in found.items():
+        k = name.removeprefix("answer@")
+        yield name, f"{accuracy(share)} [an answer in the first {k} documents, Wilson 95 %]"
 
 
 def truncated(found: Any) -> str:

@@ -171,6 +171,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Graded | Marked | None = None
     """Filled in by the runtime, which grades every pipeline's answer alike."""
     grading_failure: str | None = None
+    answer_rank: int | msgspec.UnsetType | None = msgspec.UNSET
+    """Rank, from 1, of the first candidate in whose text a gold answer occurs; None: in no candidate's. Unset: not
+    measured (docs/graders.md), so that outcomes of before keep their bytes. Filled in by the runtime, too."""
 
 
 class WrittenOutcome(Outcome, frozen=True, kw_only=True):

@@ -14,6 +14,14 @@ def accuracy(figure: Any) -> str:
     return f"{value:.1f} % ({low:.1f} to {high:.1f}), {figure['correct']} of {figure['graded']}"
 
 
+def measured(mean: Any) -> str:
+    """Such as "61.0 % (56.7 to 65.2), 500 items"."""
+    if mean["value"] is None:
+        return "not measured"
+    between = "" if mean["low"] is None else f" ({interval(mean)})"
+    return f"{100 * mean['value']:.1f} %{between}, {mean['n']} items"
+
+
 def interval(found: Any) -> str:
     """In per cent, such as "56.6 to 65.2"."""
     return f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"

@@ -45,7 +45,7 @@ class Registered(NamedTuple):
 
     def graded(self, sample: Sample, params: Params, library: Library) -> Steps:
         """Its run over one sample, and the grade of what it answers."""
-        return grading.graded(self.run(sample, params, library), sample.item, params.grading)
+        return grading.graded(self.run(sample, params, library), sample.item, library, params.grading)
 
     def ignored(self, path: str) -> bool:
         """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""

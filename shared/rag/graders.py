@@ -41,6 +41,10 @@ class Grader(NamedTuple):
     """(answer, gold, rules): the verdict against one gold answer. None: the judge model rates the reply."""
     score: str | None = None
     """What a verdict's score is; None: it has none."""
+    most: float = 1.0
+    """The highest score."""
+    worded: bool = False
+    """Whether its gold answers are texts, which may occur in a document."""
 
 
 def grader(name: str) -> Grader:
@@ -155,14 +159,17 @@ def _choice(answer: str, gold: str, rules: Rules) -> Marked:
 
 
 def _set(answer: str, gold: str, rules: Rules) -> Marked:
-    given, expected = (_members(text, rules.separators or SEPARATORS) for text in (answer, gold))
+    given, expected = (members(text, rules.separators) for text in (answer, gold))
     return Marked(correct=given == expected, strict=_same(answer, gold), score=overlap([*given], [*expected]))
 
 
-def _members(text: str, separators: str) -> frozenset[tuple[str, ...]]:
-    r"""The members of a set; the braces `{}`, `\{ \}`, `[]` or `()` around all of it are no part of them."""
+def members(text: str, separators: str = "") -> frozenset[tuple[str, ...]]:
+    r"""The members of a set, between any of `separators` (none: the default ones), as words.
+
+    The braces `{}`, `\{ \}`, `[]` or `()` around all of it are no part of them.
+    """
     inside = text.strip().removeprefix("\\").removesuffix("\\}").strip(string.whitespace + "{}[]()")
-    parts = re.split("[" + re.escape(separators) + "]" + r"|\band\b|\s和\s", inside)
+    parts = re.split("[" + re.escape(separators or SEPARATORS) + "]" + r"|\band\b|\s和\s", inside)
     return frozenset(tuple(words(part)) for part in parts if part.strip())
 
 
@@ -180,13 +187,13 @@ GRADERS: Mapping[str, Grader] = {
     each.name: each
     for each in (
         Grader("math", answers.extract, _mathematics),
-        Grader("exact", statements.final, _exact),
-        Grader("text", statements.final, _text),
-        Grader("contains", statements.final, _contains),
-        Grader("f1", statements.final, _f1, "token F1"),
+        Grader("exact", statements.final, _exact, worded=True),
+        Grader("text", statements.final, _text, worded=True),
+        Grader("contains", statements.final, _contains, worded=True),
+        Grader("f1", statements.final, _f1, "token F1", worded=True),
         Grader("regex", statements.final, _regex),
         Grader("choice", choices.extract, _choice),
-        Grader("set", statements.final, _set, "F1 of the sets"),
-        Grader("rubric", statements.whole, None, "the judge model's rating, 1 to 5"),
+        Grader("set", statements.final, _set, "F1 of the sets", worded=True),
+        Grader("rubric", statements.whole, None, "the judge model's rating, 1 to 5", most=5.0),
     )
 }

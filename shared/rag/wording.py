@@ -28,8 +28,12 @@ def words(text: str) -> list[str]:
 
 def stand_in(part: Sequence[str], whole: Sequence[str]) -> bool:
     """Whether the words `part` follow each other somewhere in `whole`; no words stand nowhere."""
-    starts = range(len(whole) - len(part) + 1)
-    return bool(part) and any(list(whole[start : start + len(part)]) == list(part) for start in starts)
+    return bool(part) and phrase(part) in phrase(whole)
+
+
+def phrase(of: Sequence[str]) -> str:
+    """These words between blanks: as no word holds a blank, words stand in others where their phrase is a part."""
+    return f" {' '.join(of)} "
 
 
 def _without_punctuation(text: str) -> str:

@@ -9,6 +9,7 @@ nine times in ten, and one that is always right on nine items of ten, it finds t
 import math
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 from shared.statistics import randomisation, shares
 from shared.statistics.bootstrap import RESAMPLES, SEED, bootstrap
@@ -21,25 +22,29 @@ from shared.statistics.significance import LEVEL, Tested
 class Pair(Tested, frozen=True, kw_only=True):
     """One system (left) against another (right), over the items that both have a verdict for.
 
-    `p` is two-sided: McNemar's exact test, with repeats its generalisation.
+    `p` is two-sided: McNemar's exact test, with repeats or a score the paired randomisation test.
     """
 
     items: int
     gained: int
-    """Items that the left one has right more often."""
+    """Items that the left one has right more often, or with a higher score."""
     lost: int
-    """Items that the right one has right more often."""
+    """Items that the right one has right more often, or with a higher score."""
     difference: Interval | None
-    """Of the accuracies over these items, left minus right, with its 95 % bootstrap interval over items, drawn within
+    """Of the means over these items, left minus right, with its 95 % bootstrap interval over items, drawn within
     datasets and not corrected for other comparisons; None: there is no such item."""
     effect: float | None
-    """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large."""
+    """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. Of a score his d of the differences, mean /
+    standard deviation; None where they are all equal."""
     needed: int | None
     """Items at which a difference like this one would be found with a probability of 80 %; None: there is none."""
 
 
-def compared(strata: Sequence[Table]) -> Pair:
-    """The pair, pooled over strata (such as datasets): items of each are compared and drawn among themselves."""
+def compared(strata: Sequence[Table], *, degrees: bool = False) -> Pair:
+    """The pair, pooled over strata (such as datasets): items of each are compared and drawn among themselves.
+
+    `degrees`: the values are a score's, and not shares of answers that are right or wrong.
+    """
     apart = [shares.differences(table) for table in strata]
     together = shares.merged(apart)
     p = p_value(together)
@@ -48,12 +53,24 @@ def compared(strata: Sequence[Table]) -> Pair:
         gained=sum(count for value, count in together.items() if value > 0),
         lost=sum(count for value, count in together.items() if value < 0),
         difference=bootstrap(apart),
-        effect=effect(*(shares.mean([shares.side(table, at) for table in strata]) for at in (0, 1))),
+        effect=standardised(together) if degrees else _of_shares(strata),
         needed=needed(together),
         p=p,
         adjusted=p,
         separable=p < LEVEL,
     )
+
+
+def _of_shares(strata: Sequence[Table]) -> float | None:
+    return effect(*(shares.mean([shares.side(table, at) for table in strata]) for at in (0, 1)))
+
+
+def standardised(differences: Values) -> float | None:
+    """Cohen's d of paired differences (1988, section 2.3.5): mean / standard deviation (ddof 1); None without one."""
+    n = sum(differences.values())
+    mean = sum(value * count for value, count in differences.items()) / n if n else Fraction()
+    squares = sum((value - mean) ** 2 * count for value, count in differences.items())
+    return float(mean) / math.sqrt(squares / (n - 1)) if squares else None
 
 
 def effect(left: float | None, right: float | None) -> float | None:

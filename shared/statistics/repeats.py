@@ -15,10 +15,10 @@ CLUSTERED = "intervals count items, not samples: repeats of one item are not ind
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy by repeat. Its standard deviation is no interval of the accuracy: that is over items."""
+    """Accuracy, or another measure, by repeat. Its standard deviation is no interval of it: that is over items."""
 
     accuracies: tuple[float | None, ...]
-    """Share of right answers in each repeat, in order; None: it has no verdict."""
+    """Share of right answers, or mean of the measure, in each repeat, in order; None: it has no value."""
     mean: float | None
     """Of those that have one."""
     std: float | None
@@ -40,8 +40,8 @@ def repeated(*, greedy: bool, shared: bool, judged: bool = False) -> str:
     return CLUSTERED
 
 
-def spread(counts: Sequence[tuple[int, int]]) -> Repeats:
-    """Of (right, graded) answers by repeat."""
+def spread(counts: Sequence[tuple[float, int]]) -> Repeats:
+    """Of (right, graded) answers by repeat; of a score the first is the sum of its values."""
     accuracies = tuple(right / graded if graded else None for right, graded in counts)
     known = [each for each in accuracies if each is not None]
     return Repeats(

@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 Graded = Mapping[tuple[int, int], int]
-"""Number of items by (right answers, graded answers); those without a graded answer are in none."""
+"""Number of items by (right answers, graded answers); those without a graded answer are in none. Of a score the first
+is the sum of the answers' values, in whole parts of a unit."""
 Values = Mapping[Fraction, int]
 """Number of items by value: exact, so that equal shares are equal."""
 Table = Mapping[tuple[Fraction, Fraction], int]
 """Number of items by their values on two sides."""
 
 
-def values(graded: Graded) -> Values:
-    """The items by the share of their answers that is right."""
+def values(graded: Graded, unit: int = 1) -> Values:
+    """The items by the share of their answers that is right; of a score, by their mean value, of which `unit` are 1."""
     found: Counter[Fraction] = Counter()
     for (right, answers), count in graded.items():
-        found[Fraction(right, answers)] += count
+        found[Fraction(right, answers * unit)] += count
     return found
 
 

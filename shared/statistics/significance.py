@@ -57,13 +57,13 @@ class Difference(Tested, frozen=True, kw_only=True):
     n: int
 
 
-def mean(values: Sequence[float]) -> Mean:
-    """Of values in [0, 1], which the interval does not leave."""
+def mean(values: Sequence[float], most: float = 1.0) -> Mean:
+    """Of values from 0 to `most`, which the interval does not leave."""
     n = len(values)
     if len(set(values)) < 2:
         return Mean(value=values[0] if values else None, low=None, high=None, n=n)
     centre, half = _centre(values)
-    return Mean(value=centre, low=max(0.0, centre - half), high=min(1.0, centre + half), n=n)
+    return Mean(value=centre, low=max(0.0, centre - half), high=min(most, centre + half), n=n)
 
 
 def paired(left: Sequence[float], right: Sequence[float]) -> Difference | None:

@@ -7,6 +7,7 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
+from services.orchestrator.api.comparison import MeasureName
 from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
 from services.orchestrator.api.flaws import version_warnings
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
@@ -19,8 +20,10 @@ from services.orchestrator.api.views import edit_warnings
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning, running
 from services.orchestrator.experiments.report import ExperimentReport, report
+from services.orchestrator.reports.measuring import chosen
 from shared.contracts.api_keys import Scope
 from shared.contracts.experiments import Experiment
+from shared.contracts.measures import ACCURACY
 from shared.storage import experiments, pages
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
@@ -81,8 +84,10 @@ EXAMPLE: dict[str, Any] = {
 REPORT: dict[str, Any] = {
     **{field: EXAMPLE[field] for field in ("id", "name", "state", "baseline", "request_counts")},
     "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [], "comparisons": None,
+    "measure": "accuracy",
     "rows": [{**_CELL, "result": {
         "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
+        "measured": {"value": 0.61, "low": 0.567, "high": 0.652, "n": 500},
         "request_counts": _COUNTS, "failures": {}, "gate": None, "calls_made": {"retrieve": 500, "generate": 500},
         "calls_reused": {"grade": 500}, "model_loads": 1, "seconds": 41.2,
     }}],
@@ -155,11 +160,11 @@ async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
     router, "GET", "/{experiment}/report", Scope.READ, "Report on an experiment",
     answers(ExperimentReport, REPORT), refuses=(404, 409),
 )  # fmt: skip
-async def report_on(experiment: str, deps: RequestDeps) -> Response:
-    """A row per cell: accuracy with interval, failures, calls made and reused, loads, the gate's decision; and what
-    differs from the baseline.
+async def report_on(experiment: str, deps: RequestDeps, measure: MeasureName = ACCURACY) -> Response:
+    """A row per cell: accuracy, or another `measure`, with interval, failures, calls made and reused, loads, the gate's
+    decision; and what differs from the baseline.
     """
-    return json(await report(deps.database, experiment))
+    return json(await report(deps.database, experiment, chosen(measure)))
 
 
 @route(

@@ -11,6 +11,7 @@ from itertools import combinations
 import msgspec
 
 from services.orchestrator.reports.comparison import Comparison, System, compare
+from shared.contracts.measures import Measure
 from shared.storage.database import Database
 from shared.storage.experiments import Cell, Member, Standing
 
@@ -40,7 +41,9 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         return Family(systems=systems, pairs=[pair for pair in self.pairs if names.issuperset(pair)])
 
 
-async def comparisons(database: Database, found: Standing, members: Mapping[int, Member]) -> Comparisons | None:
+async def comparisons(
+    database: Database, found: Standing, members: Mapping[int, Member], measure: Measure
+) -> Comparisons | None:
     """None: there is nothing to compare, or too much (`MOST_PAIRS`)."""
     whole = family(found, members)
     if not 0 < len(whole.pairs) <= MOST_PAIRS:
@@ -48,13 +51,13 @@ async def comparisons(database: Database, found: Standing, members: Mapping[int,
     names = list(dict.fromkeys(dataset for system in whole.systems for dataset in system.jobs))
     alone = names if len(names) > 1 else []
     return Comparisons(
-        pooled=await _compared(database, whole, found.baseline),
-        datasets={name: await _compared(database, whole.on(name), found.baseline) for name in alone},
+        pooled=await _compared(database, whole, found.baseline, measure),
+        datasets={name: await _compared(database, whole.on(name), found.baseline, measure) for name in alone},
     )
 
 
-async def _compared(database: Database, of: Family, baseline: str | None) -> Comparison:
-    compared = await compare(database, of.systems, against=of.pairs)
+async def _compared(database: Database, of: Family, baseline: str | None, measure: Measure) -> Comparison:
+    compared = await compare(database, of.systems, measure=measure, against=of.pairs)
     return msgspec.structs.replace(compared, baseline=baseline)
 
 

@@ -8,8 +8,12 @@ import msgspec
 from anyio import to_thread
 
 from services.orchestrator.experiments.comparing import MOST_PAIRS, Comparisons, comparisons, family
+from services.orchestrator.reports.comparison import BY_VERDICT, facts
+from services.orchestrator.reports.measuring import check_scores, mean_of
 from services.orchestrator.reports.tally import Accuracy, accuracy
+from shared.contracts.measures import Measure
 from shared.statistics.shares import Graded
+from shared.statistics.significance import Mean
 from shared.storage import experiments, jobs, verdicts
 from shared.storage.costs import Costs, costs
 from shared.storage.database import Database
@@ -19,7 +23,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """What a job came to; cells that share it show the same."""
 
     accuracy: Accuracy
-    """By math-verify."""
+    """By the job's grader."""
+    measured: Mean
+    """By the measure that was asked for; without a value where nothing was measured."""
     request_counts: jobs.RequestCounts
     failures: dict[str, int]
     """Failed samples by kind."""
@@ -46,6 +52,8 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     id: uuid.UUID
     name: str
     state: str
+    measure: str
+    """What is compared: `accuracy`, `exact`, `score` or `answer@K`."""
     baseline: str | None
     request_counts: jobs.RequestCounts
     calls_made: dict[str, int]
@@ -58,23 +66,28 @@ class ExperimentReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-async def report(database: Database, reference: str) -> ExperimentReport:
+async def report(database: Database, reference: str, measure: Measure = BY_VERDICT) -> ExperimentReport:
     """The report of the one experiment that `reference` stands for.
 
     Raises:
         NotFound: no such experiment.
-        Conflict: the reference stands for several.
+        Conflict: the reference stands for several, or the jobs' scores, by which they are to be compared, are not of
+            one kind.
     """
     async with database.snapshot() as connection:
         number = await experiments.resolve(connection, reference)
         members = await experiments.members(connection, number)
         found = await experiments.standing(connection, number, members)
         cost = await costs(connection, list(members))
-        graded = await verdicts.shares(connection, list(members))
+        graded = await verdicts.shares(connection, await verdicts.readings(connection, list(members), BY_VERDICT))
+        check_scores(measure, (await facts(connection, members)).values())
+        readings = await verdicts.readings(connection, list(members), measure)
+        measured = await verdicts.shares(connection, readings)
     # In a thread: the intervals import scipy once, which takes a second.
-    results = await to_thread.run_sync(_results, members, cost, graded)
-    compared = await comparisons(database, found, members)
+    results = await to_thread.run_sync(_results, members, cost, graded, measured, readings)
+    compared = await comparisons(database, found, members, measure)
     return ExperimentReport(
+        measure=measure.name,
         calls_made=_summed(each.calls_made for each in results.values()),
         model_loads=len(set[tuple[int, int]]().union(*cost.loads.values())),
         rows=[_row(cell, results) for cell in found.grid],
@@ -88,12 +101,17 @@ _OF_EXPERIMENT = ("id", "name", "state", "baseline", "request_counts")
 
 
 def _results(
-    members: Mapping[int, experiments.Member], cost: Costs, graded: Mapping[int, Graded]
+    members: Mapping[int, experiments.Member],
+    cost: Costs,
+    graded: Mapping[int, Graded],
+    measured: Mapping[int, Graded],
+    readings: verdicts.Readings,
 ) -> dict[uuid.UUID, Answered]:
     """By the jobs' public ids."""
     return {
         job.id: Answered(
             accuracy=accuracy(graded.get(row, {})),
+            measured=mean_of(readings.measure, measured.get(row, {}), readings.unit),
             request_counts=job.request_counts,
             failures=cost.failures.get(row, {}),
             gate=job.gate,

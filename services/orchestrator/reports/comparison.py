@@ -1,8 +1,8 @@
-"""Jobs side by side: each with its certainty, and which of them differ on the items that they have in common."""
+"""Jobs side by side by one measure: each with its certainty, and which differ on the items that they share."""
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -12,14 +12,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.drawing import spread_note
 from services.orchestrator.reports.endings import ByContent, Counts, Endings, by_content, in_order, moved
+from services.orchestrator.reports.measuring import check_scores, mean_of, not_measured
 from services.orchestrator.reports.tally import Accuracy, accuracy
+from shared.contracts.measures import ACCURACY, Measure
 from shared.errors import Conflict, Invalid
+from shared.rag.taxonomy import Ending
 from shared.statistics import pairs, shares, significance
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval
 from shared.statistics.pairs import Pair
 from shared.statistics.repeats import Repeats, spread
 from shared.statistics.shares import Graded, Table
+from shared.statistics.significance import Mean
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
 from shared.storage.sql import sql
@@ -31,7 +35,8 @@ FACTS = sql("""
         (SELECT count(*) FROM samples s
          WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < {COMPLETED}) AS in_progress
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")
-APART = "an item that only one side has a verdict for is in no pair; see `left_only` and `right_only`"
+APART = "an item that only one side has a value for is in no pair; see `left_only` and `right_only`"
+BY_VERDICT = Measure(ACCURACY)
 
 
 class System(NamedTuple):
@@ -51,10 +56,12 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     datasets: tuple[str, ...]
     pipeline: str
     items: int
-    """Those with a verdict."""
+    """Those with a value by the measure."""
     accuracy: Accuracy
+    measured: Mean
+    """By the measure: Wilson's interval over items of what is yes or no, Student's of a score."""
     bootstrap: Interval | None
-    """The mean over items, drawn within datasets; None: nothing was graded."""
+    """The mean of the measure over items, drawn within datasets; None: nothing was measured."""
     repeats: Repeats
     endings: dict[str, int]
     """Samples by what became of them (docs/statistics.md); empty unless asked for, since every reply is read for it."""
@@ -66,7 +73,7 @@ class Versus(Pair, frozen=True, kw_only=True):
     left: str
     right: str
     left_only: int
-    """Items that only the left one has a verdict for: they are in no figure of the pair."""
+    """Items that only the left one has a value for: they are in no figure of the pair."""
     right_only: int
     moved: dict[str, dict[str, int]]
     """Common samples by their ending on the left, then on the right; empty unless asked for."""
@@ -76,6 +83,8 @@ class Versus(Pair, frozen=True, kw_only=True):
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Systems, and pairs of them as one family of tests (Holm)."""
 
+    measure: str
+    """What was compared: `accuracy`, `exact`, `score` or `answer@K`."""
     baseline: str | None
     """The right side of every pair; None: each was compared with each."""
     jobs: list[Compared]
@@ -94,8 +103,10 @@ class _Read(NamedTuple):
     """What the database says, by jobs.id."""
 
     facts: Mapping[int, Any]
+    readings: verdicts.Readings
+    accuracy: Mapping[int, Graded]
     shares: Mapping[int, Graded]
-    repeats: Mapping[int, Mapping[int, tuple[int, int]]]
+    repeats: Mapping[int, Mapping[int, tuple[float, int]]]
     common: Mapping[tuple[int, int], Table]
     endings: Mapping[int, _Ended]
 
@@ -105,54 +116,70 @@ async def compare(
     systems: Sequence[System],
     baseline: str | None = None,
     *,
+    measure: Measure = BY_VERDICT,
     against: Sequence[tuple[str, str]] | None = None,
     endings: bool = False,
 ) -> Comparison:
     """Every system with the one called `baseline`, or each with each; their tests are corrected together.
 
-    `against` names the pairs, left and right, where it is neither.
+    `against` names the pairs, left and right, where it is neither. Jobs without any value by the measure stand in no
+    pair's items.
 
     Items are the same where question and gold answer are, whatever the dataset is called and wherever they stand in it.
 
     Raises:
         Invalid: two systems have one name, or none is called `baseline`.
+        Conflict: the jobs' scores are not of one kind.
     """
     wanted = _wanted(systems, baseline, against)
     rows = sorted({job for system in systems for job in system.jobs.values()})
     ended = {row: await _endings(database, row) for row in rows} if endings else {}
     async with database.snapshot() as connection:
+        found = await facts(connection, rows)
+        check_scores(measure, found.values())
+        values = await verdicts.readings(connection, rows, measure)
+        graded = await verdicts.readings(connection, rows, BY_VERDICT)
         read = _Read(
-            facts=await _facts(connection, rows),
-            shares=await verdicts.shares(connection, rows),
-            repeats=await verdicts.repeats(connection, rows),
-            common=await verdicts.common(connection, [both for pair in wanted for both in _matched(*pair)]),
+            facts=found,
+            readings=values,
+            accuracy=await verdicts.shares(connection, graded),
+            shares=await verdicts.shares(connection, values),
+            repeats=await verdicts.repeats(connection, values),
+            common=await verdicts.common(connection, values, [both for pair in wanted for both in _matched(*pair)]),
             endings=ended,
         )
     return await to_thread.run_sync(_comparison, read, systems, wanted, baseline)
 
 
-async def compare_jobs(database: Database, references: Sequence[str], baseline: str | None = None) -> Comparison:
+async def compare_jobs(
+    database: Database, references: Sequence[str], baseline: str | None = None, measure: Measure = BY_VERDICT
+) -> Comparison:
     """The same for single jobs; `baseline` may be one of them, or a further one.
 
     Raises:
         NotFound: there is no such job.
-        Conflict: a reference is ambiguous, or two jobs have verdicts, but not for any common item.
+        Conflict: a reference is ambiguous, a job was not measured, or two have values, but not for any common item.
         Invalid: there are fewer than two jobs.
     """
     async with database.transaction() as connection:
         asked = [each for each in (baseline, *references) if each is not None]
         rows = [await jobs.resolve(connection, each) for each in asked]
-        facts = await _facts(connection, rows)
-    if len(facts) < 2:
+        known = await facts(connection, rows)
+    if len(known) < 2:
         raise Invalid("a comparison needs at least two jobs", hint="mathrag job list")
-    names = _names(list(facts.values()))
-    systems = [System(names[row], {"": row}) for row in dict.fromkeys(rows)]
-    found = await compare(database, systems, None if baseline is None else names[rows[0]], endings=True)
+    names = _names(list(known.values()))
+    rows = list(dict.fromkeys(rows))
+    systems = [System(names[row], {"": row}) for row in rows]
+    against = None if baseline is None else names[rows[0]]
+    found = await compare(database, systems, against, measure=measure, endings=True)
+    for row, each in zip(rows, found.jobs, strict=True):
+        if measure != BY_VERDICT and not each.items and each.endings.keys() - {Ending.FAILED}:
+            raise not_measured(measure, known[row])
     graded = {each.name for each in found.jobs if each.items}
     for pair in found.pairs:
         if not pair.items and {pair.left, pair.right} <= graded:
             raise Conflict(
-                f"jobs {pair.left!r} and {pair.right!r} have no item in common that both have a verdict for",
+                f"jobs {pair.left!r} and {pair.right!r} have no item in common that both have a value for",
                 hint="items are the same where question and gold answer are; ask both about the same dataset",
             )
     return found
@@ -173,7 +200,8 @@ def _wanted(
     return [(system, by_name[baseline]) for system in systems if system.name != baseline]
 
 
-async def _facts(connection: AsyncConnection, rows: Sequence[int]) -> dict[int, Any]:
+async def facts(connection: AsyncConnection, rows: Collection[int]) -> dict[int, Any]:
+    """What is told of these jobs, by jobs.id."""
     return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}
 
 
@@ -185,10 +213,10 @@ async def _endings(database: Database, job: int) -> _Ended:
     return _Ended(counted.counts(), found)
 
 
-def _names(facts: Sequence[Any]) -> dict[int, str]:
+def _names(known: Sequence[Any]) -> dict[int, str]:
     """The jobs' names; of those that share one, with the beginning of the id."""
-    often = Counter(each.name for each in facts)
-    return {each.id: each.name if often[each.name] == 1 else f"{each.name} {str(each.public_id)[:8]}" for each in facts}
+    often = Counter(each.name for each in known)
+    return {each.id: each.name if often[each.name] == 1 else f"{each.name} {str(each.public_id)[:8]}" for each in known}
 
 
 def _matched(left: System, right: System) -> list[tuple[int, int]]:
@@ -200,35 +228,46 @@ def _comparison(
     read: _Read, systems: Sequence[System], wanted: Sequence[tuple[System, System]], baseline: str | None
 ) -> Comparison:
     compared = [_compared(read, system) for system in systems]
-    tests = [pairs.compared([read.common.get(both, {}) for both in _matched(*pair)]) for pair in wanted]
+    degrees = read.readings.measure.has_degrees
+    tests = [
+        pairs.compared([read.common.get(both, {}) for both in _matched(*pair)], degrees=degrees) for pair in wanted
+    ]
     family = significance.together([each if each.items else None for each in tests])
     counted = {each.name: each.items for each in compared}
     found = [
         _versus(left.name, right.name, corrected or alone, counted, _moved(read, left, right))
         for (left, right), alone, corrected in zip(wanted, tests, family, strict=True)
     ]
-    return Comparison(baseline=baseline, jobs=compared, pairs=found, notes=list(_notes(read, found)))
+    return Comparison(
+        measure=read.readings.measure.name, baseline=baseline, jobs=compared, pairs=found,
+        notes=list(_notes(read, found)),
+    )  # fmt: skip
 
 
 def _compared(read: _Read, system: System) -> Compared:
     rows = list(system.jobs.values())
-    graded = [read.shares.get(row, {}) for row in rows]
-    together = sum(map(Counter, graded), Counter[tuple[int, int]]())
+    measured = [read.shares.get(row, {}) for row in rows]
+    together = _together(read.shares, rows)
     return Compared(
         name=system.name,
         jobs=tuple(uuid.UUID(str(read.facts[row].public_id)) for row in rows),
         datasets=tuple(read.facts[row].dataset for row in rows),
         pipeline=", ".join(sorted({read.facts[row].pipeline for row in rows})),
         items=together.total(),
-        accuracy=accuracy(together),
-        bootstrap=bootstrap([shares.values(each) for each in graded]),
+        accuracy=accuracy(_together(read.accuracy, rows)),
+        measured=mean_of(read.readings.measure, together, read.readings.unit),
+        bootstrap=bootstrap([shares.values(each, read.readings.unit) for each in measured]),
         repeats=spread([_repeat(read, rows, number) for number in range(max(read.facts[row].repeats for row in rows))]),
         endings=in_order(sum((Counter(read.endings[row].counts) for row in rows if row in read.endings), Counter())),
     )
 
 
-def _repeat(read: _Read, rows: Sequence[int], number: int) -> tuple[int, int]:
-    """(right, graded) answers of one repeat, in all datasets."""
+def _together(of: Mapping[int, Graded], rows: Sequence[int]) -> Counter[tuple[int, int]]:
+    return sum((Counter(of.get(row, {})) for row in rows), Counter[tuple[int, int]]())
+
+
+def _repeat(read: _Read, rows: Sequence[int], number: int) -> tuple[float, int]:
+    """What the answers of one repeat are worth, and how many have a value, in all datasets."""
     counts = [read.repeats.get(row, {}).get(number, (0, 0)) for row in rows]
     return sum(right for right, _ in counts), sum(graded for _, graded in counts)
 
@@ -265,32 +304,3 @@ def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
     if len(found) > 1:
         said[f"p-values are corrected for {len(found)} comparisons (Holm); intervals are not"] = None
     return list(said)
-
-
-EXAMPLE: dict[str, Any] = {
-    "baseline": "dense",
-    "jobs": [
-        {"name": "dense", "jobs": ["6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"], "datasets": ["world"], "pipeline": "dense",
-         "items": 500, "accuracy": {"value": 0.612, "low": 0.569, "high": 0.654, "correct": 306, "graded": 500},
-         "bootstrap": {"value": 0.612, "low": 0.57, "high": 0.654},
-         "repeats": {"accuracies": [0.612], "mean": 0.612, "std": None},
-         "endings": {"correct": 306, "truncated": 2, "arithmetic": 61, "logic": 131}},
-        {"name": "gate", "jobs": ["0d3f4f0f-6a11-4c0e-9a55-6b0c1e9e5f0f"], "datasets": ["world"],
-         "pipeline": "mathrag-gate", "items": 500,
-         "accuracy": {"value": 0.62, "low": 0.577, "high": 0.661, "correct": 310, "graded": 500},
-         "bootstrap": {"value": 0.62, "low": 0.578, "high": 0.662},
-         "repeats": {"accuracies": [0.62], "mean": 0.62, "std": None},
-         "endings": {"correct": 310, "truncated": 1, "arithmetic": 58, "logic": 131}},
-    ],
-    "pairs": [
-        {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,
-         "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
-         "needed": 9319, "left_only": 0, "right_only": 0,
-         "moved": {"correct": {"correct": 289, "arithmetic": 6, "logic": 15}, "truncated": {"truncated": 1},
-                   "arithmetic": {"correct": 5, "arithmetic": 53},
-                   "logic": {"correct": 12, "truncated": 1, "arithmetic": 2, "logic": 116}},
-         "words": "not separable at n = 500: +0.8 points (-1.6 to +3.2), +21 -17 of 500, p = 0.627; a difference like "
-                  "this needs about 9,319 items"}
-    ],
-    "notes": [],
-}  # fmt: skip

@@ -3,6 +3,7 @@
 from typing import Any
 
 _ACCURACY = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
+_ANSWER_AT = {**_ACCURACY, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652}}
 _MODEL = {"name": "world-judge", "backend": "llama.cpp", "digest": "a2d1…", "version": "b6000"}
 _MEAN = {"value": 0.47, "low": 0.44, "high": 0.5, "n": 500}
 _HIGHER = {
@@ -40,7 +41,8 @@ EXAMPLE: dict[str, Any] = {
     "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
     "grader": "math", "accuracy": _ACCURACY, "score": None, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
     "repeats": {"accuracies": [0.61], "mean": 0.61, "std": None},
-    "strict": _ACCURACY, "disagreements": 1, "differing": [_DIFFERING],
+    "strict": _ACCURACY, "answer_at": {"answer@5": _ANSWER_AT},
+    "disagreements": 1, "differing": [_DIFFERING],
     "endings": {"correct": 305, "truncated": 2, "extraction": 1, "arithmetic": 61, "logic": 131},
     "contamination": _CONTAMINATION, "extraction": {"ok": 497, "missing": 3},
     "failures": {}, "grading_failures": {}, "truncated": 2, "truncated_by": {"length": 2},

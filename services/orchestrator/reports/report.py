@@ -10,6 +10,7 @@ from anyio import to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.reports.answers import AnswerAt, AnswersFound
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.cost import TokenCost, cost
 from services.orchestrator.reports.disagreements import Disagreement, Disagreements
@@ -85,6 +86,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     repeats: Repeats
     strict: Accuracy
     disagreements: int
+    answer_at: dict[str, AnswerAt]
+    """By measure, such as `answer@5`: whether an answer occurs in the first 5 candidates; empty: not measured."""
     differing: list[Disagreement]
     """The first samples that the two graders judge differently."""
     endings: dict[str, int]
@@ -143,11 +146,12 @@ class _Counts:
     def __init__(self) -> None:
         self.tally, self.findings, self.scores = Tally(), Findings(), Scores()
         self.endings, self.contaminated, self.disagreements = Endings(), Contaminated(), Disagreements()
+        self.answers = AnswersFound()
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
         async for batch in samples.traced(database, job):
-            for part in (self.tally, self.endings, self.contaminated, self.disagreements, self.scores):
+            for part in (self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.answers):
                 part.add(batch)
             if has_gold:
                 relevant = await gold.documents(database, job, batch[0][0].index, batch[-1][0].index)
@@ -160,6 +164,7 @@ class _Counts:
             "endings": self.endings.counts(),
             "contamination": self.contaminated.figures(),
             "score": self.scores.figures(grader),
+            "answer_at": self.answers.figures(),
             "differing": self.disagreements.first,
             **msgspec.structs.asdict(self.tally.figures()),
         }

@@ -36,4 +36,5 @@ class Scores:
         if not self._items:
             return None
         means = [sum(scores) / len(scores) for scores in self._items.values()]
-        return Score(name=grader(name).score or "score", mean=significance.mean(means))
+        found = grader(name)
+        return Score(name=found.score or "score", mean=significance.mean(means, found.most))

@@ -18,7 +18,7 @@ from mathrag.cli.report import slug
 from mathrag.report import bundle
 from mathrag.report.commands import again
 from mathrag.report.source import Source
-from services.orchestrator.reports.comparison import EXAMPLE as COMPARISON
+from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from tests.unit.bundles import REPORT, folder

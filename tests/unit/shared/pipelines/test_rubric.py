@@ -29,7 +29,7 @@ def pipeline() -> Generator[Yielded, Any, Outcome]:
 
 def asked(item: Item = ITEM, grading: GradingParams = RUBRIC, text: str = "The capital is Paris.") -> Replay[Outcome]:
     """A sample whose text was generated."""
-    replay = Replay(graded(pipeline(), item, grading))
+    replay = Replay(graded(pipeline(), item, {}, grading))
     replay.answer([Generated(text=text)])
     return replay
 

@@ -139,13 +139,13 @@ def test_a_refused_question_is_graded_as_not_answered() -> None:
         yield from ()
         return refused("no document was found", Trace())
 
-    steps = graded(refusing(), Item(ordinal=0, question="q", gold="6"))
+    steps = graded(refusing(), Item(ordinal=0, question="q", gold="6"), {})
     assert next(steps) == Grade(answer=None, gold="6")
     with pytest.raises(StopIteration) as ended:
         steps.send(Graded(math_verify=False, strict=False))
     assert (ended.value.value.refusal, ended.value.value.verdict.math_verify) == ("no document was found", False)
     with pytest.raises(StopIteration) as ended:
-        next(graded(refusing(), Item(ordinal=0, question="q")))
+        next(graded(refusing(), Item(ordinal=0, question="q"), {}))
     assert ended.value.value.verdict is None
 
 

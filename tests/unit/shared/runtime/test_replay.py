@@ -158,7 +158,7 @@ def pipeline() -> Steps:
 
 def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
     """Every pipeline is followed by the same grade call."""
-    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?", gold="4")))
+    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?", gold="4"), {}))
     replay.answer([REPLY])
     assert replay.calls == (Grade(answer="4", gold="4"),)
     verdict = Graded(math_verify=True, strict=False)
@@ -169,7 +169,7 @@ def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
 
 def test_without_a_gold_answer_nothing_is_graded() -> None:
     """The outcome is the pipeline's own."""
-    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?")))
+    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?"), {}))
     replay.answer([REPLY])
     assert replay.result == OUTCOME
 
