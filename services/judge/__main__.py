@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from services.judge.absent import Absent
 from services.judge.estimates import Estimates
+from services.judge.finding_rules import FindingRules
 from services.judge.grades import Grades
 from services.judge.mining import Mining
 from services.judge.mining_pool import MiningPool
@@ -33,6 +34,7 @@ async def executors(tools: Tools) -> Mapping[str, Executor]:
         "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
         "verify": Verifying(tools.database, VerifyingPool(limits.verifiers, deadline_s=limits.verify_deadline_s)),
         "estimate": Estimates() if WEIGHTS.exists() else Absent("no difficulty classifier is installed"),
+        "rules": FindingRules(tools.database),
     }
 
 

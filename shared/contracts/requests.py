@@ -3,6 +3,8 @@
 A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
 """
 
+from typing import Literal
+
 import msgspec
 
 from shared.contracts import canonical
@@ -44,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which miner, and its limits."""
     choice: RuleChoice | None = None
     """Which rules of a bank are taken."""
-    side: str = ""
+    side: Literal["", "object", "subject"] = ""
     phrases: str = ""
     draw: int = 0
     nonce: str = ""

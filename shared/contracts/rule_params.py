@@ -23,6 +23,9 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where rules guide: searches, the prompt, or both."""
     index: Literal["dense", "sparse", "both"] = "both"
     """Which index is searched; `both`: the lists of each search are fused."""
+    ask: bool = True
+    """Whether the judge model is asked for the relation of a question that no item and no phrase names; set to false at
+    submission where there is no judge model."""
     query: Literal["joined", "rewritten"] = "joined"
     """What is searched for a rule: question and rule, or what the judge model makes of them."""
     cot: bool = False

@@ -17,6 +17,9 @@ from shared.contracts.samples import Decision, Library, Outcome, Trace
 from shared.rag.compression import compress
 from shared.rag.provenance import answered, generation
 
+Prompt = Callable[[str, tuple[str, ...], str], Generate]
+"""Makes the generator's call of the question, the documents' hashes, and a passage in the documents' place."""
+
 
 class Shown(NamedTuple):
     """What the prompt shows of some documents."""
@@ -41,7 +44,11 @@ class Written(NamedTuple):
 
 
 def answer(
-    question: str, documents: Sequence[str], trace: Trace, show: Callable[[tuple[str, ...]], Shown] = Shown
+    question: str,
+    documents: Sequence[str],
+    trace: Trace,
+    show: Callable[[tuple[str, ...]], Shown] = Shown,
+    prompt: Prompt = generation,
 ) -> Generator[Yielded, Any, Outcome]:
     """The outcome of a question with `documents`, best first; the trace names those that did not fit.
 
@@ -50,7 +57,7 @@ def answer(
     Raises:
         CallFailed: the generator failed; `context_exceeded` if the question alone does not fit.
     """
-    written = yield from write(lambda shown: [generation(question, shown.documents, shown.passage)], documents, show)
+    written = yield from write(lambda shown: [prompt(question, shown.documents, shown.passage)], documents, show)
     trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, *written.decisions))
     return answered(require(written.replies[0]), written.documents, trace)
 

@@ -19,7 +19,7 @@ from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin, RepeatedDraw, bind
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.rag.graders import marking
-from shared.runtime import admission, models, thresholds
+from shared.runtime import admission, guiding, models, thresholds
 from shared.runtime.acceptance import accepting
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
@@ -110,6 +110,7 @@ class Drafting:
             crag = await self._once(thresholds.pinned, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
             submission = msgspec.structs.replace(submission, params=params)
+        submission = await self._with_guidance(pipeline, submission, corpus, has_judge="judge" in pins)
         # An experiment has a thousand of these, and the schedulers share this event loop.
         spec = await to_thread.run_sync(_probe, submission, pins)
         if pipeline.prepare is not None and corpus is not None:
@@ -119,6 +120,18 @@ class Drafting:
         return Draft(
             submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
         )
+
+    async def _with_guidance(
+        self, pipeline: registry.Registered, submission: Submission, corpus: int | None, *, has_judge: bool
+    ) -> Submission:
+        """With what a pipeline that follows rules is given; a job that is done again is given it anew."""
+        if pipeline.ignored("rulerag.phrases"):
+            return submission
+        params = submission.params
+        if params.rulerag.phrases and submission.requeued_from is None:
+            raise Invalid("`params.rulerag.phrases`: is filled in at submission", hint="leave it out")
+        rulerag = await self._once(guiding.pinned, params, corpus, has_judge)
+        return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rulerag=rulerag))
 
     async def _pins(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
         """By role. A job that mines asks no model: the schedulers load none for it."""

@@ -55,12 +55,6 @@ MOST_QUERIES = 20
 """Lines of a made-up text: as many queries as a job may want written at once."""
 PINNED = ("dense", "sparse", "fallback", "rerank", "judge", "generate", "mine", "rules", *BUILT_IN)
 """Roles that a job may pin."""
-LONGEST = Rule(
-    head=Atom("relation", 0, 1),
-    body=(Atom("first", 0, 2), Atom("second", 2, 3), Atom("third", 3, 1)),
-    support=1, body_size=1, confidence=1.0,
-)  # fmt: skip
-"""A made-up rule."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
 WITH_WORK = text("""
@@ -215,11 +209,22 @@ def _measured(call: Verify | Estimate | FindRules | Mine) -> Reply:
             # Hard: the dearer path is priced.
             return Estimated(probability=1.0)
         case FindRules():
-            # As many as may be, and the longest: the dearest search.
-            found = tuple(NumberedRule(number, LONGEST) for number in range(call.choice.most))
-            return FoundRules(relation=call.relation or "relation", rules=found)
+            return _rules(call)
         case Mine():
             return Mined(rules=())
+
+
+def _rules(call: FindRules) -> FoundRules:
+    """No question holds a phrase, so that the judge model names the relation; rules are the longest: most searches."""
+    if not call.relation:
+        return FoundRules(relation=None, phrases={} if call.question else {"relation": "relation"})
+    found = tuple(NumberedRule(number, _rule(number)) for number in range(call.choice.most))
+    return FoundRules(relation=call.relation, rules=found)
+
+
+def _rule(number: int) -> Rule:
+    body = (Atom(f"first {number}", 0, 2), Atom(f"second {number}", 2, 3), Atom(f"third {number}", 3, 1))
+    return Rule(head=Atom("relation", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
 
 
 def _text(call: Write | Generate) -> Generated:

@@ -19,11 +19,12 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {}, {"enhance": {"hyde": True}}, {"rerank": {"floor": 0.2}}, {"rerank": {"refuse": True}}, {"quality": "judge"},
     {"quality": "verifier"}, {"route": {"enabled": True}}, {"crag": {"fallback": "x", "rounds": 2}},
     {"crag": {"evaluator": "similarity"}}, {"gate": {"truth": "verifier"}}, {"anchors": {"negative": "b"}},
+    {"rulerag": {"order": "random", "query": "rewritten"}}, {"rulerag": {"use": "generation", "cot": True}},
 )  # fmt: skip
 """Settings that switch on a part which reads other parameters."""
 PINS = {
     role: Pin(model_id=1, hash="aa")
-    for role in ("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade", "verify", "estimate")
+    for role in ("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade", "verify", "estimate", "rules")
 }
 SEEN: set[str] = set()
 

@@ -1,0 +1,75 @@
+"""Which rules of a bank are taken for a question: thresholds, order and number."""
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from shared.contracts.calls import RuleChoice
+from shared.contracts.replies import NumberedRule
+from shared.contracts.rules import Miner, Rule
+
+Side = Literal["", "object", "subject"]
+TEMPORAL: frozenset[Miner] = frozenset({"tlogic", "temporal-simple"})
+"""Miners whose rules predict one end of their head; those of the others serve questions for either."""
+
+
+class Asked(NamedTuple):
+    """What rules are looked for."""
+
+    relation: str
+    side: Side
+    choice: RuleChoice
+
+
+def choose(rules: Iterable[NumberedRule], asked: Asked, miner: Miner) -> tuple[NumberedRule, ...]:
+    """The rules that are taken, in the order of the choice, whatever the order of `rules`.
+
+    Taken from parts, and from what was taken of these, they are the same.
+    """
+    fitting = (each for each in rules if _fits(each.rule, asked, miner))
+    return tuple(sorted(fitting, key=_place, reverse=asked.choice.order == "worst")[: asked.choice.most])
+
+
+def draw(seed: int, most: int, of: int) -> list[int]:
+    """`most` different numbers from 0 to `of` - 1, or all: the beginning of a shuffle that `seed` decides."""
+    moved: dict[int, int] = {}
+    drawn = []
+    for place in range(min(most, of)):
+        chosen = place + int.from_bytes(sha256(f"{seed} {place}".encode()).digest()) % (of - place)
+        drawn.append(moved.get(chosen, chosen))
+        moved[chosen] = moved.get(place, place)
+    return drawn
+
+
+def predicted_side(rule: Rule) -> Literal["object", "subject"]:
+    """The end of its head that a temporal rule predicts."""
+    subject, obj = rule.head.subject, rule.head.object
+    if subject == 0 or obj == 1:
+        return "object"
+    if obj == 0 or subject == 1:
+        return "subject"
+    # A frequent partner: the body leaves open what the head names.
+    return "object" if isinstance(rule.body[0].object, int) else "subject"
+
+
+def _fits(rule: Rule, asked: Asked, miner: Miner) -> bool:
+    choice = asked.choice
+    is_good = rule.certainty >= choice.confidence and rule.support >= choice.support
+    return is_good and rule.head.relation == asked.relation and _answers(rule, asked.side, miner)
+
+
+def _answers(rule: Rule, side: Side, miner: Miner) -> bool:
+    """Whether it predicts the end that is asked for, and not of one entity alone: that is hardly the question's."""
+    if miner in TEMPORAL:
+        predicted = predicted_side(rule)
+        if side not in ("", predicted):
+            return False
+        side = predicted
+    known: Sequence[int | str] = {
+        "object": [rule.head.subject], "subject": [rule.head.object], "": [rule.head.subject, rule.head.object],
+    }[side]  # fmt: skip
+    return any(isinstance(term, int) for term in known)
+
+
+def _place(each: NumberedRule) -> tuple[float, int, int, int]:
+    return (-each.rule.certainty, -each.rule.support, len(each.rule.body), each.number)
