@@ -1,0 +1,164 @@
+"""Items of a question set: questions in words, all their answers, and the facts that lead there."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from shared.contracts.calls import MAX_QUESTION
+from shared.contracts.datasets import DatasetItem
+from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery, Lead
+from shared.errors import Invalid
+from shared.questions.counts import Counts
+from shared.questions.drawing import SIDES, Question, draw, pool_of
+from shared.questions.facts import ALWAYS, Facts
+from shared.questions.held_out import number
+from shared.questions.leads import DOCUMENTS, RULES, Leads, Numbered, Side
+from shared.questions.names import names_of
+from shared.questions.wording import Wording
+from shared.rules import sentences, times
+from shared.rules.graph import Graph
+
+ANSWERS = 1000
+"""Answers that a question may have; one with more asks for nothing in particular, and is left out."""
+LINKS = RULES * DOCUMENTS
+"""Gold documents of a question without rules."""
+LABEL = 200
+"""Characters of a relation in an item's id."""
+LEVELS: Mapping[str, int] = {"1 answer": 1, "2 to 9 answers": 9, "10 or more answers": ANSWERS}
+"""An item's level, by the most answers that it may have."""
+Grader = Literal["text", "exact", "contains", "f1", "set"]
+"""How names can be graded."""
+
+
+class Bank(NamedTuple):
+    """Rules that lead to answers."""
+
+    hash: str
+    rules: Sequence[Numbered]
+    temporal: bool
+    """Whether the atoms of a body hold one after the other."""
+
+
+class Choice(NamedTuple):
+    """Which questions are asked, and how they are graded."""
+
+    sides: Sequence[Side] = SIDES
+    limit: int | None = None
+    seed: int = 0
+    grader: Grader = "text"
+
+
+class QuestionSet:
+    """Makes the items of a question set, and counts while it does."""
+
+    def __init__(self, graph: Graph, held_out: Graph, wording: Wording, choice: Choice, bank: Bank | None) -> None:
+        """Times of both graphs are those of `wording.unit`, or both have none."""
+        self._graph, self._wording, self._choice, self._bank = graph, wording, choice, bank
+        names = names_of(graph)
+        self._facts = Facts(graph)
+        self._leads = bank and Leads(self._facts, names, bank.rules, temporal=bank.temporal)
+        self._held_out = number(held_out, graph, names)
+        self._last = ALWAYS if graph.times is None else int(graph.times.max(initial=0))
+        self._numbers: Counter[str] = Counter()
+        """Items by the beginning of their id."""
+        self.counts = Counts()
+
+    def items(self) -> Iterator[DatasetItem]:
+        """Up to `Choice.limit` items, in the order in which they are drawn: a lower limit makes a part of the set.
+
+        Raises:
+            Invalid: at the end, if there was none.
+        """
+        pool = pool_of(self._held_out, self._choice.sides, len(self._graph.entities))
+        self.counts.available = pool.size
+        left_out = self.counts.left_out
+        left_out.known, left_out.unknown_relation = self._held_out.known, self._held_out.unknown_relation
+        left_out.unknown_entity = pool.unknown_entity
+        drawn = draw(pool, self._choice.seed, self._identity)
+        yield from islice(filter(None, map(self._item, drawn)), self._choice.limit)
+        if not self._numbers:
+            raise Invalid("no question is left of these facts", hint=_why_none(self.counts))
+
+    def _identity(self, question: Question) -> tuple[str, str, int, str]:
+        return self._graph.relations[question.relation], question.side, question.time, self._name(question.entity)
+
+    def _name(self, entity: int) -> str:
+        known = len(self._graph.entities)
+        return self._graph.entities[entity] if entity < known else self._held_out.strangers[entity - known]
+
+    def _item(self, question: Question) -> DatasetItem | None:
+        """The item; None: the question is left out, and counted."""
+        relation, name = self._graph.relations[question.relation], self._name(question.entity)
+        time = None if self._wording.unit is None else times.written(question.time, self._wording.unit)
+        text = self._wording.question(relation, question.side, name, time)
+        told = self._told(question)
+        answers = [*dict.fromkeys([*sorted(question.answers, key=self._name), *sorted(told, key=self._name)])]
+        if len(answers) > ANSWERS or len(text) > MAX_QUESTION:
+            self.counts.left_out.many_answers += len(answers) > ANSWERS
+            self.counts.left_out.long += len(answers) <= ANSWERS
+            return None
+        leads, documents = self._ways(question, answers)
+        self._count(question, answers, bool(told), leads, documents)
+        gold, *others = self._golds(answers)
+        return DatasetItem(
+            question=text,
+            gold=gold,
+            gold_documents=dict.fromkeys(documents, 1) or None,
+            subject=relation,
+            level=next(level for level, most in LEVELS.items() if len(answers) <= most),
+            custom_id=self._identifier(relation, question.side),
+            expected=Expected(golds=tuple(others)) if others else None,
+            query=FactQuery(
+                relation=relation, entity=name, side=question.side, time=time,
+                bank=self._bank.hash if self._bank else "", leads=leads,
+            ),
+        )  # fmt: skip
+
+    def _told(self, question: Question) -> Sequence[int]:
+        """Answers that facts of the graph give, one more than may be at most."""
+        label = question.relation + (0 if question.side == "object" else len(self._graph.relations))
+        return self._facts.at(question.entity, label, question.time, ANSWERS + 1)
+
+    def _ways(self, question: Question, answers: Sequence[int]) -> tuple[tuple[Lead, ...], Sequence[str]]:
+        """Rules that lead to an answer, and the gold documents."""
+        before = ALWAYS if self._wording.unit is None else question.time
+        if self._leads is None:
+            found = self._facts.links(question.entity, answers, before, LINKS)
+            return (), [str(fact) for fact in found]
+        leads = self._leads.of(question.relation, question.side, question.entity, answers, before)
+        return leads, sorted({document for lead in leads for document in lead.documents}, key=int)
+
+    def _golds(self, answers: Sequence[int]) -> Sequence[str]:
+        """As documents show them; for `set` all of them are one."""
+        shown = [*dict.fromkeys(sentences.shown(self._name(answer)) for answer in answers)]
+        return ["\n".join(shown)] if self._choice.grader == "set" else shown
+
+    def _identifier(self, relation: str, side: Side) -> str:
+        label = f"{relation[:LABEL]}/{side}"
+        self._numbers[label] += 1
+        return f"{label}/{self._numbers[label]}"
+
+    def _count(
+        self, question: Question, answers: Sequence[int], told: bool, leads: Sequence[Lead], documents: Sequence[str]
+    ) -> None:
+        counts = self.counts
+        counts.answers += len(answers)
+        counts.answered_by_graph += told
+        counts.unnamed_answers += min(answers) >= len(self._graph.entities)
+        counts.not_after_graph += question.time <= self._last and self._wording.unit is not None
+        counts.with_leads += bool(leads)
+        counts.with_documents += bool(documents)
+
+
+def _why_none(counts: Counts) -> str:
+    left_out = counts.left_out
+    said = (
+        (left_out.known, "facts are in the graph already"),
+        (left_out.unknown_relation, "facts have a relation that the graph lacks"),
+        (left_out.unknown_entity, "questions name an entity that the graph lacks"),
+        (left_out.many_answers, f"questions have more than {ANSWERS} answers"),
+        (left_out.long, f"questions have more than {MAX_QUESTION} characters"),
+    )
+    return "; ".join(f"{count} {what}" for count, what in said if count) + "; give facts that the graph does not have"
