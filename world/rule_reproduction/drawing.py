@@ -60,4 +60,5 @@ def _scores(results: Json, measure: str, arm: str) -> Iterator[tuple[str, dict[s
     """By the graph's title: value, interval and number of questions."""
     for graph in results["graphs"].values():
         if (score := graph["scores"][measure].get(arm)) is not None:
-            yield graph["title"], {"n": score["items"], **{key: score[key] for key in ("value", "low", "high")}}
+            low, high = (score["value"] if score[end] is None else score[end] for end in ("low", "high"))
+            yield graph["title"], {"n": score["items"], "value": score["value"], "low": low, "high": high}

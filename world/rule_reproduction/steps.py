@@ -54,7 +54,8 @@ def started(label: str, setting: Setting, data: Path, out: Path, trainer: str) -
     """
     graph = setting.graphs[label]
     sources = [fingerprint(file) for file in parts.sources(graph, data)]
-    name = f"{label}-{canonical.digest(msgspec.to_builtins([graph, setting.questions, setting.tuning, sources])).hex()[:8]}"
+    made_of = msgspec.to_builtins([graph, setting.questions, setting.tuning, sources])
+    name = f"{label}-{canonical.digest(made_of).hex()[:8]}"
     return Run(setting, graph, out / name, parts.write(graph, data, out / name / "facts"), name, trainer)
 
 

@@ -80,9 +80,15 @@ def _scores(results: Json, graph: Json) -> str:
 
 
 def _score(score: Json | None) -> str:
-    return (
-        "-" if score is None else f"{100 * score['value']:.1f} ({100 * score['low']:.1f} to {100 * score['high']:.1f})"
-    )
+    if score is None:
+        return "-"
+    if score["low"] is None:
+        return _percent(score["value"])
+    return f"{_percent(score['value'])} ({_percent(score['low'])} to {_percent(score['high'])})"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def claims(results: Json) -> str:
