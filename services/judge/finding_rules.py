@@ -91,8 +91,9 @@ class FindingRules:
         declared = await bank_rules.phrases(connection, phrases) if phrases else {}
         if declared is None:
             return None
-        heads = await bank_rules.heads(connection, bank.id)
-        made = Vocabulary(heads, declared, RelationNames(_names(heads, declared)))
+        relations = await bank_rules.relations(connection, bank.id)
+        heads = [relation for relation, is_head in relations.items() if is_head]
+        made = Vocabulary(heads, declared, RelationNames(_names(relations, declared)))
         self._vocabularies.keep({key: made})
         return made
 
@@ -146,9 +147,9 @@ async def _chosen(
     return taken
 
 
-def _names(heads: Collection[str], declared: Mapping[str, Phrase]) -> list[tuple[str, str]]:
-    """Relations and the words that questions may name them by."""
-    names = [(relation, phrase(relation, declared.get(relation))) for relation in {*heads, *declared}]
+def _names(relations: Collection[str], declared: Mapping[str, Phrase]) -> list[tuple[str, str]]:
+    """Relations, with rules or without, and the words that questions may name them by."""
+    names = [(relation, phrase(relation, declared.get(relation))) for relation in {*relations, *declared}]
     return names + [(relation, said.inverse) for relation, said in declared.items() if said.inverse]
 
 

@@ -15,10 +15,15 @@ from shared.contracts.rules import Miner, Rule
 BANK = text("""
     SELECT m.digest AS hash, b.id, b.miner FROM models m JOIN rule_banks b ON encode(b.hash, 'hex') = m.digest
     WHERE m.id = :model ORDER BY b.id LIMIT 1""")
-HEADS = text("SELECT DISTINCT head FROM rules WHERE bank_id = :bank ORDER BY head")
+# A rule's bytes are JSON: the relations of its body and its support have no columns.
+RELATIONS = text("""
+    SELECT relation, bool_or(is_head) AS is_head FROM rules r CROSS JOIN LATERAL (
+        SELECT r.head AS relation, true AS is_head
+        UNION ALL SELECT atom ->> 0, false
+        FROM json_array_elements(CAST(convert_from(r.rule, 'UTF8') AS json) -> 'body') b(atom)) named
+    WHERE bank_id = :bank GROUP BY relation ORDER BY relation""")
 OF_HEADS = text("""
     SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND head = ANY(:heads) AND certainty >= :least""")
-# A rule's bytes are JSON; its support has no column.
 NUMBERS = text("""
     SELECT ordinal FROM rules WHERE bank_id = :bank AND certainty >= :least
         AND CAST(CAST(convert_from(rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support ORDER BY ordinal""")
@@ -42,9 +47,9 @@ async def pinned(connection: AsyncConnection, model: int) -> PinnedBank | None:
     return None if row is None else PinnedBank(hash=row.hash, id=row.id, miner=row.miner)
 
 
-async def heads(connection: AsyncConnection, bank: int) -> list[str]:
-    """The relations that rules of the bank lead to, by name."""
-    return list((await connection.execute(HEADS, {"bank": bank})).scalars())
+async def relations(connection: AsyncConnection, bank: int) -> dict[str, bool]:
+    """Every relation that rules of the bank name, in the order of their names, and whether one leads to it."""
+    return {row.relation: row.is_head for row in await connection.execute(RELATIONS, {"bank": bank})}
 
 
 async def of_heads(
