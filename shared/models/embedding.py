@@ -30,8 +30,10 @@ AWAY = "see the log of the embedding server, and `retrieval.embeddings` in mathr
 class ModelEmbedder:
     """The `Embedder` over an `Encoder`, which is asked when it is first needed, and again until it has answered."""
 
-    def __init__(self, encoder: Encoder, settings: Embeddings) -> None:
+    def __init__(self, encoder: Encoder, settings: Embeddings, queries: Encoder | None = None) -> None:
+        """`queries` reads questions where `encoder` reads documents alone; both are one model."""
         self._encoder = encoder
+        self._queries = queries or encoder
         self._settings = settings
 
     @cached_property
@@ -65,24 +67,24 @@ class ModelEmbedder:
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder`."""
-        return self._embed(texts, self._settings.query_prefix)
+        return self._embed(self._queries, texts, self._settings.query_prefix)
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """See `Embedder`."""
-        return self._embed(texts, self._settings.document_prefix)
+        return self._embed(self._encoder, texts, self._settings.document_prefix)
 
-    def _embed(self, texts: Sequence[str], prefix: str) -> NDArray[np.float32]:
+    def _embed(self, encoder: Encoder, texts: Sequence[str], prefix: str) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         try:
             for start in range(0, len(texts), self._settings.batch):
                 batch = [prefix + self._cut(text) for text in texts[start : start + self._settings.batch]]
-                found = directions(self._encoded(batch, len(prefix)), len(batch), self.dimension)
+                found = directions(self._encoded(encoder, batch, len(prefix)), len(batch), self.dimension)
                 vectors[start : start + len(batch)] = found
         except ModelFailed as failed:
             raise _error(failed) from failed
         return vectors
 
-    def _encoded(self, batch: list[str], prefix: int) -> Sequence[Sequence[float]]:
+    def _encoded(self, encoder: Encoder, batch: list[str], prefix: int) -> Sequence[Sequence[float]]:
         """In one request; where a text of it is too long and may be cut, in one request a text.
 
         Only the model knows how many tokens a text has, and servers say it in no common way: so it is asked.
@@ -91,37 +93,38 @@ class ModelEmbedder:
             ModelFailed: as `Encoder.encode`.
         """
         try:
-            return self._encoder.encode(batch)
+            return encoder.encode(batch)
         except ModelFailed as failed:
             if failed.kind is not FailureKind.CONTEXT_EXCEEDED or self._settings.too_long == "refuse":
                 raise
             if len(batch) == 1:
-                return [self._beginning(batch[0], prefix, failed)]
-        return [vector for text in batch for vector in self._encoded([text], prefix)]
-
-    def _beginning(self, text: str, prefix: int, refused: ModelFailed) -> Sequence[float]:
-        """The vector of the longest beginning that the model takes, found by halving; no word is cut in two.
-
-        `text` itself was refused, and its first `prefix` characters are no part of what may be cut.
-        """
-        ends = [piece.end() for piece in _PIECE.finditer(text, prefix)]
-        fit, too_many, vector = 0, len(ends), None
-        while too_many - fit > 1:
-            middle = (fit + too_many) // 2
-            try:
-                [vector] = self._encoder.encode([text[: ends[middle - 1]]])
-                fit = middle
-            except ModelFailed as failed:
-                if failed.kind is not FailureKind.CONTEXT_EXCEEDED:
-                    raise
-                too_many = middle
-        if vector is None:
-            raise refused
-        _log.info("of a text of %d characters the embedding model has read the first %d", len(text), ends[fit - 1])
-        return vector
+                return [_beginning(encoder, batch[0], prefix, failed)]
+        return [vector for text in batch for vector in self._encoded(encoder, [text], prefix)]
 
     def _cut(self, text: str) -> str:
         return in_normal_form(text)[: self._settings.max_chars or None]
+
+
+def _beginning(encoder: Encoder, text: str, prefix: int, refused: ModelFailed) -> Sequence[float]:
+    """The vector of the longest beginning that the model takes, found by halving; no word is cut in two.
+
+    `text` itself was refused, and its first `prefix` characters are no part of what may be cut.
+    """
+    ends = [piece.end() for piece in _PIECE.finditer(text, prefix)]
+    fit, too_many, vector = 0, len(ends), None
+    while too_many - fit > 1:
+        middle = (fit + too_many) // 2
+        try:
+            [vector] = encoder.encode([text[: ends[middle - 1]]])
+            fit = middle
+        except ModelFailed as failed:
+            if failed.kind is not FailureKind.CONTEXT_EXCEEDED:
+                raise
+            too_many = middle
+    if vector is None:
+        raise refused
+    _log.info("of a text of %d characters the embedding model has read the first %d", len(text), ends[fit - 1])
+    return vector
 
 
 def directions(found: Sequence[Sequence[float]], count: int, dimension: int | None = None) -> NDArray[np.float32]:

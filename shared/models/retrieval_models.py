@@ -29,7 +29,8 @@ def embedder(settings: Embeddings) -> Iterator[Embedder]:
         yield StaticEmbedder(_path(settings.path))
         return
     with closing(_encoder(settings)) as encoder:
-        yield ModelEmbedder(encoder, settings)
+        queries = encoder.queries if isinstance(encoder, SentenceEncoder) else encoder
+        yield ModelEmbedder(encoder, settings, queries)
 
 
 @contextmanager

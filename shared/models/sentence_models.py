@@ -4,12 +4,13 @@ Both are loaded when they are first asked, and cut texts at their own length, as
 """
 
 from collections.abc import Sequence
+from copy import copy
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
@@ -73,10 +74,18 @@ class SentenceModel:
 
 
 class SentenceEncoder:
-    """An `Encoder`."""
+    """An `Encoder` of documents; `queries` is that of questions, which differs for a model with a `Router`."""
 
     def __init__(self, path: Path | None, model: str, revision: str) -> None:
         self._model = SentenceModel("SentenceTransformer", path, model, revision)
+        self._method = "encode_document"
+
+    @property
+    def queries(self) -> Self:
+        """The same model, asked for the vectors of questions."""
+        other = copy(self)
+        other._method = "encode_query"
+        return other
 
     def identity(self) -> dict[str, str]:
         """See `SentenceModel.identity`."""
@@ -84,7 +93,7 @@ class SentenceEncoder:
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
         """See `Encoder`; without the prompt that a model's folder may bring: prefixes are settings."""
-        found: list[list[float]] = self._model.ask("encode", list(texts), prompt="").tolist()
+        found: list[list[float]] = self._model.ask(self._method, list(texts), prompt="").tolist()
         return found
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -18,7 +19,7 @@ from services.retriever.dense import Faiss
 from services.retriever.sparse import Bm25
 from shared.errors import Unavailable
 from shared.models.ports import Embedder
-from shared.models.static_embeddings import FILES, StaticEmbedder
+from shared.models.static_embeddings import FILES, QUERY_FILE, StaticEmbedder
 from shared.settings import REPOSITORY
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 
@@ -103,6 +104,37 @@ def test_signature_changes_with_any_file(embedder: Embedder, copy: Path, name: s
         data[-1] ^= 1
         (copy / name).write_bytes(data)
     assert StaticEmbedder(copy).signature != embedder.signature
+
+
+def test_a_table_for_questions_is_used_for_them_alone(embedder: Embedder, copy: Path) -> None:
+    """With it the folder has another signature; without it that of the files that every folder has."""
+    alone = hashlib.sha256(b"NFKC\n")
+    for name in FILES:
+        alone.update(f"{name} {hashlib.sha256((ARTEFACT / name).read_bytes()).hexdigest()}\n".encode())
+    assert embedder.signature == alone.hexdigest()
+    tensors = load_file(copy / "model.safetensors")
+    save_file({**tensors, "embeddings": -tensors["embeddings"]}, copy / QUERY_FILE)
+    tuned = StaticEmbedder(copy)
+    assert tuned.signature != embedder.signature
+    np.testing.assert_array_equal(tuned.embed_documents(TEXTS), embedder.embed_documents(TEXTS))
+    np.testing.assert_array_equal(tuned.embed_queries(TEXTS), -embedder.embed_queries(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"no table", "query.safetensors holds no table"),
+        (save({"other": np.ones((2, 3), np.float32)}), "query.safetensors holds no table"),
+        (save({"embeddings": np.ones((2, 379), np.float32)}), "2 tokens of 379 numbers and 29525 tokens of 379"),
+        (save({"embeddings": np.full((2, 2), np.nan, np.float32)}), "NaN or infinity"),
+    ],
+)
+def test_a_table_for_questions_that_cannot_be_used_is_refused(copy: Path, content: bytes, said: str) -> None:
+    """Damaged, of other content, or of other embeddings."""
+    (copy / QUERY_FILE).write_bytes(content)
+    with pytest.raises(Unavailable, match=said) as caught:
+        StaticEmbedder(copy)
+    assert "services.retriever.distil" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,0 +1,97 @@
+"""Training pairs: read with their limits, questions kept together."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.retriever.tune import pairs
+from services.retriever.tune.options import Options
+from services.retriever.tune.pairs import Documents
+from services.retriever.tune.recall import recall
+from services.retriever.tune.sampling import batches
+
+TWO_RULES = """\
+{"query": "q", "rule": "r1", "positives": ["a", "b"], "negatives": ["x"]}
+{"query": "q", "rule": "r2", "positives": ["c"]}
+{"query": "other", "rule": "r1", "positives": ["x"]}
+"""
+
+
+def read(tmp_path: Path, text: str = TWO_RULES) -> tuple[list[pairs.Query], list[str]]:
+    """The queries of a file with this text, and the documents."""
+    (tmp_path / "pairs.jsonl").write_text(text)
+    documents = Documents()
+    return pairs.read(tmp_path / "pairs.jsonl", documents), documents.texts
+
+
+def test_documents_of_all_rules_of_a_question_are_its_oracle_documents(tmp_path: Path) -> None:
+    """The positives are those of the line's own rule."""
+    (first, second, other), texts = read(tmp_path)
+    named = [[texts[at] for at in numbers] for numbers in (first.positives, first.oracle, second.positives)]
+    assert named == [["a", "b"], ["a", "b", "c"], ["c"]]
+    assert (second.text, [texts[at] for at in other.oracle]) == ("q r2", ["x"])
+
+
+def test_a_batch_holds_each_oracle_document_as_a_positive_once(tmp_path: Path) -> None:
+    """Its documents are distinct, and know whose oracle documents they are; negatives of the lines on demand."""
+    queries, texts = read(tmp_path)
+    (batch,) = batches(queries, Options(batch=8), np.random.default_rng(0))
+    positives = [
+        (at, texts[number]) for at, number in zip(batch.queries, batch.documents[batch.positives], strict=True)
+    ]
+    assert sorted(positives) == [(0, "a"), (0, "b"), (1, "c"), (2, "x")]
+    assert sorted(texts[at] for at in batch.documents) == ["a", "b", "c", "x"]
+    of_second = batch.oracle[batch.queries.index(1)]
+    assert {texts[at] for at in batch.documents[of_second]} == {"a", "b", "c"}
+    small = list(batches(queries[:1], Options(batch=1, negatives=1), np.random.default_rng(0)))
+    assert [{texts[at] for at in each.documents} for each in small] in (
+        [{"a", "x"}, {"b", "x"}],
+        [{"b", "x"}, {"a", "x"}],
+    )
+
+
+def test_a_question_is_on_one_side_of_the_split(tmp_path: Path) -> None:
+    """With all of its rules; the same seed splits alike."""
+    queries, _ = read(tmp_path, "".join(TWO_RULES.replace('"q"', f'"q{at}"') for at in range(20)))
+    train, dev = pairs.split(queries, 0.25, 3)
+    assert {each.question for each in train}.isdisjoint(each.question for each in dev)
+    assert len({each.question for each in dev}) == 5
+    assert [each.text for each in pairs.split(queries, 0.25, 3)[1]] == [each.text for each in dev]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        (TWO_RULES + "{}\n", r"pairs\.jsonl:4: .*query.*training-data"),
+        ('{"query": "q", "rule": "r", "positives": []}\n', r"pairs\.jsonl:1: `positives` is empty"),
+        ("nonsense\n", r"pairs\.jsonl:1: "),
+    ],
+)
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, text: str, said: str) -> None:
+    """With the command that makes such lines."""
+    with pytest.raises(SystemExit, match=said):
+        read(tmp_path, text)
+
+
+def test_a_file_beyond_the_limits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines, and documents."""
+    monkeypatch.setattr(pairs, "MOST_LINES", 2)
+    with pytest.raises(SystemExit, match="more than 2 lines"):
+        read(tmp_path)
+    monkeypatch.setattr(pairs, "MOST_LINES", 200)
+    monkeypatch.setattr(pairs, "MOST_DOCUMENTS", 3)
+    with pytest.raises(SystemExit, match="more than 3 different documents"):
+        read(tmp_path)
+
+
+def test_recall_counts_queries_with_an_oracle_document_among_the_first(tmp_path: Path) -> None:
+    """Documents of the same score come in their order."""
+    queries, texts = read(tmp_path)
+    documents = np.ones((len(texts), 2), dtype=np.float32)
+    vectors = np.ones((len(queries), 2), dtype=np.float32)
+    assert texts == ["a", "b", "x", "c"]
+    assert [recall(vectors, documents, queries, first) for first in (1, 3)] == [2 / 3, 1.0]
+    documents[0] = documents[1] = 0
+    assert recall(vectors[:1], documents, queries[:1], 1) == 0.0

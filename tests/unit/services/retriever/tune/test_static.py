@@ -1,0 +1,108 @@
+"""Tuning static embeddings: the questions' table learns, and nothing else changes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from services.retriever.tune import __main__ as command
+from services.retriever.tune.options import Options
+from services.retriever.tune.pairs import Documents, read
+from services.retriever.tune.static import StaticTuning
+from shared.models.static_embeddings import FILES, QUERY_FILE, StaticEmbedder
+from tests.unit.services.retriever.tune import toy
+
+
+@pytest.fixture
+def embeddings(tmp_path: Path) -> Path:
+    """The toy's."""
+    return toy.embeddings(tmp_path / "embeddings")
+
+
+def tune(embeddings: Path, out: Path, *more: str) -> Path:
+    """Tune on all people but the last fifteen, who are the test."""
+    training, test = toy.pairs(out.with_suffix(".train"), range(45)), toy.pairs(out.with_suffix(".test"), range(45, 60))
+    options = ("--embeddings", embeddings, "--test", test, "--batch", 8, "--rate", 0.02, "--dev", 0.3, *more)
+    command.main([str(training), "--out", str(out), *map(str, options)])
+    return out
+
+
+def test_oracle_documents_are_found_more_often(
+    embeddings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R@10 on people that were not trained on; the epochs are printed, and kept beside the table."""
+    out = tune(embeddings, tmp_path / "tuned")
+    told = json.loads((out / "tuning.json").read_text())
+    assert told["test"]["after"] >= told["test"]["before"] + 0.2
+    assert told["epochs"][0]["loss"] is None
+    printed = capsys.readouterr().out
+    assert "before" in printed
+    assert f"{told['test']['after']:.4f} after" in printed
+
+
+def test_documents_keep_their_vectors_and_tokens_that_do_not_occur_theirs(embeddings: Path, tmp_path: Path) -> None:
+    """Bit for bit: the gradient touches the questions' table alone, and of it the rows of the pairs."""
+    out = tune(embeddings, tmp_path / "tuned")
+    assert all((out / name).read_bytes() == (embeddings / name).read_bytes() for name in FILES)
+    before, after = StaticEmbedder(embeddings), StaticEmbedder(out)
+    texts = ["p1 met p8", "visited leads to p3"]
+    np.testing.assert_array_equal(before.embed_documents(texts), after.embed_documents(texts))
+    assert (before.embed_queries(texts) != after.embed_queries(texts)).any()
+    unseen = [before.token_ids([word])[0][0] for word in ("met", "p50")]
+    np.testing.assert_allclose(after.query_table[unseen], before.query_table[unseen], atol=0.02)
+    seen = before.token_ids(["p3"])[0]
+    assert np.abs(after.query_table[seen] - before.query_table[seen]).max() > 0.05
+
+
+def test_the_same_seed_gives_the_same_table(embeddings: Path, tmp_path: Path) -> None:
+    """In the format of the shipped one; another seed gives another."""
+    first, second, third = (
+        (tune(embeddings, tmp_path / name, "--seed", seed) / QUERY_FILE).read_bytes()
+        for name, seed in (("a", "1"), ("b", "1"), ("c", "2"))
+    )
+    assert first == second != third
+    tensors = load_file(tmp_path / "a" / QUERY_FILE)
+    assert {name: tensor.dtype for name, tensor in tensors.items()} == {"embeddings": np.int8, "weights": np.float32}
+
+
+def test_tuning_goes_on_from_a_tuned_folder(embeddings: Path, tmp_path: Path) -> None:
+    """Its questions' table is the start."""
+    out = tune(embeddings, tmp_path / "tuned")
+    documents = Documents()
+    test = read(out.with_suffix(".test"), documents)
+    tuning = StaticTuning(out, documents.texts, Options())
+    assert tuning.measure(test) == tuning.measure(test, out) > tuning.measure(test, embeddings)
+
+
+def test_what_does_not_help_is_not_written(embeddings: Path, tmp_path: Path) -> None:
+    """Where no epoch is better than none; the message says what to try."""
+    with pytest.raises(SystemExit, match="try another --rate"):
+        tune(embeddings, tmp_path / "tuned", "--rate", "1e-9", "--epochs", "1")
+    assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--batch", "0"), "a whole number from 1"),
+        (("--rate", "nan"), "a number above 0"),
+        (("--dev", "1"), "a number above 0 and below 1"),
+        (("--kind", "sentence-transformers"), "--model FOLDER"),
+        (("--embeddings", "nowhere"), "lack config.json"),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(
+    embeddings: Path, tmp_path: Path, options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is trained."""
+    with pytest.raises(SystemExit) as caught:
+        tune(embeddings, tmp_path / "tuned", *options)
+    assert said in f"{caught.value}{capsys.readouterr().err}"
+
+
+def test_a_folder_that_is_there_is_not_written_to(embeddings: Path, tmp_path: Path) -> None:
+    """Nor one of embeddings."""
+    with pytest.raises(SystemExit, match="is there already"):
+        command.main([str(toy.pairs(tmp_path / "p")), "--out", str(embeddings)])
