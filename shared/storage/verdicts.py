@@ -20,7 +20,7 @@ from shared.storage.stored import decoded
 COLUMNS = {ACCURACY: "correct", EXACT: "strict"}
 """Measures that outcomes have a column for; the others are read from the outcomes themselves."""
 UNIT = 1_000_000
-"""Values of those are whole numbers of 1 / UNIT, so that those that differ by rounding only are equal."""
+"""Scores are whole numbers of 1 / UNIT, so that those that differ by rounding only are equal."""
 OUTCOMES = text("""
     SELECT o.sample_id, o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = ANY(:jobs) AND s.kind = 'item'""")
@@ -66,7 +66,7 @@ class Readings(NamedTuple):
     @property
     def unit(self) -> int:
         """How many make 1."""
-        return 1 if self.measure.name in COLUMNS else UNIT
+        return UNIT if self.measure.has_degrees else 1
 
     def mean(self, total: int, n: int) -> Fraction:
         """Of an item's answers; of a score rounded to a UNIT, too, so that tests can add up whole numbers."""
@@ -83,14 +83,14 @@ async def readings(connection: AsyncConnection, jobs: Sequence[int], measure: Me
     numbers = sorted(set(jobs))
     if measure.name in COLUMNS:
         return Readings(numbers, measure, {})
-    given: dict[str, list[int]] = {"samples": [], "values": []}
+    found = Readings(numbers, measure, {"samples": [], "values": []})
     async for row in await connection.stream(OUTCOMES, {"jobs": numbers}):
         outcome, _ = decoded(row.outcome, Measured, "")
         value = None if outcome is None else measure.value(outcome)
         if value is not None:
-            given["samples"].append(row.sample_id)
-            given["values"].append(round(value * UNIT))
-    return Readings(numbers, measure, given)
+            found.given["samples"].append(row.sample_id)
+            found.given["values"].append(round(value * found.unit))
+    return found
 
 
 async def shares(connection: AsyncConnection, of: Readings) -> dict[int, Graded]:

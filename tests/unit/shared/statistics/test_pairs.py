@@ -136,6 +136,41 @@ def test_the_effect_is_cohens_h(left: float, right: float) -> None:
     assert effect(left, right) == pytest.approx(proportion_effectsize(left, right))
 
 
+def scored(items: int, shift: float) -> Table:
+    """Token F1 on either side, to a millionth; the left one is better by about `shift`."""
+    rng = np.random.default_rng(5)
+    left, right = (np.clip(rng.beta(2, 2, items) + by, 0, 1) for by in (shift, 0))
+    return Counter(
+        (Fraction(round(one * 10**6), 10**6), Fraction(round(other * 10**6), 10**6))
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def test_scores_are_tested_by_signs_of_items_as_scipy_does() -> None:
+    """However many values there are: a hundred items with a hundred differences."""
+    found = differences(scored(100, 0.07))
+    spelled = [float(each) for each, count in found.items() for _ in range(count)]
+    theirs = stats.permutation_test(
+        (spelled,), np.mean, permutation_type="samples", n_resamples=20_000, batch=500, rng=np.random.default_rng(3)
+    )
+    assert p_value(found) == pytest.approx(theirs.pvalue, abs=0.015)
+
+
+def test_the_effect_of_a_score_is_cohens_d_of_the_differences() -> None:
+    """Their mean in standard deviations, as numpy has it; a share of right answers has Cohen's h."""
+    items = scored(100, 0.07)
+    spelled = [float(one - other) for (one, other), count in items.items() for _ in range(count)]
+    found = compared([items], degrees=True)
+    assert found.effect == pytest.approx(np.mean(spelled) / np.std(spelled, ddof=1))
+    assert found.effect != pytest.approx(compared([items]).effect)
+
+
+@pytest.mark.parametrize("equal", [{}, {(YES, NO): 1}, {(YES, NO): 3}])
+def test_differences_that_are_all_equal_have_no_standardised_effect(equal: Table) -> None:
+    """They show no spread."""
+    assert compared([equal], degrees=True).effect is None
+
+
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_holm_is_statsmodels(count: int) -> None:
     """In the order of the tests."""

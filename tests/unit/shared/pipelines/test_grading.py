@@ -1,0 +1,82 @@
+"""What becomes of every pipeline's outcome: where its answer was found, and in which outcomes that is said."""
+
+import msgspec
+import pytest
+
+from shared.contracts import canonical
+from shared.contracts.calls import Generate, Retrieve
+from shared.contracts.documents import Document, Hit
+from shared.contracts.params import GradingParams, Params
+from shared.contracts.replies import Generated, Marked, Reply, Retrieved
+from shared.contracts.samples import Item, Library, Outcome, Steps
+from shared.pipelines.grading import graded
+from shared.rag.provenance import answered, single_trace
+from shared.runtime.replay import Replay
+
+ITEM = Item(ordinal=0, question="Who visits Kenya?", gold="Barack Obama")
+DOCUMENTS = [Document(text="Kenya host a summit."), Document(text="Barack Obama visit Kenya.")]
+LIBRARY = {document.hash: document for document in DOCUMENTS}
+TEXT = GradingParams(grader="text")
+
+
+def searching() -> Steps:
+    """Both documents, best first, and an answer."""
+    found = yield Retrieve(index="dense", question=ITEM.question, k=2)
+    generated = yield Generate(template="cot", question=ITEM.question)
+    return answered(generated, trace=single_trace(found, "dense", Params()))
+
+
+def closed_book() -> Steps:
+    """An answer alone."""
+    return answered((yield Generate(template="cot", question=ITEM.question)))
+
+
+def outcome(steps: Steps, *replies: Reply, item: Item = ITEM, grading: GradingParams = TEXT) -> Outcome:
+    """What came out."""
+    replay = Replay(graded(steps, item, LIBRARY, grading))
+    for reply in (*replies, Generated(text="Answer: Obama"), Marked(correct=False)):
+        if replay.calls:
+            replay.answer([reply])
+    assert replay.result is not None, replay.failure
+    return replay.result
+
+
+def hits(*documents: Document) -> Retrieved:
+    """A search that finds these."""
+    return Retrieved(hits=tuple(Hit(document=each.hash, rank=n, score=1 / n) for n, each in enumerate(documents, 1)))
+
+
+def test_an_outcome_says_at_which_rank_an_answer_occurs() -> None:
+    """Whatever was generated from it."""
+    assert outcome(searching(), hits(*DOCUMENTS)).answer_rank == 2
+    assert outcome(searching(), hits(*DOCUMENTS[::-1])).answer_rank == 1
+    assert outcome(searching(), hits(DOCUMENTS[0])).answer_rank is None
+
+
+def test_a_search_that_finds_nothing_has_missed_the_answer() -> None:
+    """Left out, it would make the share of answers found higher than it is."""
+    assert outcome(searching(), hits()).answer_rank is None
+
+
+def test_a_sample_that_searches_nothing_has_missed_nothing() -> None:
+    """It says nothing of it."""
+    assert outcome(closed_book()).answer_rank is msgspec.UNSET
+
+
+@pytest.mark.parametrize(
+    ("item", "grading"),
+    [(ITEM, GradingParams()), (Item(ordinal=0, question="?"), TEXT)],
+)
+def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, grading: GradingParams) -> None:
+    """Those of mathematics, and of questions without a gold answer, are what they were before."""
+    assert b"answer_rank" not in canonical.encode(outcome(searching(), hits(*DOCUMENTS), item=item, grading=grading))
+
+
+def test_a_document_that_is_gone_fails_the_sample() -> None:
+    """No answer can be looked for in it, which is no miss."""
+    gone: Library = {}
+    replay = Replay(graded(searching(), ITEM, gone, TEXT))
+    replay.answer([hits(*DOCUMENTS)])
+    replay.answer([Generated(text="Answer: Obama")])
+    assert replay.failure is not None
+    assert replay.failure[0] == "pipeline_error"
