@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli import stored
+from mathrag.cli import dataset_from_graph, stored
 from mathrag.cli.command_groups import LocalCommand
 from mathrag.cli.confirm import Yes
 from mathrag.cli.failures import reported
@@ -70,13 +70,16 @@ def show(name: Dataset, as_json: AsJson = False) -> None:
 @dataset.command()
 def preview(name: Dataset, limit: Limit = 5, as_json: AsJson = False) -> None:
     """The first questions of a dataset, with their expected answers."""
-    stored.preview("datasets", name, ("question", "gold", "subject", "level"), limit, as_json)
+    stored.preview("datasets", name, ("question", "gold", "subject", "level", "relation"), limit, as_json)
 
 
 @dataset.command(cls=LocalCommand)
 def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Delete a dataset that no job uses, as the owner of the database."""
     stored.delete("dataset", name, yes, data_dir, as_json)
+
+
+dataset.command("from-graph")(dataset_from_graph.from_graph)
 
 
 def _row(row: Any) -> tuple[object, ...]:

@@ -36,6 +36,7 @@ from services.orchestrator.api import (
     plans,
     problems,
     provenance,
+    questions,
     reference,
     rule_files,
     rules,
@@ -118,8 +119,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, orphans, datasets, graphs, rules, rule_files, jobs, samples, events, provenance, calibration,
-        comparison, search, chat, plans, experiments, gpus, catalog, configuration, health, reference,
+        corpora, orphans, datasets, questions, graphs, rules, rule_files, jobs, samples, events, provenance,
+        calibration, comparison, search, chat, plans, experiments, gpus, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

@@ -7,7 +7,7 @@ from typing import Any
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
-from shared.ingest import fields, lines
+from shared.ingest import fact_queries, fields, lines
 from shared.ingest.choices import asked
 from shared.ingest.choices import read as read_choices
 from shared.ingest.golds import Reading
@@ -32,12 +32,14 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     chat of one question (`messages`); gold answer from
     `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt` or
     `golden` (GSM8K: what follows ####), else the last box of `solution`; gold documents from `gold_documents`,
-    `retrieval_gt` or `reference_context_ids`. `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
+    `retrieval_gt` or `reference_context_ids`; what it asks of a graph from `relation`, or an object in `query`.
+    `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
 
     Raises:
         Defect: what is wrong with which field, and what to write instead; `Empty` where there is no question.
     """
     ids, questions, references, given, documents, subjects = _present(line)
+    query = fact_queries.read(line)
     choices = read_choices(line) if grader == "choice" else ()
     gold, golds = _gold(line, references, given, Reading(grader, choices))
     expected = Expected(golds=golds, choices=choices, rubric=_rubric(line) if grader == "rubric" else "")
@@ -49,6 +51,7 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
         level=fields.level(line),
         custom_id=fields.identifier(line, ids),
         expected=None if expected == Expected() else expected,
+        query=query,
     )
 
 
@@ -74,7 +77,8 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
 
 
 def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:
-    field = fields.only(line, names) or fields.first(line, ("text",))
+    texts = tuple(name for name in names if not isinstance(line[name], dict))
+    field = fields.only(line, texts) or fields.first(line, ("text",))
     if field is None:
         field = "messages"
         question = _only_message(line)

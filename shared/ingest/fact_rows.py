@@ -1,4 +1,4 @@
-"""Facts and phrases as rows: from tab-separated lines, and from the JSON lines that a client sends."""
+"""Facts, phrases and templates as rows: from tab-separated lines, and from the JSON lines that a client sends."""
 
 from collections.abc import Iterator
 from typing import IO
@@ -10,7 +10,9 @@ from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES
 
 FACT = ("subject", "relation", "object", "time")
 PHRASE = ("relation", "phrase", "inverse")
+TEMPLATE = ("relation", "object_question", "subject_question")
 WHAT = "a fact is subject, relation, object and maybe time between tabs"
+TEMPLATES = "write relation, question for the object and question for the subject between tabs"
 HEADERS = ({"subject", "head", "s", "h"}, {"relation", "predicate", "r", "p"}, {"object", "tail", "o", "t"})
 """What the columns of a header are called."""
 
@@ -56,6 +58,12 @@ def phrases(file: IO[bytes], source: str) -> Iterator[Row]:
         yield source, number, text if isinstance(text, Defect) else _phrase(text.split("\t"))
 
 
+def templates(file: IO[bytes], source: str) -> Iterator[Row]:
+    """Relation, the question that asks for its object, and the one that asks for its subject between tabs."""
+    for number, text in text_files.decoded(text_files.unpacked(file, source), source):
+        yield source, number, text if isinstance(text, Defect) else _template(text.split("\t"))
+
+
 def _head(content: IO[bytes]) -> bytes:
     head: bytes = content.peek(1)  # type: ignore[attr-defined]
     return head.removeprefix(BOM).lstrip()
@@ -80,6 +88,13 @@ def _phrase(cells: list[str]) -> Content:
     if not 2 <= len(cells) <= len(PHRASE):
         return Defect(f"has {_columns(len(cells))}; write relation, phrase and maybe that of its inverse between tabs")
     found: Fields = dict(zip(PHRASE, cells, strict=False))
+    return found
+
+
+def _template(cells: list[str]) -> Content:
+    if len(cells) != len(TEMPLATE):
+        return Defect(f"has {_columns(len(cells))}; {TEMPLATES}")
+    found: Fields = dict(zip(TEMPLATE, cells, strict=True))
     return found
 
 

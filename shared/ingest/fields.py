@@ -25,6 +25,8 @@ METAS = ("meta", "metadata")
 TITLE = ("title",)
 SOLUTION = ("solution",)
 LEVEL = ("level",)
+RELATION = ("relation",)
+"""Of a graph, that a question asks for."""
 MESSAGES = ("messages",)
 KNOWN = frozenset(
     (
@@ -42,6 +44,7 @@ KNOWN = frozenset(
         *TITLE,
         *SOLUTION,
         *LEVEL,
+        *RELATION,
         *MESSAGES,
     )
 )

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import IO
 
 from shared.errors import Invalid, NotFound
 from shared.ingest import fact_rows, name_maps, text_files
@@ -48,10 +49,24 @@ def phrase_lines(path: Path) -> Iterator[Row]:
         NotFound: no such file.
         InvalidLine: later on, where it is no text.
     """
+    return _lines(path, fact_rows.phrases)
+
+
+def template_lines(path: Path) -> Iterator[Row]:
+    """The templates of a file of relation, question for its object and question for its subject.
+
+    Raises:
+        NotFound: no such file.
+        InvalidLine: later on, where it is no text.
+    """
+    return _lines(path, fact_rows.templates)
+
+
+def _lines(path: Path, read: Callable[[IO[bytes], str], Iterator[Row]]) -> Iterator[Row]:
     if not path.is_file():
         raise NotFound(f"There is no file {str(path)!r}")
     with path.open("rb") as file:
-        yield from fact_rows.phrases(file, path.name)
+        yield from read(file, path.name)
 
 
 def _file(folder: Path, name: str) -> Path | None:

@@ -28,7 +28,7 @@ class Counts(msgspec.Struct, kw_only=True):
     answers: int = 0
     """Of all questions together."""
     answered_by_graph: int = 0
-    """With an answer that a fact of the graph gives: of the same relation, and at the same time where there are times."""
+    """With a further answer that a fact of the graph gives (at the same time, where there are times)."""
     unnamed_answers: int = 0
     """Without an answer that the graph names."""
     not_after_graph: int = 0

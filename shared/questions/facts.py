@@ -4,6 +4,7 @@ A label is a relation read in a direction: relation r leads from subject to obje
 r + relations.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -58,7 +59,7 @@ class Facts:
         found: list[int] = self._ends[first : min(last, first + most)].tolist()
         return found
 
-    def links(self, entity: int, others: list[int], before: int, most: int) -> list[int]:
+    def links(self, entity: int, others: Sequence[int], before: int, most: int) -> list[int]:
         """Up to `most` facts before a time that the entity shares with one of the others, the latest of them."""
         start, stop = np.searchsorted(self._keys, [entity * 2 * self.relations, (entity + 1) * 2 * self.relations])
         found = np.flatnonzero(np.isin(self._ends[start:stop], others) & (self._ages[start:stop] > -before)) + start

@@ -9,12 +9,13 @@ from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery, Lead
+from shared.contracts.rules import Miner
 from shared.errors import Invalid
 from shared.questions.counts import Counts
 from shared.questions.drawing import SIDES, Question, draw, pool_of
 from shared.questions.facts import ALWAYS, Facts
 from shared.questions.held_out import number
-from shared.questions.leads import DOCUMENTS, RULES, Leads, Numbered, Side
+from shared.questions.leads import DOCUMENTS, RULES, TEMPORAL, Leads, Numbered, Side
 from shared.questions.names import names_of
 from shared.questions.wording import Wording
 from shared.rules import sentences, times
@@ -36,9 +37,8 @@ class Bank(NamedTuple):
     """Rules that lead to answers."""
 
     hash: str
+    miner: Miner
     rules: Sequence[Numbered]
-    temporal: bool
-    """Whether the atoms of a body hold one after the other."""
 
 
 class Choice(NamedTuple):
@@ -58,9 +58,9 @@ class QuestionSet:
         self._graph, self._wording, self._choice, self._bank = graph, wording, choice, bank
         names = names_of(graph)
         self._facts = Facts(graph)
-        self._leads = bank and Leads(self._facts, names, bank.rules, temporal=bank.temporal)
+        self._leads = bank and Leads(self._facts, names, bank.rules, temporal=bank.miner in TEMPORAL)
         self._held_out = number(held_out, graph, names)
-        self._last = ALWAYS if graph.times is None else int(graph.times.max(initial=0))
+        self._last = None if graph.times is None else int(graph.times.max())
         self._numbers: Counter[str] = Counter()
         """Items by the beginning of their id."""
         self.counts = Counts()
@@ -93,14 +93,13 @@ class QuestionSet:
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
         time = None if self._wording.unit is None else times.written(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
-        told = self._told(question)
-        answers = [*dict.fromkeys([*sorted(question.answers, key=self._name), *sorted(told, key=self._name)])]
+        answers = self._answers(question)
         if len(answers) > ANSWERS or len(text) > MAX_QUESTION:
             self.counts.left_out.many_answers += len(answers) > ANSWERS
             self.counts.left_out.long += len(answers) <= ANSWERS
             return None
         leads, documents = self._ways(question, answers)
-        self._count(question, answers, bool(told), leads, documents)
+        self._count(question, answers, leads, documents)
         gold, *others = self._golds(answers)
         return DatasetItem(
             question=text,
@@ -116,10 +115,12 @@ class QuestionSet:
             ),
         )  # fmt: skip
 
-    def _told(self, question: Question) -> Sequence[int]:
-        """Answers that facts of the graph give, one more than may be at most."""
+    def _answers(self, question: Question) -> Sequence[int]:
+        """Those of the held-out facts by name, then those that the graph tells besides; more than `ANSWERS` are cut."""
         label = question.relation + (0 if question.side == "object" else len(self._graph.relations))
-        return self._facts.at(question.entity, label, question.time, ANSWERS + 1)
+        told = self._facts.at(question.entity, label, question.time, ANSWERS + 1)
+        asked, besides = (sorted(each, key=self._name) for each in (question.answers, told))
+        return list(dict.fromkeys((*asked, *besides)))
 
     def _ways(self, question: Question, answers: Sequence[int]) -> tuple[tuple[Lead, ...], Sequence[str]]:
         """Rules that lead to an answer, and the gold documents."""
@@ -141,13 +142,13 @@ class QuestionSet:
         return f"{label}/{self._numbers[label]}"
 
     def _count(
-        self, question: Question, answers: Sequence[int], told: bool, leads: Sequence[Lead], documents: Sequence[str]
+        self, question: Question, answers: Sequence[int], leads: Sequence[Lead], documents: Sequence[str]
     ) -> None:
         counts = self.counts
         counts.answers += len(answers)
-        counts.answered_by_graph += told
+        counts.answered_by_graph += len(answers) > len(question.answers)
         counts.unnamed_answers += min(answers) >= len(self._graph.entities)
-        counts.not_after_graph += question.time <= self._last and self._wording.unit is not None
+        counts.not_after_graph += self._last is not None and question.time <= self._last
         counts.with_leads += bool(leads)
         counts.with_documents += bool(documents)
 

@@ -6,11 +6,13 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from shared.contracts.graphs import Lead
-from shared.contracts.rules import Rule, Term
+from shared.contracts.rules import Miner, Rule, Term
 from shared.questions.bodies import Search, Step, bind
 from shared.questions.facts import Facts
 from shared.questions.names import Names
 
+TEMPORAL: tuple[Miner, ...] = ("tlogic", "temporal-simple")
+"""Miners whose bodies hold one atom after the other, and whose heads are read in one direction."""
 RULES = 20
 """Leads of a question: its best rules."""
 DOCUMENTS = 20
@@ -76,7 +78,10 @@ def _paths(names: Names, rules: Iterable[Numbered], *, temporal: bool) -> Mappin
     found: defaultdict[tuple[int, Side], list[Path]] = defaultdict(list)
     for number, rule in sorted(rules, key=lambda each: (-each[1].certainty, -each[1].support, each[0])):
         for head, *body in _steps(rule, names):
-            for side, known, answer in (("object", head.subject, head.object), ("subject", head.object, head.subject)):
+            ends: dict[Side, tuple[int, int]] = {
+                "object": (head.subject, head.object), "subject": (head.object, head.subject)
+            }  # fmt: skip
+            for side, (known, answer) in ends.items():
                 if not temporal or _predicts(known, answer, body):
                     found[head.relation, side].append(Path(number, known, answer, body))
     return found

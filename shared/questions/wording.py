@@ -21,16 +21,19 @@ class Template(NamedTuple):
     """Asks for the subject: with `{object}`, and maybe `{time}`."""
 
 
-def check(template: str, slot: str) -> None:
-    """Return if the template has this slot, and no other but `time`.
+def check(template: str, slot: str, *, timed: bool) -> None:
+    """Return if the template has this slot, and no other but `time` where facts have times.
 
     Raises:
         ValueError: what is wrong with it.
     """
     slots = SLOT.findall(template)
-    unknown = [each for each in slots if each not in (slot, "time")]
-    if unknown:
-        raise ValueError(f"has the slot {{{unknown[0][:80]}}}; it may have {{{slot}}} and {{time}}")
+    known = (slot, "time") if timed else (slot,)
+    unknown = next((each for each in slots if each not in known), None)
+    if unknown is not None:
+        raise ValueError(
+            f"has the slot {{{unknown[:80]}}}; it may have {' and '.join(f'{{{each}}}' for each in known)}"
+        )
     if slot not in slots:
         raise ValueError(f"lacks the slot {{{slot}}}")
 

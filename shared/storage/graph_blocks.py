@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -44,6 +45,20 @@ async def blocks(connection: AsyncConnection, graph_id: int) -> AsyncIterator[Bl
     async with connection.stream(SELECT, values, execution_options=options) as rows:
         async for row in rows:
             yield Block(row.part, await asyncio.to_thread(zlib.decompress, row.content))
+
+
+async def load(connection: AsyncConnection, graph_id: int) -> Graph:
+    """The whole graph; 12 bytes a fact, 20 with times, and the names."""
+    arrays: defaultdict[Part, bytearray] = defaultdict(bytearray)
+    found: defaultdict[Part, list[str]] = defaultdict(list)
+    async for part, content in blocks(connection, graph_id):
+        if part in DTYPES:
+            arrays[part] += content
+        else:
+            found[part] += names(content)
+    triples = np.frombuffer(arrays["triples"], DTYPES["triples"]).reshape(-1, 3)
+    times = np.frombuffer(arrays["times"], DTYPES["times"]) if "times" in arrays else None
+    return Graph(triples, times, found["entities"], found["relations"])
 
 
 def names(content: bytes) -> list[str]:

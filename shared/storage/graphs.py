@@ -40,6 +40,7 @@ INSERT = text("""
         phrases, phrases_hash)
     VALUES (:name, :hash, :facts, :entities, :relations, :time_unit, :first_time, :last_time,
         CAST(:largest AS jsonb), :corpus, CAST(:phrases AS json), :phrases_hash) RETURNING id""")
+PHRASES = text("SELECT phrases FROM graphs WHERE id = :id")
 DELETE = text("DELETE FROM graphs WHERE id = :id")
 BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIMIT 5")
 
@@ -169,6 +170,19 @@ async def _one(connection: AsyncConnection, name: str) -> StoredGraph:
     if row is None:
         raise await not_found(connection, "graph", name)
     return _graph(row)
+
+
+async def load(database: Database, name: str) -> tuple[StoredGraph, Upload]:
+    """The graph called `name`, and all of it as it was uploaded.
+
+    Raises:
+        NotFound: there is none.
+    """
+    async with database.transaction() as connection:
+        stored = await _one(connection, name)
+        phrases = (await connection.execute(PHRASES, {"id": stored.id})).scalar_one()
+        words = {} if phrases is None else msgspec.convert(phrases, dict[str, Phrase])
+        return stored, Upload(await graph_blocks.load(connection, stored.id), stored.time_unit, words)
 
 
 async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[StoredGraph]:

@@ -13,8 +13,9 @@ from shared.storage.documents import LONGEST_TEXT, Shown
 FIRST = -1
 """Comes before the first ordinal."""
 ITEMS = text("""
-    SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents FROM items
-    WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
+    SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents,
+        query ->> 'relation' AS relation
+    FROM items WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
 DOCUMENTS = text("""
     SELECT c.ordinal AS index, c.external_id AS id, encode(c.hash, 'hex') AS hash, left(d.problem, :most) AS problem,
         left(d.body, :most) AS text, greatest(length(d.problem), length(d.body)) > :most AS truncated
@@ -35,6 +36,8 @@ class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
     level: str | None
     gold_documents: dict[str, int] | None
     """Grades of the relevant documents by their ids; null: none are named."""
+    relation: str | None
+    """Of a graph, that it asks for."""
 
 
 class DocumentPreview(Shown, frozen=True, kw_only=True):

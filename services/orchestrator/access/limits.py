@@ -10,7 +10,7 @@ from shared.access.refusals import refuse
 from shared.errors import TooMany
 from shared.limits import Limits
 
-UPLOADS = re.compile(r"/v1/(corpora|datasets|graphs|rules/import)")
+UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import)")
 EVENTS = re.compile(r"/v1/jobs/[^/]+/events")
 
 

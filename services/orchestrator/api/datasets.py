@@ -23,7 +23,7 @@ EXAMPLE: dict[str, Any] = {
 
 ITEMS: dict[str, Any] = {
     "data": [{"index": 0, "id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5", "subject": "Algebra",
-              "level": "Level 1", "gold_documents": {"algebra/17": 1}}],
+              "level": "Level 1", "gold_documents": {"algebra/17": 1}, "relation": None}],
     "next_cursor": None,
 }  # fmt: skip
 UPLOADED: dict[str, Any] = {

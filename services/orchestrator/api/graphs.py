@@ -18,6 +18,7 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.documents import CorpusRecord
 from shared.errors import Invalid
 from shared.ingest import fact_documents, fact_rows, facts
+from shared.ingest.lines import Row
 from shared.limits import Limits
 from shared.storage import corpora, graphs, pages
 
@@ -109,12 +110,21 @@ def _are_json(request: Request) -> bool | None:
     return ARE_JSON.get(media)
 
 
-def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.Read:
+def fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterator[Row]:
+    """The lines of an upload of facts, by its Content-Type or its first character.
+
+    Raises:
+        Invalid: it is a form.
+        InvalidLine, TooLarge: as `fact_rows.read` says.
+    """
     are_json = _are_json(request)
-    rows = fact_rows.read(
+    return fact_rows.read(
         file, SOURCE, are_json=are_json, longest=limits.line_bytes, decompressed=limits.decompressed_bytes
     )
-    return facts.read(rows, SOURCE, limits.upload_rows)
+
+
+def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.Read:
+    return facts.read(fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
 async def _batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:

@@ -1,0 +1,93 @@
+"""`mathrag dataset from-graph`: questions for facts that are held out from a graph."""
+
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mathrag.cli.failures import reported
+from mathrag.cli.output import AsJson, facts, print_json
+from mathrag.cli.upload import Name, send
+from mathrag.client import question_sets
+from mathrag.client.client import Client
+from mathrag.client.question_sets import QuestionSet
+from mathrag.client.sources import Sources
+from shared.ingest import graph_paths
+
+
+class Side(StrEnum):
+    """The end of a fact that is asked for."""
+
+    OBJECT = "object"
+    SUBJECT = "subject"
+    BOTH = "both"
+
+
+GraphOption = Annotated[str, typer.Option("--graph", help="That the facts are held out from.")]
+Facts = Annotated[Path, typer.Option("--facts", help="Held-out facts, as `mathrag graph create` takes them.")]
+Split = Annotated[list[str], typer.Option("--split", help="Of a folder; several: again, or with commas.")]
+Rules = Annotated[str | None, typer.Option(help="Bank whose rules lead to the answers.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Draw so many questions. [default: all]")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the draw.")]
+SideOption = Annotated[Side, typer.Option("--side", help="The end that is asked for.")]
+Templates = Annotated[
+    Path | None, typer.Option(help="Tab-separated lines of relation, question for the object, for the subject.")
+]
+Grader = Annotated[str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all together.")]
+SAID = {
+    "repeated": "facts are repeated",
+    "known": "facts are in the graph already",
+    "unknown_relation": "facts have a relation that the graph does not have",
+    "unknown_entity": "questions are about an entity that the graph does not have",
+    "many_answers": "questions have more than 1,000 answers",
+    "long": "questions are too long",
+}
+
+
+def from_graph(
+    name: Name,
+    graph: GraphOption,
+    source: Facts,
+    split: Split = ["test"],  # noqa: B006 - typer copies it
+    rules: Rules = None,
+    limit: Limit = None,
+    seed: Seed = 0,
+    side: SideOption = Side.BOTH,
+    templates: Templates = None,
+    grader: Grader = "text",
+    as_json: AsJson = False,
+) -> None:
+    """Make questions of held-out facts (rebuilt RuleQA). The same command again is harmless."""
+    with reported(as_json=as_json), Client() as client:
+        splits = [part for each in split for part in each.split(",") if part]
+        rows = graph_paths.fact_lines(source, splits)
+        sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
+        options = {"rules": rules, "limit": limit, "seed": seed, "side": side.value, "grader": grader}
+        made = send(client, question_sets.from_graph(name, graph, sources, **options), sources)
+        if as_json:
+            print_json(made)
+        else:
+            _print(made, graph, rules)
+
+
+def _print(made: QuestionSet, graph: str, rules: str | None) -> None:
+    counts = made["counts"]
+    typer.echo(f"dataset {made['name']}: {made['items']} of {counts['available']} questions")
+    facts(
+        (name, f"{count} {what}".strip())
+        for name, count, what in (
+            ("answers", counts["answers"], ""),
+            ("graph", counts["answered_by_graph"], "questions have an answer in the graph itself"),
+            ("unnamed", counts["unnamed_answers"], "questions have only answers that the graph does not name"),
+            ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
+            ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
+            ("documents", counts["with_documents"], "questions have gold documents"),
+            *(("left out", count, SAID[reason]) for reason, count in counts["left_out"].items()),
+        )
+        if count
+    )
+    pipeline = f"rulerag --set rules={rules}" if rules else "hybrid"
+    submit = f"mathrag job submit --name N --dataset {made['name']} --corpus {graph} --pipeline {pipeline} --wait"
+    typer.echo(f"  next: {submit}")

@@ -1,0 +1,158 @@
+"""`/v1/datasets/from-graph`: question sets made of a graph and of facts held out from it."""
+
+import tempfile
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from itertools import islice
+from typing import IO, Annotated, Any, Literal
+
+import msgspec
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request, Response
+
+from services.orchestrator.api.datasets import EXAMPLE
+from services.orchestrator.api.graphs import fact_lines
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.api.uploads import BATCH, SOURCE, spooled
+from services.orchestrator.deps import RequestDeps
+from shared.contracts.api_keys import Scope
+from shared.contracts.datasets import DatasetItem
+from shared.errors import Conflict, Invalid
+from shared.ingest import facts, question_rows
+from shared.limits import Limits
+from shared.questions.counts import Counts
+from shared.questions.drawing import SIDES
+from shared.questions.items import Bank, Choice, Grader, QuestionSet
+from shared.questions.wording import Wording
+from shared.rules.graph import Graph
+from shared.storage import datasets, graphs, rule_banks
+from shared.storage.database import Database
+from shared.storage.graphs import StoredGraph, Upload
+
+router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
+
+TEMPLATE = (
+    '{"relation": "Make_statement", "object_question": "To whom did {subject} make a statement?",'
+    ' "subject_question": "Who made a statement to {object}?"}\n'
+)
+FACT = '{"subject": "Malaysia", "relation": "Make_statement", "object": "China", "time": "2014-11-11"}\n'
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "text/tab-separated-values": {
+                "schema": {"type": "string"}, "example": "Malaysia\tMake_statement\tChina\t2014-11-11\n",
+            },
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": TEMPLATE + FACT},
+            "application/gzip": {"schema": {"type": "string", "format": "binary"}, "example": "…"},
+        },
+    }
+}  # fmt: skip
+MADE: dict[str, Any] = {
+    **EXAMPLE, "name": "icews14", "items": 1000, "grader": "text",
+    "counts": {
+        "available": 20983, "answers": 1133, "answered_by_graph": 0, "unnamed_answers": 71, "not_after_graph": 0,
+        "with_leads": 619, "with_documents": 619,
+        "left_out": {"repeated": 0, "known": 0, "unknown_relation": 52, "unknown_entity": 2332, "many_answers": 0,
+                     "long": 0},
+    },
+}  # fmt: skip
+
+
+class QuestionUpload(datasets.Dataset, frozen=True, kw_only=True):
+    """The dataset, and what it is made of."""
+
+    counts: Counts
+
+
+@route(
+    router, "POST", "/from-graph", Scope.SUBMIT, "Make a dataset from a graph",
+    answers(QuestionUpload, MADE) | answers(QuestionUpload, MADE, status=201),
+    refuses=(404, 409, 429), status_code=201, openapi_extra=BODY,
+)  # fmt: skip
+async def create(
+    request: Request,
+    deps: RequestDeps,
+    name: Annotated[str, Query(examples=["icews14"])],
+    graph: Annotated[str, Query(description="That the facts are held out from.", examples=["icews14"])],
+    rules: Annotated[str | None, Query(description="Bank whose rules lead to the answers.")] = None,
+    limit: Annotated[int | None, Query(ge=1, description="Draw so many questions.")] = None,
+    seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Of the draw.")] = 0,
+    side: Annotated[Literal["object", "subject", "both"], Query(description="The end that is asked for.")] = "both",
+    grader: Annotated[
+        Grader, Query(description="`set`: all answers are asked for; else any of them is right.")
+    ] = "text",
+) -> Response:
+    """Questions for the ends of held-out facts, in the manner of RuleQA; the body holds these facts as
+    `POST /v1/graphs` takes them, and templates of questions as JSON lines (docs/graphs.md#questions).
+
+    201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload.
+    """
+    stored, loaded = await graphs.load(deps.database, graph)
+    choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader)
+    async with spooled(request, deps.settings.limits) as file:
+        read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
+        _check_times(stored, read.facts.upload)
+        bank = None if rules is None else await _bank(deps.database, rules, stored, read.facts.upload.graph.relations)
+        wording = Wording(loaded.phrases, read.templates, stored.time_unit)
+        with tempfile.TemporaryFile() as items:
+            counts = await to_thread.run_sync(_make, loaded.graph, read.facts, wording, choice, bank, items)
+            async with aclosing(_batches(items)) as batches:
+                created = await datasets.create(deps.database, name, batches, grader)
+    answer = QuestionUpload(**msgspec.structs.asdict(created.dataset), counts=counts)
+    return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
+
+
+def _read(file: IO[bytes], request: Request, graph: Upload, limits: Limits) -> question_rows.Read:
+    reading = question_rows.Reading(frozenset(graph.graph.relations), graph.time_unit is not None)
+    return reading.read(fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+
+
+def _check_times(graph: StoredGraph, held_out: Upload) -> None:
+    if graph.time_unit != held_out.time_unit:
+        said = f"each fact has {facts.UNITS[held_out.time_unit]}, but {facts.UNITS[graph.time_unit]} in {graph.name!r}"
+        raise Invalid(said, hint="write the times of both alike, or name the graph that the facts are held out from")
+
+
+async def _bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
+    """The bank's rules for these relations.
+
+    Raises:
+        NotFound: no such bank.
+        Conflict: it is of another graph, or not ready.
+        Invalid: it has no such rule.
+    """
+    asked = frozenset(heads)
+    async with database.transaction() as connection:
+        bank = await rule_banks.one(connection, name)
+        if bank.hash is None:
+            hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
+            raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
+        if bank.graph_hash not in (None, graph.hash):
+            hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
+            raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
+        found, behind = [], 0
+        async for batch in rule_banks.rules(connection, bank.id):
+            found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
+            behind += len(batch)
+    if not found:
+        hint = f"mathrag rules show {name}, or leave out `rules`"
+        raise Invalid(f"`rules`: bank {name!r} has no rule for any relation of the facts", hint=hint)
+    return Bank(bank.hash, bank.miner, found)
+
+
+def _make(
+    graph: Graph, held_out: facts.Read, wording: Wording, choice: Choice, bank: Bank | None, file: IO[bytes]
+) -> Counts:
+    """Write the items to a file, so that the database has to wait for none."""
+    made = QuestionSet(graph, held_out.upload.graph, wording, choice, bank)
+    file.writelines(msgspec.json.encode(item) + b"\n" for item in made.items())
+    file.seek(0)
+    made.counts.left_out.repeated = held_out.repeated
+    return made.counts
+
+
+async def _batches(file: IO[bytes]) -> AsyncGenerator[list[DatasetItem], None]:
+    while lines := await to_thread.run_sync(lambda: list(islice(file, BATCH))):
+        yield [msgspec.json.decode(line, type=DatasetItem) for line in lines]
