@@ -13,6 +13,7 @@ from mathrag.client import jobs
 from mathrag.client.audits import audited
 from mathrag.client.client import Client
 from mathrag.client.request import MOST_OF_A_PAGE
+from mathrag.report.rules import bringing, rules
 
 SHOWN_ROWS = 5
 """Of a violation; --json has all."""
@@ -93,8 +94,12 @@ def print_sample(found: Any) -> None:
             ("unreadable", None if found["failure"] else found["detail"]),
         ]
     )
+    trace = outcome.get("trace") or {}
+    facts(rules(trace.get("decisions", ())))
+    brought = {each["document"]: bringing(each) for each in trace.get("candidates", ())}
     for hash_, document in found["documents"].items():
-        typer.echo(f"\ncontext {hash_[:12]}\n{document['problem']}\n{document['text']}".rstrip())
+        by = brought.get(hash_, "")
+        typer.echo(f"\ncontext {hash_[:12]}{by and f' by {by}'}\n{document['problem']}\n{document['text']}".rstrip())
     for step in found["steps"]:
         if prompt := step.get("prompt"):
             typer.echo(f"\nprompt {step['position']}.{step['slot']} {step['role']}\n{prompt}".rstrip())

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from mathrag.report.rules import bringing, rules
 from mathrag.report.source import Sample
 from shared.contracts.records import CallRecord
 from shared.contracts.replies import Failure, Generated, Graded, Rated, Reply, Retrieved, Scored
@@ -27,6 +28,8 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     """Rank as fusion ordered the candidates; None: nothing was fused."""
     candidate: Candidate | None
     """None: it came into the prompt by another way than the final order."""
+    by: str
+    """The rules that brought it; "": none did."""
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One sample."""
 
     row: SampleRow
+    rules: tuple[tuple[str, str], ...]
+    """Name and words of each rule that guided it."""
     passages: tuple[Passage, ...]
     calls: tuple[Made, ...]
     reply: str | None
@@ -68,6 +73,7 @@ def entry(sample: Sample, models: Mapping[str, str]) -> Entry:
     texts = [reply.text for reply in written if isinstance(reply, Generated)]
     return Entry(
         row=sample.row,
+        rules=_rules(sample),
         passages=tuple(_passages(sample)),
         calls=calls,
         reply=texts[-1] if texts else None,
@@ -96,12 +102,17 @@ def role(sample: Sample, call: CallRecord) -> str:
     return _REQUEST.decode(sample.texts[call.key]).role
 
 
+def _rules(sample: Sample) -> tuple[tuple[str, str], ...]:
+    return tuple(rules(msgspec.to_builtins(sample.outcome.trace.decisions))) if sample.outcome else ()
+
+
 def _passages(sample: Sample) -> list[Passage]:
     candidates = {each.document: each for each in sample.outcome.trace.candidates} if sample.outcome else {}
     ranks = before(list(candidates.values()))
     return [
         Passage(
-            document=hash_, problem=problem, text=text, before=ranks.get(hash_), candidate=candidates.get(hash_)
+            document=hash_, problem=problem, text=text, before=ranks.get(hash_), candidate=candidates.get(hash_),
+            by=bringing(msgspec.to_builtins(candidates[hash_])) if hash_ in candidates else "",
         )
         for hash_ in sample.row.context
         for problem, text in [_DOCUMENT.decode(sample.texts[hash_]) if hash_ in sample.texts else ("", "")]

@@ -8,6 +8,9 @@ from shared.pages.words import accuracy, counted, figure, interval, last_line, v
 GRADERS = {"math": "math-verify"}
 """What graders are called beside a figure, where that is not their name."""
 
+SHOWN_RULES = 5
+"""Of those that a report lists."""
+
 
 def lines(found: Any) -> Iterator[tuple[str, object]]:
     """Name and value of each line."""
@@ -28,6 +31,7 @@ def lines(found: Any) -> Iterator[tuple[str, object]]:
     yield "scoring", scoring(found)
     yield "decisions", staged(found["decisions"])
     yield "fallbacks", staged(found["fallbacks"])
+    yield from guided(found.get("guided"))
     yield from retrieved(found["retrieval"])
     yield "judge again", repeated(found["repeatability"])
     yield "gate", found["gate"] and found["gate"]["reason"]
@@ -115,6 +119,17 @@ def scoring(found: Any) -> str:
 def staged(counts: dict[str, dict[str, int]]) -> str:
     """Such as "crag: ambiguous 61, correct 402; rewrite: rewritten 500"."""
     return "; ".join(f"{stage}: {counted(of)}" for stage, of in counts.items())
+
+
+def guided(found: Any) -> Iterator[tuple[str, object]]:
+    """What rules did, where a pipeline looked for them: all in one line, then the rules that guided most samples."""
+    if found is None:
+        return
+    alone = f"; {found['unguided']} without a rule: {accuracy(found['without_rules'])}" if found["unguided"] else ""
+    yield "rules", f"{found['used']} of {found['bank'] or 'no bank'}: {accuracy(found['with_rules'])}{alone}"
+    for each in found["rules"][:SHOWN_RULES]:
+        did = f"{each['samples']} samples, {each['documents']} documents, {accuracy(each['accuracy'])}"
+        yield f"rule {each['number']}", f"{each['rule']} ({each['certainty']:.3f}): {did}"
 
 
 def retrieved(found: Any) -> Iterator[tuple[str, object]]:

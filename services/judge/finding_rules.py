@@ -115,7 +115,7 @@ class FindingRules:
         """Random rules: drawn by number, so that no bank is read for a few."""
         numbers = {each: await self._draw(connection, bank, each.choice) for each in asked}
         wanted = {number for drawn in numbers.values() for number in drawn}
-        rules = await bank_rules.by_number(connection, bank.id, wanted)
+        rules = await bank_rules.by_number(connection, bank.id, wanted) if wanted else {}
         return {each: tuple(rules[number] for number in drawn) for each, drawn in numbers.items()}
 
     async def _draw(

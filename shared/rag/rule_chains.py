@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.rules import Atom, Rule, Term
@@ -55,7 +57,9 @@ def index_search(text: str, params: Params) -> Part[Trace]:
     index = params.rulerag.index
     if index == "both":
         dense, sparse = yield searches(text, params)
-        return fused_trace(Found(require(dense), require(sparse)), params)
+        trace = fused_trace(Found(require(dense), require(sparse)), params)
+        # Reports hold the last order against the fused one, and rules have as many of these as there are rules.
+        return replace(trace, candidates=tuple(replace(each, fused=None) for each in trace.candidates))
     (found,) = yield [search(text, index, params)]
     return single_trace(require(found), index, params)
 
@@ -71,8 +75,8 @@ def hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop, ...]:
     return tuple(_hop(atom, phrases) for atom in _in_order(rule.body, known)[:MOST_HOPS])
 
 
-def chain(item: Item, steps: Sequence[Hop], params: Params, library: Library) -> Part[Brought]:
-    """Search for each atom, on from what the `rulerag.width` best documents of the search before name.
+def chain(start: str, steps: Sequence[Hop], params: Params, library: Library) -> Part[Brought]:
+    """Search for each atom, on from `start`, then from what the `rulerag.width` best documents of the last search name.
 
     First come the documents of the best path, from its first to its last, then those of the next one.
 
@@ -80,8 +84,7 @@ def chain(item: Item, steps: Sequence[Hop], params: Params, library: Library) ->
         CallFailed: a search failed.
     """
     width, traces = params.rulerag.width, list[Trace]()
-    start = shown(item.query.entity) if item.query is not None else ""
-    paths = [_Path(start or _POSSESSIVE.sub("", item.question))]
+    paths = [_Path(start)]
     for hop in steps:
         live = first_of_each((path for path in paths if path.end), lambda path: path.end)[:width]
         found = yield from in_step([index_search(_query(path.end, hop), params) for path in live])
@@ -90,9 +93,20 @@ def chain(item: Item, steps: Sequence[Hop], params: Params, library: Library) ->
             [_grown(path, candidate, hop, library) for candidate in trace.candidates[:width]]
             for path, trace in zip(live, found, strict=True)
         ]
-        paths = list(interleaved(grown)) or paths
+        if not any(grown):
+            break
+        paths = list(interleaved(grown))
     documents = (candidate for path in paths for candidate in path.candidates)
     return Brought(tuple(first_of_each(documents, lambda each: each.document)), tuple(traces))
+
+
+def start_of(item: Item, head: str) -> str:
+    """What a chain begins with: the entity that the item names, else the question without the words of the `head`."""
+    if item.query is not None and item.query.entity:
+        return shown(item.query.entity)
+    asked, said = words(_POSSESSIVE.sub("", item.question)), words(head)
+    at = next((at for at in range(len(asked)) if asked[at : at + len(said)] == said), len(asked))
+    return " ".join(asked[:at] + asked[at + len(said) :])
 
 
 def other_end(sentence: str, hop: Hop, known: str) -> str:

@@ -49,7 +49,7 @@ def predicted_side(rule: Rule) -> Literal["object", "subject"]:
     if obj == 0 or subject == 1:
         return "subject"
     # A frequent partner: the body leaves open what the head names.
-    return "object" if isinstance(rule.body[0].object, int) else "subject"
+    return "object" if any(isinstance(atom.object, int) for atom in rule.body[:1]) else "subject"
 
 
 def _fits(rule: Rule, asked: Asked, miner: Miner) -> bool:

@@ -12,9 +12,9 @@ from shared.contracts.samples import Candidate, Decision, Item, Library, Trace
 from shared.rag.guidance import Guidance, side_of
 from shared.rag.interleaving import first_of_each, interleaved
 from shared.rag.lockstep import Part, in_step
-from shared.rag.rule_chains import Brought, chain, hops, index_search
+from shared.rag.rule_chains import Brought, chain, hops, index_search, start_of
 from shared.rag.rule_queries import Query, rule_queries
-from shared.rag.rule_sentences import rule_sentence
+from shared.rag.rule_sentences import relation_words, rule_sentence
 
 STAGE = "rule"
 """Of the decision of each rule: it guided a `search`, or stands in the `prompt` alone."""
@@ -50,10 +50,8 @@ def search_by_rules(
         CallFailed: a search failed.
     """
     queries = yield from rule_queries(item.question, guidance, params)
-    steps = [hops(found.rule, side_of(item), guidance.phrases) for found in guidance.rules]
-    brought = yield from in_step(
-        [_direct(query.text, params) for query in queries] + [chain(item, each, params, library) for each in steps]
-    )
+    chains = [_chained(item, found, guidance.phrases, params, library) for found in guidance.rules]
+    brought = yield from in_step([_direct(query.text, params) for query in queries] + chains)
     half = len(queries)
     lists = list(map(RuleList, guidance.rules, queries, brought[:half], brought[half:]))
     merged = union(lists, params)
@@ -93,6 +91,13 @@ def in_prompt(guidance: Guidance) -> tuple[Decision, ...]:
 def _direct(query: str, params: Params) -> Part[Brought]:
     trace = yield from index_search(query, params)
     return Brought(trace.candidates, (trace,))
+
+
+def _chained(
+    item: Item, found: NumberedRule, phrases: Mapping[str, str], params: Params, library: Library
+) -> Part[Brought]:  # fmt: skip
+    start = start_of(item, relation_words(found.rule.head.relation, phrases))
+    return chain(start, hops(found.rule, side_of(item), phrases), params, library)
 
 
 def _decision(list_: RuleList, merged: Trace, phrases: Mapping[str, str]) -> Decision:

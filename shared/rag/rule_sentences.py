@@ -12,7 +12,7 @@ def rule_sentence(rule: Rule, phrases: Mapping[str, str]) -> str:
     `phrases` has the words for relations; one that is not among them is called by its name.
     """
     body = " and ".join(_atom(atom, phrases) for atom in rule.body)
-    return f"{body} leads to {_atom(rule.head, phrases)}"
+    return f"{body} leads to {_atom(rule.head, phrases)}".lstrip()
 
 
 def relation_words(relation: str, phrases: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ KINDS_OF_ROLE = {
     "grade": EVALUATOR,
     "verify": EVALUATOR,
     "estimate": EVALUATOR,
+    "rules": RETRIEVER,
 }
 """OpenInference's kind of a call that no model server answers, by its role."""
 MODEL_NAME = "llm.model_name"

@@ -1,4 +1,4 @@
-"""What is known against the versions of the model servers that a job or an experiment uses."""
+"""What is known against what a job or an experiment uses: versions of model servers, relations without rules."""
 
 import uuid
 
@@ -11,6 +11,31 @@ USED = text("""
     SELECT DISTINCT m.name, m.backend, m.version
     FROM jobs j, jsonb_each(j.pins) p JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
     WHERE j.public_id = :job OR j.experiment_id = :experiment ORDER BY m.name""")
+
+UNRULED = text("""
+    WITH asked AS (
+        SELECT j.id, b.id AS bank, b.name, i.query ->> 'relation' AS relation, count(*) AS n
+        FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
+        JOIN LATERAL (SELECT r.id, r.name FROM rule_banks r WHERE encode(r.hash, 'hex') = m.digest
+                      ORDER BY r.id LIMIT 1) b ON true
+        JOIN items i ON i.dataset_id = j.dataset_id AND i.query IS NOT NULL
+            AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
+        WHERE j.public_id = :job GROUP BY j.id, b.id, b.name, relation)
+    SELECT name, sum(n) AS items, sum(n) FILTER (WHERE relation NOT IN (
+        SELECT DISTINCT head FROM rules WHERE bank_id = a.bank)) AS unruled
+    FROM asked a GROUP BY name""")
+
+
+async def rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
+    """A warning where items ask for relations that no rule of the job's bank leads to."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(UNRULED, {"job": job})).all()
+    return [
+        f"{row.unruled} of {row.items} items ask for relations that no rule of bank {row.name!r} leads to:"
+        " they are searched for plainly"
+        for row in rows
+        if row.unruled
+    ]
 
 
 async def version_warnings(

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator import reports
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, tagged
-from services.orchestrator.api.flaws import version_warnings
+from services.orchestrator.api.flaws import rule_warnings, version_warnings
 from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
@@ -51,7 +51,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """202: the job is committed, and survives the loss of everything but the database. Poll `Location`.
     `warnings`, where there are any, name source files that were edited and do not run
-    (docs/operations.md#edited-source-files). With an `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
+    (docs/operations.md#edited-source-files), and items that no rule leads to (docs/rulerag.md). With an `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
 
     The same `Idempotency-Key` with the same body answers with the same job, at least for 24 hours; with another body
     422, and while the first request is still being answered 409.
@@ -80,6 +80,7 @@ async def _submitted(deps: Deps, submission: Submission, request: Keyed | None) 
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
     warnings = await to_thread.run_sync(edit_warnings, [submission.pipeline])
     warnings += await version_warnings(deps.database, job=accepted.job)
+    warnings += await rule_warnings(deps.database, accepted.job)
     again = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | again, warnings)
 

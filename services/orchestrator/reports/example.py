@@ -35,6 +35,13 @@ _RETRIEVAL = {
     "reranking": {"nDCG@10": _HIGHER},
     "context": _MEAN,
 }
+_GUIDED = {
+    "bank": "kinship", "relations": {"named": 480, "none": 20}, "unguided": 20, "with_rules": _ACCURACY,
+    "without_rules": _ACCURACY, "used": 1, "rules": [{
+        "number": 12, "rule": "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]",
+        "certainty": 0.71, "samples": 480, "documents": 1440, "accuracy": _ACCURACY,
+    }],
+}  # fmt: skip
 EXAMPLE: dict[str, Any] = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
     "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
@@ -48,7 +55,8 @@ EXAMPLE: dict[str, Any] = {
     "failures": {}, "grading_failures": {}, "truncated": 2, "truncated_by": {"length": 2},
     "unscored": 0, "duplicates_dropped": 1, "refused": 0,
     "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},
-    "fallbacks": {"rewrite": {"timeout": 2}}, "retrieval": _RETRIEVAL,
+    "fallbacks": {"rewrite": {"timeout": 2}}, "guided": _GUIDED,
+    "retrieval": _RETRIEVAL,
     "parse_failures": 4, "repeatability": _REPEATABILITY, "gate": None, "model_loads": 2, "model_calls": 3120,
     "calls_made": {"retrieve": 1000, "judge": 2620, "generate": 500, "grade": 480},
     "calls_reused": {"retrieve": 0, "judge": 0, "generate": 0, "grade": 0}, "calls_lapsed": 0,

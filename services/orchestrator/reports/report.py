@@ -16,6 +16,7 @@ from services.orchestrator.reports.cost import TokenCost, cost
 from services.orchestrator.reports.disagreements import Disagreement, Disagreements
 from services.orchestrator.reports.drawing import drawn, spread_note
 from services.orchestrator.reports.endings import Endings
+from services.orchestrator.reports.guidance import Guided, Guiding
 from services.orchestrator.reports.repeatability import Repeatability, repeatability
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.scores import Score, Scores
@@ -105,6 +106,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     decisions: dict[str, dict[str, int]]
     fallbacks: dict[str, dict[str, int]]
+    guided: Guided | None
+    """What rules did for the questions (docs/rulerag.md); None: no sample looked for any."""
     retrieval: Retrieval | None
     """None: the dataset names no relevant documents, or nothing was searched."""
     parse_failures: int
@@ -144,14 +147,16 @@ class _Counts:
     """What samples are counted by."""
 
     def __init__(self) -> None:
-        self.tally, self.findings, self.scores = Tally(), Findings(), Scores()
+        self.tally, self.findings, self.scores, self.guiding = Tally(), Findings(), Scores(), Guiding()
         self.endings, self.contaminated, self.disagreements = Endings(), Contaminated(), Disagreements()
         self.answers = AnswersFound()
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
         async for batch in samples.traced(database, job):
-            for part in (self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.answers):
+            for part in (
+                self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding, self.answers,
+            ):  # fmt: skip
                 part.add(batch)
             if has_gold:
                 relevant = await gold.documents(database, job, batch[0][0].index, batch[-1][0].index)
@@ -163,6 +168,7 @@ class _Counts:
             "retrieval": self.findings.figures(),
             "endings": self.endings.counts(),
             "contamination": self.contaminated.figures(),
+            "guided": self.guiding.figures(),
             "score": self.scores.figures(grader),
             "answer_at": self.answers.figures(),
             "differing": self.disagreements.first,

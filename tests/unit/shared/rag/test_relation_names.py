@@ -1,0 +1,38 @@
+"""Relations that texts name."""
+
+import pytest
+
+from shared.rag.relation_names import RelationNames, nearest
+
+NAMES = RelationNames([
+    ("Consult", "consult"), ("Make_a_visit", "make a visit"), ("Visit", "visit"), ("Zvisit", "visit"), ("/p/b", "国籍"),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "relation"),
+    [
+        ("Whom did Ann CONSULT?", "Consult"),
+        ("Did Ann make a visit, and consult?", "Make_a_visit"),
+        ("Did Ann make the visit?", "Make_a_visit"),
+        ("A visit to whom?", "Visit"),
+        ("Who was consulted?", None),
+        ("Anna 的国籍是什么？", "/p/b"),
+        ("", None),
+    ],
+)
+def test_the_longest_phrase_that_stands_in_the_text_names_the_relation(text: str, relation: str | None) -> None:
+    """Whole words, whatever their case, articles and punctuation; ties are broken by the relation's name."""
+    assert NAMES.named_in(text) == relation
+
+
+def test_without_relations_nothing_is_named() -> None:
+    """Of a bank that leads nowhere."""
+    assert RelationNames([]).named_in("Whom did Ann consult?") is None
+
+
+def test_the_phrases_nearest_to_the_question_come_first() -> None:
+    """By shared words, then by the alphabet, and no more than are asked for."""
+    phrases = {"a": "host a visit", "b": "make a visit", "c": "consult", "d": "consult"}
+    assert nearest("Whom does Ann make a visit to?", phrases) == ["make a visit", "host a visit", "consult"]
+    assert nearest("?", phrases, most=1) == ["consult"]

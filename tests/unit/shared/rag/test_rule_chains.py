@@ -1,0 +1,61 @@
+"""The way of a chain: which atom is searched for first, and what it goes on from."""
+
+import pytest
+
+from shared.contracts.rules import Atom, Rule
+from shared.rag.rule_chains import Hop, hops, other_end
+from shared.rag.rule_choice import Side
+
+UNCLE = Hop("uncle")
+FORTH = Atom("h", 0, 1)
+
+
+def words(side: Side, *body: Atom, head: Atom = FORTH) -> list[str]:
+    """The relations in the order in which they are searched for."""
+    rule = Rule(head=head, body=body, support=1, body_size=1, confidence=1.0)
+    return [hop.phrase for hop in hops(rule, side, {})]
+
+
+@pytest.mark.parametrize(("side", "order"), [("object", "abc"), ("", "abc"), ("subject", "cba")])
+def test_a_chain_begins_at_the_known_entity(side: Side, order: str) -> None:
+    """That is the end that is not asked for, and variable 0 where nobody says."""
+    body = (Atom("c", 3, 1), Atom("b", 2, 3), Atom("a", 0, 2))
+    assert words(side, *body) == list(order)
+    assert words(side, *body[::-1]) == list(order)
+
+
+def test_the_head_of_a_temporal_rule_may_lead_back() -> None:
+    """The subject is asked for, and variable 0 is the object."""
+    assert words("subject", Atom("b", 2, 1), Atom("a", 2, 0), head=Atom("h", 1, 0)) == ["a", "b"]
+
+
+def test_one_atom_is_no_chain_and_no_chain_has_more_than_three_searches() -> None:
+    """A body may have sixteen."""
+    assert words("", Atom("a", 0, 1)) == []
+    assert words("", *(Atom(name, number, number + 2) for number, name in enumerate("abcde"))) == ["a", "c", "e"]
+
+
+def test_an_atom_that_shares_nothing_comes_last() -> None:
+    """And a constant is searched for with its atom."""
+    rule = Rule(
+        head=Atom("h", 0, 1), body=(Atom("b", 4, 5), Atom("a", 0, "New_York")), support=1, body_size=1, confidence=1.0
+    )
+    assert hops(rule, "", {"a": "lives in"}) == (Hop("lives in", ("New York",)), Hop("b"))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "known", "end"),
+    [
+        ("person 15 uncle person 22.", "person 15", "person 22"),
+        ("person 22 uncle person 15.", "person 15", "person 22"),
+        ("Time 2014-09-20 Ann Lee uncle Bo.", "Ann Lee", "Bo"),
+        ("Time 2014-09-20 Bo uncle Ann Lee.", "Who is Ann Lee uncle?", "Bo"),
+        ("Ann uncle Ann.", "Ann", ""),
+        ("Bo likes Cy.", "Ann", "Bo likes Cy"),
+        ("Her uncle is called Bo", "Who is her uncle", "is called Bo"),
+        ("", "Ann", ""),
+    ],
+)
+def test_a_chain_goes_on_from_the_end_that_is_not_known(sentence: str, known: str, end: str) -> None:
+    """Without the time; of a text that is no such fact, from the words that are new."""
+    assert other_end(sentence, UNCLE, known) == end
