@@ -75,6 +75,14 @@ def audit(reference: JobReference, as_json: AsJson = False) -> None:
             raise typer.Exit(Exit.FINDING)
 
 
+def answer_found(outcome: Any) -> str | None:
+    """Where among the candidates a gold answer occurs; None: it was not looked for."""
+    if "answer_rank" not in outcome:
+        return None
+    rank = outcome["answer_rank"]
+    return "in no candidate" if rank is None else f"at rank {rank}"
+
+
 def print_sample(found: Any) -> None:
     """The question, the answer, the steps."""
     outcome = found["outcome"] or {}
@@ -88,6 +96,7 @@ def print_sample(found: Any) -> None:
             ("answer", outcome.get("answer")),
             ("extraction", outcome.get("extraction")),
             ("verdict", verdict and judged(verdict)),
+            ("answer found", answer_found(outcome)),
             ("ungraded", outcome.get("grading_failure")),
             ("ending", found["ending"] and f"{found['ending']}: {found['ending_reason']}"),
             ("failure", found["failure"] and f"{found['failure']}: {found['detail']}"),

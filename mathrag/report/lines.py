@@ -66,7 +66,8 @@ def answered_at(found: Any) -> Iterator[tuple[str, object]]:
     """How often an answer stands in the first k documents, where that was measured."""
     for name, share in found.items():
         k = name.removeprefix("answer@")
-        yield name, f"{accuracy(share)} [an answer in the first {k} documents, Wilson 95 %]"
+        first = "first document" if k == "1" else f"first {k} documents"
+        yield name, f"{accuracy(share)} [an answer in the {first}, Wilson 95 %]"
 
 
 def truncated(found: Any) -> str:

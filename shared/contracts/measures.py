@@ -9,7 +9,8 @@ from shared.contracts.replies import Graded, Marked
 
 ACCURACY, EXACT, SCORE = "accuracy", "exact", "score"
 OFFERED = f"{ACCURACY}, {EXACT}, {SCORE}, answer@K with K from 1 to 1000"
-_ANSWER_AT = re.compile(r"answer@([1-9][0-9]{0,2}|1000)")
+PATTERN = rf"{ACCURACY}|{EXACT}|{SCORE}|answer@([1-9][0-9]{{0,2}}|1000)"
+"""Of their names, a regular expression."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +50,10 @@ def measure(name: str) -> Measure:
     Raises:
         LookupError: there is none; the message lists those that exist.
     """
-    if name in (ACCURACY, EXACT, SCORE):
-        return Measure(name)
-    if match := _ANSWER_AT.fullmatch(name):
-        return Measure(name, int(match[1]))
-    raise LookupError(f"there is no measure {name!r}; there are: {OFFERED}")
+    match = re.fullmatch(PATTERN, name)
+    if match is None:
+        raise LookupError(f"there is no measure {name!r}; there are: {OFFERED}")
+    return Measure(name, int(match[1]) if match[1] else None)
 
 
 def answer_at(k: int) -> Measure:

@@ -20,7 +20,7 @@ from shared.statistics.significance import LEVEL, Tested
 
 
 class Pair(Tested, frozen=True, kw_only=True):
-    """One system (left) against another (right), over the items that both have a verdict for.
+    """One system (left) against another (right), over the items that both have a value for.
 
     `p` is two-sided: McNemar's exact test, with repeats or a score the paired randomisation test.
     """
@@ -112,7 +112,7 @@ def _drawn(sizes: Counter[int], total: int) -> float:
 def words(pair: Pair) -> str:
     """The comparison as a reader may quote it: no ranking where the test shows none."""
     if pair.difference is None or pair.difference.value is None:
-        return "nothing to compare: there is no item that both have a verdict for"
+        return "nothing to compare: there is no item that both have a value for"
     if not pair.gained + pair.lost:
         return f"not separable: no difference on any of {pair.items} items"
     if pair.separable:

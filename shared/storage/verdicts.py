@@ -101,6 +101,11 @@ async def shares(connection: AsyncConnection, of: Readings) -> dict[int, Graded]
     return dict(found)
 
 
+async def graded(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Graded]:
+    """The same by verdict: how many items were answered right how often."""
+    return await shares(connection, await readings(connection, jobs, Measure(ACCURACY)))
+
+
 async def common(
     connection: AsyncConnection, of: Readings, pairs: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Table]:

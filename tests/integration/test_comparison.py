@@ -130,7 +130,7 @@ async def test_a_dataset_that_was_uploaded_twice_is_the_same_one(api: Api, datab
     found = await api.get("/v1/comparison", job=["first", "second"])
     (only,) = found["pairs"]
     assert (only["items"], only["left_only"], only["right_only"]) == (ITEMS - 4, 4, 14)
-    assert any("a verdict for is in no pair" in note for note in found["notes"])
+    assert any("a value for is in no pair" in note for note in found["notes"])
 
 
 async def test_jobs_without_a_common_item_are_refused_in_words(api: Api, database: Database) -> None:

@@ -11,15 +11,21 @@ from services.orchestrator.reports.comparison import Comparison, compare_jobs
 from services.orchestrator.reports.comparison_example import EXAMPLE
 from services.orchestrator.reports.measuring import chosen
 from shared.contracts.api_keys import Scope
-from shared.contracts.measures import ACCURACY
+from shared.contracts.measures import ACCURACY, PATTERN
 
 router = APIRouter(prefix="/v1/comparison", tags=["jobs"])
 MOST = 30
 Jobs = Annotated[list[str], Query(min_length=1, max_length=MOST, description="Once for each job.")]
 Baseline = Annotated[str | None, Query(description="The job that all others are compared with; none: each with each.")]
 MeasureName = Annotated[
-    str, Query(alias="measure", max_length=20, description="accuracy, exact, score, or answer@K (docs/graders.md).")
+    str,
+    Query(
+        alias="measure",
+        description="accuracy, exact, score, or answer@K (docs/graders.md).",
+        json_schema_extra={"pattern": f"^({PATTERN})$"},
+    ),
 ]
+"""What is compared; `chosen` refuses others in words."""
 
 
 @route(router, "GET", "", Scope.READ, "Compare jobs", answers(Comparison, EXAMPLE), refuses=(404, 409))

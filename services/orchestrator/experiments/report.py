@@ -8,7 +8,8 @@ import msgspec
 from anyio import to_thread
 
 from services.orchestrator.experiments.comparing import MOST_PAIRS, Comparisons, comparisons, family
-from services.orchestrator.reports.comparison import BY_VERDICT, facts
+from services.orchestrator.reports.comparison import BY_VERDICT
+from services.orchestrator.reports.facts import facts
 from services.orchestrator.reports.measuring import check_scores, mean_of
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.contracts.measures import Measure
@@ -79,7 +80,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         members = await experiments.members(connection, number)
         found = await experiments.standing(connection, number, members)
         cost = await costs(connection, list(members))
-        graded = await verdicts.shares(connection, await verdicts.readings(connection, list(members), BY_VERDICT))
+        graded = await verdicts.graded(connection, list(members))
         check_scores(measure, (await facts(connection, members)).values())
         readings = await verdicts.readings(connection, list(members), measure)
         measured = await verdicts.shares(connection, readings)

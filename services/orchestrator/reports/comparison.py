@@ -2,16 +2,16 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import msgspec
 from anyio import to_thread
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.drawing import spread_note
 from services.orchestrator.reports.endings import ByContent, Counts, Endings, by_content, in_order, moved
+from services.orchestrator.reports.facts import facts
 from services.orchestrator.reports.measuring import check_scores, mean_of, not_measured
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.contracts.measures import ACCURACY, Measure
@@ -26,15 +26,9 @@ from shared.statistics.shares import Graded, Table
 from shared.statistics.significance import Mean
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
-from shared.storage.sql import sql
 from shared.storage.states import TERMINAL
 from shared.storage.stored import decoded_params
 
-FACTS = sql("""
-    SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, j.repeats, j.reuse, j.params, j.state,
-        (SELECT count(*) FROM samples s
-         WHERE s.job_id = j.id AND s.kind = 'item' AND s.state < {COMPLETED}) AS in_progress
-    FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")
 APART = "an item that only one side has a value for is in no pair; see `left_only` and `right_only`"
 BY_VERDICT = Measure(ACCURACY)
 
@@ -138,12 +132,12 @@ async def compare(
         found = await facts(connection, rows)
         check_scores(measure, found.values())
         values = await verdicts.readings(connection, rows, measure)
-        graded = await verdicts.readings(connection, rows, BY_VERDICT)
+        measured = await verdicts.shares(connection, values)
         read = _Read(
             facts=found,
             readings=values,
-            accuracy=await verdicts.shares(connection, graded),
-            shares=await verdicts.shares(connection, values),
+            accuracy=measured if measure == BY_VERDICT else await verdicts.graded(connection, rows),
+            shares=measured,
             repeats=await verdicts.repeats(connection, values),
             common=await verdicts.common(connection, values, [both for pair in wanted for both in _matched(*pair)]),
             endings=ended,
@@ -198,11 +192,6 @@ def _wanted(
     if baseline not in by_name:
         raise Invalid(f"`baseline`: none is called {baseline!r}", hint=f"one of: {', '.join(by_name)}")
     return [(system, by_name[baseline]) for system in systems if system.name != baseline]
-
-
-async def facts(connection: AsyncConnection, rows: Collection[int]) -> dict[int, Any]:
-    """What is told of these jobs, by jobs.id."""
-    return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}
 
 
 async def _endings(database: Database, job: int) -> _Ended:

@@ -111,6 +111,15 @@ def test_a_report_has_a_row_for_every_cell_and_says_what_differs(server: Server)
     assert "note: beware" in said
 
 
+def test_a_report_by_another_measure_has_its_column(server: Server) -> None:
+    """Beside the accuracy of every cell."""
+    requests = server(says({**EXPERIMENT_REPORT, "measure": "answer@10"}))
+    said = mathrag("experiment", "report", "gate-or-not", "--measure", "answer@10").stdout
+    assert requests[0].url.params["measure"] == "answer@10"
+    assert "ANSWER@10 (95 %)" in said
+    assert "61.0 % (56.7 to 65.2), 500 items" in said
+
+
 def test_a_report_without_comparisons_is_no_less(server: Server) -> None:
     """A single variant has nothing to be compared with."""
     server(says(EXPERIMENT_REPORT))

@@ -112,6 +112,19 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
     assert requests[0].url.params["prompts"] == "true"
 
 
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [({"answer_rank": 3}, "at rank 3"), ({"answer_rank": None}, "in no candidate"), ({}, None)],
+)
+def test_a_sample_says_where_an_answer_was_found(server: Server, outcome: dict[str, object], said: str | None) -> None:
+    """And nothing where it was not looked for."""
+    names = ("question", "gold", "text", "ending", "failure", "detail")
+    found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": []}
+    server(says({**found, "outcome": outcome}))
+    lines = mathrag("sample", "show", "first", "0").stdout.splitlines()
+    assert [line.split(maxsplit=2)[2] for line in lines if "answer found" in line] == ([said] if said else [])
+
+
 def exporting(request: httpx2.Request) -> httpx2.Response:
     """Answers every part of an export with its address."""
     return httpx2.Response(200, content=request.url.raw_path)

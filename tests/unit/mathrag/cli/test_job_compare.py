@@ -73,3 +73,16 @@ def test_a_report_shows_the_spread_of_repeats_apart_from_the_intervals(capsys) -
     assert "56.6 to 65.2 [over items, 95 %]" in row(alone, "bootstrap")
     print_report({**REPORT, "repeats": {"accuracies": [0.86, 0.88, None], "mean": 0.87, "std": 0.01414}})
     assert "87.00 %, std 1.41 [between 86.0, 88.0, -; no interval]" in row(capsys.readouterr().out, "repeats")
+
+
+def test_another_measure_is_asked_for_and_has_a_column_beside_accuracy(server: Server) -> None:
+    """A score's effect is Cohen's d; what was not measured says so."""
+    lacking = {**EXAMPLE["jobs"][1], "measured": {"value": None, "low": None, "high": None, "n": 0}}
+    found = {**EXAMPLE, "measure": "score", "jobs": [EXAMPLE["jobs"][0], lacking]}
+    requests = server(says(found))
+    ended = mathrag("job", "compare", "gate", "dense", "--measure", "score")
+    assert requests[0].url.params["measure"] == "score"
+    assert "SCORE (95 %)" in row(ended.stdout, "NAME")
+    assert "61.2 % (56.9 to 65.4), 500 items" in row(ended.stdout, "dense", "dense")
+    assert "not measured" in row(ended.stdout, "gate", "mathrag-gate")
+    assert "d = +0.02" in row(ended.stdout, "gate", "dense")

@@ -81,7 +81,7 @@ def test_a_report_in_words_names_every_figure() -> None:
     stage = {"made": 2, "reused": 1, "executed": 2, "seconds": 1.25}
     report = {
         "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
-        "grader": "math", "score": None,
+        "grader": "math", "score": None, "answer_at": {"answer@1": figure},
         "strict": figure, "disagreements": 1, "endings": {"correct": 1, "logic": 1, "failed": 1},
         "extraction": {"ok": 2}, "truncated": 1, "truncated_by": {"repetition": 1}, "failures": {"timeout": 1},
         "contamination": {"items": 3, "affected": 1, "share": 1 / 3, "among": figure, "others": figure},
@@ -95,6 +95,7 @@ def test_a_report_in_words_names_every_figure() -> None:
     }  # fmt: skip
     said = dict(lines(report))
     assert said["accuracy"] == "50.0 % (10.0 to 90.0), 1 of 2 [math-verify, Wilson 95 %]"
+    assert said["answer@1"] == "50.0 % (10.0 to 90.0), 1 of 2 [an answer in the first document, Wilson 95 %]"
     assert said["endings"] == "correct 1, logic 1, failed 1"
     assert said["extraction"] == "ok 2; 1 truncated (repetition 1)"
     assert said["contamination"].startswith("1 of 3 items (33.3 %): accuracy 50.0 %")
