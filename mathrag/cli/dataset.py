@@ -11,6 +11,7 @@ from mathrag.cli.failures import reported
 from mathrag.cli.output import AsJson, print_json, table
 from mathrag.cli.references import DataDir, Dataset
 from mathrag.cli.stored import Limit
+from mathrag.cli.training_data import training_data
 from mathrag.cli.upload import Delimiter, FormatOption, From, Name, OnErrorOption, SkipEmpty, report, upload
 from mathrag.client import texts
 from mathrag.client.client import Client
@@ -80,6 +81,7 @@ def delete(name: Dataset, yes: Yes = False, data_dir: DataDir = None, as_json: A
 
 
 dataset.command("from-graph")(dataset_from_graph.from_graph)
+dataset.command("training-data")(training_data)
 
 
 def _row(row: Any) -> tuple[object, ...]:

@@ -42,6 +42,7 @@ from services.orchestrator.api import (
     rules,
     samples,
     search,
+    training,
 )
 from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.job_spans import JobSpans
@@ -119,7 +120,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, orphans, datasets, questions, graphs, rules, rule_files, jobs, samples, events, provenance,
+        corpora, orphans, datasets, questions, training, graphs, rules, rule_files, jobs, samples, events, provenance,
         calibration, comparison, search, chat, plans, experiments, gpus, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)

@@ -68,18 +68,19 @@ def _tune(given: argparse.Namespace) -> None:
         documents.numbers([record.document.whole for record in read_corpus(corpus_lines(given.documents))])
     made = _tuning(given, documents.texts, options)
     print(f"{len(train)} queries to train on, {len(dev)} to choose the epoch, {len(documents.texts)} documents")  # noqa: T201
-    before = made.measure(test)
+    before = made.measure(test) if test else 0.0
     passed = tuning.run(made, train, dev, given.out)
     print(f"epoch {tuning.best(passed).number} is in {given.out}, after {time.monotonic() - started:.0f} s")  # noqa: T201
-    after = made.measure(test, given.out)
-    if test:
-        print(f"R@10 of {len(test)} test queries: {before:.4f} before, {after:.4f} after")  # noqa: T201
     content = {
         "pairs": _digest(given.pairs),
         "options": options._asdict(),
         "epochs": [each._asdict() for each in passed],
     }
-    report.write(given.out, content | ({"test": {"before": before, "after": after}} if test else {}))
+    if test:
+        after = made.measure(test, given.out)
+        print(f"R@10 of {len(test)} test queries: {before:.4f} before, {after:.4f} after")  # noqa: T201
+        content["test"] = {"before": before, "after": after}
+    report.write(given.out, content)
 
 
 def _options(given: argparse.Namespace) -> Options:

@@ -110,9 +110,15 @@ def _pair(line: bytes, where: str) -> Pair:
 
 
 def split(queries: Sequence[Query], share: float, seed: int) -> tuple[list[Query], list[Query]]:
-    """(train, dev): about so large a share of the questions, and at least one where there are two, goes to dev."""
+    """(train, dev): about so large a share of the questions goes to dev, at least one, and never all.
+
+    Raises:
+        SystemExit: there is one question alone.
+    """
     questions = list(dict.fromkeys(query.question for query in queries))
-    count = min(max(1, round(len(questions) * share)), len(questions) - 1) if share else 0
+    if len(questions) == 1:
+        raise SystemExit("the pairs are of one question alone: two are needed, one of them to choose the epoch")
+    count = min(max(1, round(len(questions) * share)), len(questions) - 1)
     chosen = set(np.random.default_rng(seed).permutation(questions)[:count].tolist())
     return (
         [query for query in queries if query.question not in chosen],

@@ -15,14 +15,14 @@ Vectors = NDArray[np.float32]
 
 def recall(vectors: Vectors, documents: Vectors, queries: Sequence[Query], first: int = FIRST) -> float:
     """The share of `queries` with an oracle document among the `first` nearest; documents of the same score come in
-    their order. NaN where there are no queries.
+    their order. There are some queries.
     """
     hits = 0
     for start in range(0, len(queries), BLOCK):
         scores = vectors[start : start + BLOCK] @ documents.T
         for row, query in zip(scores, queries[start : start + BLOCK], strict=True):
             hits += _is_found(row, query, first)
-    return hits / len(queries) if queries else float("nan")
+    return hits / len(queries)
 
 
 def _is_found(scores: Vectors, query: Query, first: int) -> bool:

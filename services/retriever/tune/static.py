@@ -77,6 +77,4 @@ class StaticTuning:
         return recall(self._vectors(ids), self._documents, queries)
 
     def _vectors(self, ids: Sequence[Ids]) -> Floats:
-        if not ids:
-            return np.zeros((0, self._embedder.dimension), dtype=np.float32)
         return np.concatenate([self._tower.vectors(ids[at : at + BLOCK]) for at in range(0, len(ids), BLOCK)])

@@ -19,7 +19,7 @@ class Tuning(Protocol):
         """Write the embedder as it is now."""
 
     def measure(self, queries: Sequence[Query], folder: Path | None = None) -> float:
-        """R@10 of the embedder in `folder`, or as it is now; NaN without queries."""
+        """R@10 of the embedder in `folder`, or as it is now; there are some queries."""
 
 
 def run(tuning: Tuning, train: Sequence[Query], dev: Sequence[Query], out: Path) -> list[Epoch]:

@@ -60,6 +60,14 @@ def test_a_question_is_on_one_side_of_the_split(tmp_path: Path) -> None:
     assert [each.text for each in pairs.split(queries, 0.25, 3)[1]] == [each.text for each in dev]
 
 
+def test_one_question_cannot_be_split(tmp_path: Path) -> None:
+    """However many rules it has; of two, one chooses the epoch whatever the share."""
+    queries, _ = read(tmp_path)
+    with pytest.raises(SystemExit, match="one question alone"):
+        pairs.split(queries[:2], 0.5, 0)
+    assert {len({each.question for each in part}) for part in pairs.split(queries, 0.99, 0)} == {1}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -38,7 +38,7 @@ def model(tmp_path: Path) -> Path:
 def tuned(model: Path, tmp_path: Path) -> Path:
     """The model, tuned on the toy graph."""
     pairs, out = toy.pairs(tmp_path / "pairs.jsonl"), tmp_path / "tuned"
-    options = "--kind sentence-transformers --batch 8 --rate 0.003 --dev 0.3 --epochs 8".split()
+    options = ["--kind", "sentence-transformers", "--batch", "8", "--rate", "0.003", "--dev", "0.3", "--epochs", "8"]
     command.main([str(pairs), "--out", str(out), "--model", str(model), *options])
     return out
 

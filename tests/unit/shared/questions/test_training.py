@@ -1,0 +1,127 @@
+"""Training data of a question: its lines in each form."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.contracts.graphs import FactQuery, Lead
+from shared.contracts.rules import Atom, Rule
+from shared.questions.evidence import Told
+from shared.questions.training import DOCUMENTS, Form, Known, Question, lines
+from shared.rag.rule_sentences import rule_sentence
+
+FACTS = {
+    "0": ("ann", "parent", "cat"), "1": ("cat", "brother", "dan_1"), "2": ("ann", "brother", "gil"),
+    "3": ("ann", "aunt", "eve"), "4": ("bob", "uncle", "fay"), "5": ("bob", "aunt", "ann"),
+    "6": ("dan_1", "aunt", "eve"), "7": ("bob", "uncle", "eve"),
+}  # fmt: skip
+TEXTS = {number: " ".join(names).replace("_", " ") + "." for number, names in FACTS.items()}
+
+
+def rule(*body: Atom) -> Rule:
+    """That leads to an uncle."""
+    return Rule(head=Atom("uncle", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
+
+
+RULES = {4: rule(Atom("parent", 0, 2), Atom("brother", 2, 1)), 7: rule(Atom("brother", 0, 1))}
+SENTENCES = {number: rule_sentence(each, {}) for number, each in RULES.items()}
+LEADS = (Lead(rule=4, documents=("0", "1")), Lead(rule=7, documents=("2",)))
+KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *FACTS[document]))
+QUERY = FactQuery(relation="uncle", entity="ann", bank="ab", leads=LEADS)
+QUESTION = Question("Whose uncle?", ("dan 1", "gil"), QUERY, ("3", "4", "5", "6", "7"), (0, 0))
+
+
+def made(form: Form, question: Question = QUESTION, known: Known = KNOWN, **options: Any) -> list[Any]:
+    """The lines."""
+    return list(lines(form, question, known, **options))
+
+
+def by_seed(form: Form, **options: Any) -> list[Any]:
+    """The only line of the question at 40 places."""
+    found = [made(form, QUESTION._replace(seed=(0, place)), **options) for place in range(40)]
+    return [line for (line,) in found]
+
+
+def test_pairs_are_a_line_for_a_question_and_a_rule() -> None:
+    """With the texts of the documents that the rule leads to, and of the question's negatives."""
+    first, second = made("pairs")
+    assert first == {
+        "query": "Whose uncle?",
+        "rule": "[Entity1, parent, Entity3] and [Entity3, brother, Entity2] leads to [Entity1, uncle, Entity2]",
+        "positives": ["ann parent cat.", "cat brother dan 1."],
+        "negatives": [TEXTS[each] for each in ("3", "4", "5", "6", "7")],
+    }
+    assert (second["rule"], second["positives"]) == (SENTENCES[7], ["ann brother gil."])
+
+
+def test_triplets_hold_each_positive_once_and_the_negatives_in_turn() -> None:
+    """The anchor is what is searched for: question and rule."""
+    found = made("triplets")
+    assert [line["positive"] for line in found] == ["ann parent cat.", "cat brother dan 1.", "ann brother gil."]
+    assert [line["negative"] for line in found] == ["ann aunt eve.", "bob uncle fay.", "ann aunt eve."]
+    assert found[0]["anchor"] == f"Whose uncle? {SENTENCES[4]}"
+    assert made("triplets", QUESTION._replace(negatives=())) == []
+
+
+def test_an_instruction_shows_the_documents_of_one_rule_between_others() -> None:
+    """Its answer is the one that they lead to; places of rule and document follow from the seed, and tell nothing."""
+    found = by_seed("instructions")
+    assert found == by_seed("instructions")
+    places: Counter[int] = Counter()
+    for line in found:
+        shown = line["documents"]
+        needed = {"gil": [TEXTS["2"]], "dan 1": [TEXTS["0"], TEXTS["1"]]}[line["answer"]]
+        assert len(shown) == DOCUMENTS == len(set(shown))
+        assert set(needed) <= set(shown) <= {*needed, *(TEXTS[each] for each in QUESTION.negatives)}
+        assert (line["query"], line["rules"]) == ("Whose uncle?", [SENTENCES[4], SENTENCES[7]])
+        assert line["instruction"].startswith("Answer the question from the documents.")
+        assert "{{" not in line["instruction"]
+        places[shown.index(needed[-1])] += 1
+    assert {line["answer"] for line in found} == {"gil", "dan 1"}
+    assert len(places) == DOCUMENTS
+
+
+def test_messages_are_the_prompt_of_rulerag_and_the_answer() -> None:
+    """As TRL takes them."""
+    (line,) = made("messages", QUESTION._replace(negatives=(), golds=("gil",)))
+    user, assistant = line["messages"]
+    assert user["role"] == "user"
+    assert user["content"].endswith(
+        "Put the final answer in \\boxed{}.\n\nann brother gil.\n\n"
+        f"Rules:\n{SENTENCES[4]}\n{SENTENCES[7]}\n\nQuestion: Whose uncle?"
+    )
+    assert assistant == {"role": "assistant", "content": "\\boxed{gil}"}
+
+
+def test_with_reasoning_the_reply_names_rule_and_document_first() -> None:
+    """One line each: the document is the one that names the answer."""
+    replies = {line["messages"][1]["content"] for line in by_seed("messages", cot=True)}
+    assert replies == {
+        f"{SENTENCES[4]}\ncat brother dan 1.\n\\boxed{{dan 1}}", f"{SENTENCES[7]}\nann brother gil.\n\\boxed{{gil}}",
+    }  # fmt: skip
+    assert "First write the rule and the document" in by_seed("messages", cot=True)[0]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("form", ["instructions", "messages"])
+def test_a_question_whose_leads_hold_no_whole_body_teaches_no_answer(form: Form) -> None:
+    """Nor one whose answers its documents do not name."""
+    part = msgspec.structs.replace(QUERY, leads=(Lead(rule=4, documents=("0",)),))
+    assert made(form, QUESTION._replace(query=part)) == []
+    assert made(form, QUESTION._replace(golds=("eve",))) == []
+
+
+def test_what_bank_or_corpus_lack_is_left_out() -> None:
+    """A rule, or documents."""
+    poor = KNOWN._replace(sentences={4: SENTENCES[4]}, texts={each: TEXTS[each] for each in ("0", "3")})
+    assert made("pairs", known=poor) == [
+        {"query": "Whose uncle?", "rule": SENTENCES[4], "positives": [TEXTS["0"]], "negatives": [TEXTS["3"]]}
+    ]
+    assert made("instructions", known=poor) == []
+
+
+def test_answers_of_a_set_are_any_of_its_members() -> None:
+    """Its gold answer has one in each line."""
+    (line,) = made("instructions", QUESTION._replace(golds=("nobody\ngil",)))
+    assert line["answer"] == "gil"
