@@ -16,7 +16,7 @@ from shared.rules.graph import Graph
 LOOKED = 1000
 """Facts of one entity and label that are looked at, the latest first: what bounds the work for an entity that has a
 hundred thousand."""
-CACHED = 1 << 16
+CACHED = 1 << 12
 """Look-ups that are remembered."""
 ALWAYS = np.iinfo(np.int64).max
 """Later than any fact."""

@@ -10,6 +10,7 @@ import pytest
 from shared.contracts import canonical
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
+from shared.contracts.graphs import FactQuery, Lead
 from shared.errors import Invalid, InvalidLine
 from shared.ingest.datasets import read_dataset, read_dataset_line
 from shared.ingest.lines import EmptyText
@@ -268,3 +269,37 @@ def test_boxes_of_solutions_agree_with_answers() -> None:
     golds = [read(problem="p", solution=each["solution"]).gold for each in fields]
     differing = [gold for gold, each in zip(golds, fields, strict=True) if gold != each["answer"]]
     assert len(differing) < len(golds) / 100
+
+
+def test_an_item_names_the_relation_that_it_asks_for() -> None:
+    """A name, or all that an exported item says of it; a query that is text is the question."""
+    asked = {"relation": "met", "entity": "a", "side": "subject", "leads": [{"rule": 3, "documents": ["7"]}]}
+    query = FactQuery(relation="met", entity="a", side="subject", leads=(Lead(rule=3, documents=("7",)),))
+    assert read(question="q", relation="met").query == FactQuery(relation="met")
+    assert read(question="q", query=asked) == read(question="q", query=asked, relation="met")
+    assert read(question="q", query=asked).query == query
+    assert (read(query="q", relation="met").question, read(query="q").query) == ("q", None)
+
+
+def test_a_line_without_a_relation_is_hashed_as_ever() -> None:
+    """Null and blank are none."""
+    plain = canonical.digest(read(question="q", answer="4"))
+    assert canonical.digest(read(question="q", answer="4", relation=None)) == plain
+    assert canonical.digest(read(question="q", answer="4", relation=" ")) == plain
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"relation": 4}, "`relation` is a number"),
+        ({"query": {"entity": "a"}}, "`query`: Object missing required field `relation`"),
+        ({"query": {"relation": "met", "side": "both"}}, "`query`: Invalid enum value"),
+        ({"query": {"relation": ""}}, "`query.relation` is empty"),
+        ({"query": {"relation": "met"}, "relation": "saw"}, "`relation` is 'saw', and `query.relation` 'met'"),
+    ],
+)
+def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said: str) -> None:
+    """With the field."""
+    with pytest.raises(InvalidLine) as refused:
+        read(question="q", **fields)
+    assert said in str(refused.value)
