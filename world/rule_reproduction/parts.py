@@ -1,10 +1,10 @@
 """The parts of a graph's facts: the graph itself, what models are tuned on, and what is asked for the measurement."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from shared.errors import Invalid
+from shared.questions.wording import Wording
 from world.rule_reproduction.setting import Graph, Part
 
 PARTS = ("facts", "training", "test")
@@ -48,28 +48,21 @@ def _is_of(part: Part, line: str) -> bool:
     return (not part.since or day >= part.since) and (not part.before or day < part.before)
 
 
-def without_asked(facts: Path, items: Iterable[Mapping[str, Any]], place: Path) -> int:
-    """Write the facts that no item asks for to `place`, so that no model is tuned on a question of the measurement.
-
-    Args:
-        items: as the service lists them; what they ask stands in their `query`.
+def without_asked(facts: Path, asked: Collection[str], place: Path) -> int:
+    """Write the facts that none of the questions `asked` asks for to `place`: no model is tuned on what is measured.
 
     Returns:
         How many facts were left out.
     """
-    asked = {_key(item["query"]) for item in items}
     lines = facts.read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if asked.isdisjoint(_asks(line))]
+    kept = [line for line in lines if not any(question in asked for question in _questions(line))]
     place.write_text("".join(kept), "utf-8")
     return len(lines) - len(kept)
 
 
-def _key(query: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    return query["entity"], query["relation"], query.get("side", "object"), query.get("time") or ""
-
-
-def _asks(line: str) -> list[tuple[str, str, str, str]]:
-    """The questions that a fact may be asked for by: for its object and for its subject."""
+def _questions(line: str) -> list[str]:
+    """The questions that a fact answers, one for each of its ends, in the service's words."""
     subject, relation, other, *times = line.rstrip("\n").split("\t")
-    time = times[0] if times else ""
-    return [(subject, relation, "object", time), (other, relation, "subject", time)]
+    time = times[0] if times else None
+    wording = Wording({}, {}, "day" if times else None)
+    return [wording.question(relation, "object", subject, time), wording.question(relation, "subject", other, time)]

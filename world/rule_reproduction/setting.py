@@ -43,6 +43,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Held-out facts that the measured questions ask for."""
     mining: Mining
     """The miner and its limits."""
+    unanswered: bool = False
+    """Whether only questions are measured that no fact of the graph answers."""
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

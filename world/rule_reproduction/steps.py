@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mathrag.client import graphs, rules, texts
+from mathrag.client import graphs, question_sets, rules, texts
 from mathrag.client.client import Client
+from mathrag.client.question_sets import QuestionSet
 from mathrag.client.request import MOST_OF_A_PAGE
+from mathrag.client.sources import Sources
 from shared.contracts import canonical
+from shared.ingest import graph_paths
 from world.experiments import found
 from world.release import fingerprint
 from world.rule_reproduction import measuring, parts, tuning
@@ -67,16 +70,17 @@ def measured(run: Run) -> Json:
     """
     seconds: dict[str, float] = {}
     with timed(seconds, "graph, rules and questions"), served(run.folder, {}) as client:
-        prepare(client, run)
+        about = prepare(client, run)
     with timed(seconds, "tuning"):
         tuned = tuning.tuned(run.folder, run.setting.tuning, run.trainer)
     jobs: dict[str, str] = {}
-    result: Json = {}
+    read: Json = {}
     for embeddings in ("shipped", "tuned"):
         with timed(seconds, f"arms, {embeddings} retriever"), served(run.folder, tuned.places, embeddings) as client:
             jobs |= _asked(client, run, tuned.places, embeddings)
-            result = _read(client, run, jobs) if embeddings == "tuned" else {}
-    return {**result, "left_out": tuned.left_out, "models": models(tuned.places, "tuned"), "seconds": seconds}
+            if embeddings == "tuned":
+                read = _read(client, run, jobs)
+    return {**about, **read, "left_out": tuned.left_out, "models": models(tuned.places, "tuned"), "seconds": seconds}
 
 
 def _asked(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
@@ -90,7 +94,7 @@ def _asked(client: Client, run: Run, places: Mapping[str, Path], embeddings: str
 def _read(client: Client, run: Run, jobs: Mapping[str, str]) -> Json:
     """What came out, arms in the settings' order."""
     ordered = {arm.name: jobs[arm.name] for arm in run.setting.arms if arm.name in jobs}
-    return {**described(client, run), **measuring.read(client, run.setting, ordered)}
+    return measuring.read(client, run.setting, ordered)
 
 
 def _has(tuned: Mapping[str, Path], arm: Arm) -> bool:
@@ -115,21 +119,22 @@ def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = seconds.get(step, 0) + time.monotonic() - began
 
 
-def prepare(client: Client, run: Run) -> None:
-    """What the service does not have yet: the graph, its rules, questions to tune on and to measure with."""
+def prepare(client: Client, run: Run) -> Json:
+    """What the service does not have yet: the graph, its rules, questions to measure with and to tune on.
+
+    Returns:
+        What the graph holds, and what is asked about it.
+    """
     if found(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
     _mine(run)
-    _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions)
+    test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, run.graph.unanswered)
     apart = run.folder / "facts" / "training-apart.tsv"
-    parts.without_asked(run.files["training"], items(client, run), apart)
-    _ask(client, run, run.training, apart, run.setting.tuning.questions)
+    asked = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
+    parts.without_asked(run.files["training"], {item["question"] for item in asked}, apart)
+    training = _ask(client, run, run.training, apart, run.setting.tuning.questions, False)
     tuning.export(run.training, run.name, run.folder)
-
-
-def items(client: Client, run: Run) -> list[Json]:
-    """The questions of the measurement."""
-    return list(client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE)))
+    return described(client, run, test, training)
 
 
 def _mine(run: Run) -> None:
@@ -146,19 +151,20 @@ def _option(limit: str, value: object) -> list[str]:
     return [name, str(value)]
 
 
-def _ask(client: Client, run: Run, name: str, facts: Path, limit: int) -> None:
-    if found(client, texts.get("datasets", name)) is None:
-        options = ["--graph", run.name, "--facts", str(facts), "--rules", run.name, "--limit", str(limit)]
-        command("dataset", "from-graph", name, *options)
+def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, unanswered: bool) -> QuestionSet:  # noqa: FBT001
+    """Questions of held-out facts; the same ones are stored once."""
+    lines = graph_paths.fact_lines(facts, [])
+    options = {"rules": run.name, "limit": limit, "grader": "f1", "unanswered": str(unanswered).lower()}
+    made = client.send(question_sets.from_graph(name, run.name, Sources(lines), **options))
+    print(f"  {name}: {made['items']:,} questions, {made['counts']}", flush=True)
+    return made
 
 
-def described(client: Client, run: Run) -> Json:
-    """What the graph holds and what is asked about it."""
+def described(client: Client, run: Run, test: QuestionSet, training: QuestionSet) -> Json:
+    """What the graph holds, and what is asked about it."""
     graph, bank = client.send(graphs.get(run.name)), client.send(rules.get(run.name))
-    asked = items(client, run)
     return {
         "title": run.graph.title, "miner": bank["miner"], "rules": bank["rules"],
         **{key: graph[key] for key in ("facts", "entities", "relations")},
-        "questions": len(asked), "led": sum(bool(item["query"].get("leads")) for item in asked),
-        "training": client.send(texts.get("datasets", run.training))["items"],
+        "questions": test["items"], "counts": test["counts"], "training": training["items"],
     }  # fmt: skip

@@ -58,10 +58,21 @@ def sets(results: Json) -> str:
     """What was asked about each graph."""
     rows = [
         [graph["title"], *(f"{graph[key]:,}" for key in ("facts", "relations", "rules")), graph["miner"],
-         *(f"{graph[key]:,}" for key in ("questions", "led", "training"))]
+         f"{graph['questions']:,}", *(f"{graph['counts'][key]:,}" for key in ("available", "with_leads")),
+         f"{graph['training']:,}"]
         for graph in results["graphs"].values()
     ]  # fmt: skip
-    header = ["graph", "facts", "relations", "rules", "miner", "questions", "a rule leads to an answer", "tuned on"]
+    header = [
+        "graph",
+        "facts",
+        "relations",
+        "rules",
+        "miner",
+        "questions",
+        "of",
+        "a rule leads to an answer",
+        "tuned on",
+    ]
     return table(header, rows)
 
 

@@ -155,7 +155,8 @@ class _Counts:
         """Count every sample of a job."""
         async for batch in samples.traced(database, job):
             for part in (
-                self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding, self.answers,
+                self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding,
+                self.answers,
             ):  # fmt: skip
                 part.add(batch)
             if has_gold:

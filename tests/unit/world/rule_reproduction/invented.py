@@ -33,7 +33,8 @@ def graph(setting: Setting, differences: Mapping[tuple[str, str], float | None],
         for baseline in setting.baselines
     }
     return {
-        "title": title, "miner": "amie", "facts": 3206, "relations": 25, "rules": 2452, "questions": 1000, "led": 900,
+        "title": title, "miner": "amie", "facts": 3206, "relations": 25, "rules": 2452, "questions": 1000,
+        "counts": {"available": 2000, "with_leads": 900},
         "training": 500, "arms": {arm: job() for arm in names}, "pairs": dict.fromkeys(MEASURES, found),
         "scores": {measure: {arm: score(0.3) for arm in names} for measure in MEASURES},
         "left_out": {}, "seconds": {},
