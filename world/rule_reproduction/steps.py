@@ -128,11 +128,12 @@ def prepare(client: Client, run: Run) -> Json:
     if found(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
     _mine(run)
-    test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, run.graph.unanswered)
+    only = {"unanswered": "true"} if run.graph.unanswered else {}
+    test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
     asked = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
     parts.without_asked(run.files["training"], {item["question"] for item in asked}, apart)
-    training = _ask(client, run, run.training, apart, run.setting.tuning.questions, False)
+    training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     tuning.export(run.training, run.name, run.folder)
     return described(client, run, test, training)
 
@@ -151,11 +152,11 @@ def _option(limit: str, value: object) -> list[str]:
     return [name, str(value)]
 
 
-def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, unanswered: bool) -> QuestionSet:  # noqa: FBT001
+def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
     """Questions of held-out facts; the same ones are stored once."""
-    lines = graph_paths.fact_lines(facts, [])
-    options = {"rules": run.name, "limit": limit, "grader": "f1", "unanswered": str(unanswered).lower()}
-    made = client.send(question_sets.from_graph(name, run.name, Sources(lines), **options))
+    lines = Sources(graph_paths.fact_lines(facts, []))
+    asked = question_sets.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
+    made = client.send(asked)
     print(f"  {name}: {made['items']:,} questions, {made['counts']}", flush=True)
     return made
 
