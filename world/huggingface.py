@@ -1,7 +1,7 @@
 """Write a model file in Hugging Face's layout: ``python -m world.huggingface FILE.gguf FOLDER``.
 
-The folder holds ``config.json``, ``model.safetensors`` and the tokenizer's files; ``transformers`` and ``peft`` read it,
-and ``python -m world.gguf FOLDER FILE`` writes the same tensors back.
+The folder holds ``config.json``, ``model.safetensors`` and the tokenizer's files; ``transformers`` and ``peft`` read
+it, and ``python -m world.gguf FOLDER FILE`` writes the same tensors back.
 """
 
 import argparse

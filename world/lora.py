@@ -1,4 +1,4 @@
-"""Fine-tune a generator with LoRA: ``python -m world.lora --base FILE.gguf|FOLDER --data D.jsonl --dev E.jsonl --out DIR``.
+"""Fine-tune a generator: ``python -m world.lora --base FILE.gguf|FOLDER --data D.jsonl --dev E.jsonl --out DIR``.
 
 Writes the adapter of the best epoch (`adapter/`), the merged model in Hugging Face's layout (`merged/`), the same as
 GGUF (`merged.gguf`, for models of this project) and `lora.json`, which says what was done.

@@ -45,5 +45,7 @@ def _exchange(place: str, line: str) -> Exchange:
     except (ValueError, KeyError, TypeError):
         raise MessagesError(f'{place}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}}') from None
     if roles != ["user", "assistant"] or not all(isinstance(text, str) and text for text in texts):
-        raise MessagesError(f"{place}: expected one message of `user` and one of `assistant`, both with text, not {roles}")
+        raise MessagesError(
+            f"{place}: expected one message of `user`, then one of `assistant`, both with text: {roles}"
+        )
     return Exchange(*texts)

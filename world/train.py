@@ -7,7 +7,7 @@ see the same samples in the same order.
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
@@ -171,14 +171,21 @@ def optimizers(recipe: Recipe, model: Any) -> list[torch.optim.Optimizer]:
     return [adam, *muon]
 
 
-def fit(recipe: Recipe, model: Any, tokenizer: PreTrainedTokenizerFast, minutes: float, worker: Worker, save: Any) -> int:
+def fit(
+    recipe: Recipe,
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    minutes: float,
+    worker: Worker,
+    save: Callable[[int], None],
+) -> int:
     """Train in place; return the steps made, fewer than planned if ``minutes`` ran out."""
     chosen = optimizers(recipe, model)
     peaks = [optimizer.param_groups[0]["lr"] / recipe.peak for optimizer in chosen]
     begun = time.monotonic()
     saved = begun
     for step, pieces in enumerate(batches(recipe, tokenizer)):
-        if worker.agree(time.monotonic() - begun > 60 * minutes):
+        if worker.agree(stop=time.monotonic() - begun > 60 * minutes):
             return step
         for optimizer, ratio in zip(chosen, peaks, strict=True):
             optimizer.param_groups[0]["lr"] = ratio * learning_rate(recipe, step)
@@ -255,9 +262,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that share a step's samples")
     args = parser.parse_args()
     recipe = RECIPES[args.role]
-    recipe = replace(
-        recipe, seed=recipe.seed if args.seed is None else args.seed, steps=args.steps or recipe.steps
-    )
+    recipe = replace(recipe, seed=recipe.seed if args.seed is None else args.seed, steps=args.steps or recipe.steps)
     run_workers(args.workers, run, recipe, args.out, args.init, args.minutes, args.threads)
 
 

@@ -27,7 +27,7 @@ class Worker:
         for each, part in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
             each.copy_(part.view_as(each))
 
-    def agree(self, stop: bool) -> bool:
+    def agree(self, *, stop: bool) -> bool:
         """Whether any process wants to stop."""
         if self.count == 1:
             return stop

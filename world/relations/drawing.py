@@ -50,7 +50,7 @@ def draw_scene(rng: Random, vocabulary: Vocabulary, kind: Kind, size: Size) -> t
     dated, asks_object = rng.random() < size.dated, rng.random() < 0.5
     cast = draw_cast(rng, vocabulary, count, size.numbered)
     rules = _draw_rules(rng, cast, kind, size)
-    facts = _core(rng, cast, kind, rules, asks_object)
+    facts = _core(rng, cast, kind, rules, asks_object=asks_object)
     while len(facts) < count:
         facts.append(_distractor(rng, cast, rules))
     rng.shuffle(facts)
@@ -65,9 +65,9 @@ def _draw_rules(rng: Random, cast: Cast, kind: Kind, size: Size) -> list[Rule]:
     most = size.rules
     count = rng.randint(min(2, most), most) if kind == "several" else rng.choice(range(1, most + 1))
     phrases = rng.sample(cast.phrases[:-1], min(count, len(cast.phrases) - 1))
-    rules = [_one_atom(phrase, cast.phrase, rng.random() < 0.5) for phrase in phrases]
+    rules = [_one_atom(phrase, cast.phrase, exchanged=rng.random() < 0.5) for phrase in phrases]
     if kind in ("same", "exchanged"):
-        rules[0] = _one_atom(phrases[0], cast.phrase, kind == "exchanged")
+        rules[0] = _one_atom(phrases[0], cast.phrase, exchanged=kind == "exchanged")
     if kind == "chained" or (kind in ("several", "irrelevant") and rng.random() < 0.2):
         rules[0] = _two_atoms(rng, phrases[0], cast.phrase, rng.choice(cast.phrases[:-1]))
     if kind in ("same", "exchanged", "chained"):
@@ -75,7 +75,7 @@ def _draw_rules(rng: Random, cast: Cast, kind: Kind, size: Size) -> list[Rule]:
     return rules
 
 
-def _one_atom(phrase: str, head: str, exchanged: bool) -> Rule:
+def _one_atom(phrase: str, head: str, *, exchanged: bool) -> Rule:
     return Rule((Atom(2, phrase, 1) if exchanged else Atom(1, phrase, 2),), head)
 
 
@@ -84,18 +84,18 @@ def _two_atoms(rng: Random, first: str, head: str, second: str) -> Rule:
     return Rule(tuple(Atom(*(end if rng.random() < 0.6 else end[::-1])) for end in ends), head)
 
 
-def _core(rng: Random, cast: Cast, kind: Kind, rules: list[Rule], asks_object: bool) -> list[Fact]:
+def _core(rng: Random, cast: Cast, kind: Kind, rules: list[Rule], *, asks_object: bool) -> list[Fact]:
     """The documents that carry the kind."""
     if kind == "direct" or (kind == "plain" and rng.random() < 0.5):
-        return [_match(rng, cast, Rule((Atom(1, cast.phrase, 2),), cast.phrase), asks_object)[0]]
+        return [_match(rng, cast, _one_atom(cast.phrase, cast.phrase, exchanged=False), asks_object=asks_object)[0]]
     if kind in ("irrelevant", "plain"):
         return [_about_entity(rng, cast, cast.phrases[-1])]
     chosen = rules if kind != "several" else [rng.choice(rules)]
     wanted = [rule for rule in chosen if (len(rule.body) == 2) == (kind == "chained")] or chosen
-    return _match(rng, cast, wanted[0] if kind == "chained" else rng.choice(wanted), asks_object)
+    return _match(rng, cast, wanted[0] if kind == "chained" else rng.choice(wanted), asks_object=asks_object)
 
 
-def _match(rng: Random, cast: Cast, rule: Rule, asks_object: bool) -> list[Fact]:
+def _match(rng: Random, cast: Cast, rule: Rule, *, asks_object: bool) -> list[Fact]:
     """Facts that match a rule's body with the entity in question at the end that the question names."""
     values = dict(zip((3, 1, 2), rng.sample(cast.others, 3), strict=True))
     values[1 if asks_object else 2] = cast.entity

@@ -7,33 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-_ONSETS = (
-    "b bl br d dr f fl g gl gr h j k kl kr l m n p pl pr r s sh sk st t th tr v vr w y z zh qu kh gh"
-).split()
-_ENDINGS = [vowel + coda for vowel in "aeiou" for coda in ("", "n", "r", "l", "s", "t", "k", "m", "d")]
-_ENDINGS += "ai ei ou ia é ü ö ang ind org ash akh".split()
-_SYLLABLES = [onset + ending for onset in _ONSETS for ending in _ENDINGS]
-_VERBS = (
-    "paint sell borrow teach repair carry follow water photograph bake knit polish measure weigh deliver lend "
-    "dust mow whistle sketch juggle varnish wrap unpack sweep iron fold stir taste season plough harvest sow prune "
-    "translate recite proofread bind catalogue tune conduct compose rehearse applaud glue carve weave dye embroider "
-    "tickle greet wink nod salute escort fetch borrow outrun overtake imitate admire envy tutor babysit"
-).split()
-_NOUNS = (
-    "lamps ladders bread letters roofs bicycles kettles violins maps gardens orchards boats umbrellas clocks carpets "
-    "spoons pumpkins stamps candles barrels mirrors puppets scarves saddles lanterns marbles kites hammocks teapots "
-    "windmills pianos cushions pebbles feathers blankets buttons baskets curtains chimneys fences"
-).split()
-_ADJECTIVES = "old green heavy wooden quiet bright tiny round rusty golden striped folded borrowed winter summer".split()
-_LINKS = "to from with for about near behind beside without after before against over".split()
-_ADVERBS = "slowly twice gladly again at dawn by hand in winter on foot together every spring at noon".split()
-_TITLES = (
-    "Baker Gardener Carpenter Librarian Astronomer Sailor Weaver Beekeeper Cobbler Juggler Potter Miller Tailor "
-    "Glassblower Lamplighter Shepherd Clockmaker Harpist Ferryman Cartographer Chandler Cooper Drummer Falconer"
-).split()
-_GROUPS = "Guild Choir Orchard Workshop Bakery Orchestra Observatory Kennel Aviary Bookshop Regatta Nursery".split()
-_BASES = "unit node item box peg tile card bead link edge tie bond path rung knot cell gear leaf".split()
-_PARTICLES = ("ob", "zu", "ver", "del", "ek")
+from world.relations import words
 
 
 @dataclass(frozen=True)
@@ -48,15 +22,13 @@ class Vocabulary:
     bases: Sequence[str]
 
 
-def _part(words: Sequence[str], test: bool) -> list[str]:
+def _part(listed: Sequence[str], *, test: bool) -> list[str]:
     """Every sixth word is kept for the tests."""
-    return [word for index, word in enumerate(words) if (index % 6 == 5) == test]
+    return [word for index, word in enumerate(listed) if (index % 6 == 5) == test]
 
 
-TRAIN, TEST = (
-    Vocabulary(*(_part(words, test) for words in (_SYLLABLES, _VERBS, _NOUNS, _TITLES, _GROUPS, _BASES)))
-    for test in (False, True)
-)
+LISTS = (words.SYLLABLES, words.VERBS, words.NOUNS, words.TITLES, words.GROUPS, words.BASES)
+TRAIN, TEST = (Vocabulary(*(_part(listed, test=test) for listed in LISTS)) for test in (False, True))
 
 
 def invented_word(rng: Random, vocabulary: Vocabulary) -> str:
@@ -67,16 +39,17 @@ def invented_word(rng: Random, vocabulary: Vocabulary) -> str:
 
 
 def _person(rng: Random, vocabulary: Vocabulary) -> str:
-    words = [invented_word(rng, vocabulary).capitalize() for _ in range(rng.choice((1, 1, 1, 2, 2, 2, 3)))]
+    parts = [invented_word(rng, vocabulary).capitalize() for _ in range(rng.choice((1, 1, 1, 2, 2, 2, 3)))]
     shape = rng.random()
     if shape < 0.1:
-        words[0] = f"{words[0][0]}."
-        words.append(invented_word(rng, vocabulary).capitalize())
+        parts[0] = f"{parts[0][0]}."
+        parts.append(invented_word(rng, vocabulary).capitalize())
     elif shape < 0.3:
-        words[-1] = f"{rng.choice((words[-1], rng.choice(_PARTICLES)))}-{invented_word(rng, vocabulary).capitalize()}"
+        first = rng.choice((parts[-1], rng.choice(words.PARTICLES)))
+        parts[-1] = f"{first}-{invented_word(rng, vocabulary).capitalize()}"
     elif shape < 0.33:
-        words[-1] = f"{rng.choice('DOT')}'{words[-1]}"
-    return " ".join(words)
+        parts[-1] = f"{rng.choice('DOT')}'{parts[-1]}"
+    return " ".join(parts)
 
 
 def _titled(rng: Random, vocabulary: Vocabulary) -> str:
@@ -142,20 +115,20 @@ def _phrase(rng: Random, vocabulary: Vocabulary) -> str:
         return verb
     thing = invented_word(rng, vocabulary) if rng.random() < 0.3 else rng.choice(vocabulary.nouns)
     if rng.random() < 0.35:
-        thing = f"{rng.choice(_ADJECTIVES)} {thing}"
+        thing = f"{rng.choice(words.ADJECTIVES)} {thing}"
     if shape < 0.5:
         return f"{verb} {thing}"
     if shape < 0.6:
         return f"{verb}, {rng.choice(vocabulary.verbs)}, or {rng.choice(vocabulary.verbs)} {thing}"
     if shape < 0.7:
-        return f"{verb} {rng.choice(_LINKS)}"
+        return f"{verb} {rng.choice(words.LINKS)}"
     if shape < 0.78:
         return f"{verb} {thing} (such as {rng.choice(vocabulary.nouns)})"
-    return f"{verb} {thing} {rng.choice(_LINKS)}"
+    return f"{verb} {thing} {rng.choice(words.LINKS)}"
 
 
 def _extended(rng: Random, vocabulary: Vocabulary, phrase: str) -> str:
     """A phrase like another one: a word more, or another last word."""
-    added = rng.choice((*_ADVERBS, rng.choice(vocabulary.nouns)))
-    words = phrase.split(" ")
-    return " ".join([*words, added] if rng.random() < 0.5 or len(words) == 1 else [*words[:-1], added])
+    added = rng.choice((*words.ADVERBS, rng.choice(vocabulary.nouns)))
+    parts = phrase.split(" ")
+    return " ".join([*parts, added] if rng.random() < 0.5 or len(parts) == 1 else [*parts[:-1], added])

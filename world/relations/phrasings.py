@@ -45,7 +45,7 @@ TRAIN = Phrasings(
 )
 
 
-def ask(rng: Random, phrasings: Phrasings, entity: str, phrase: str, asks_object: bool, time: str | None) -> str:
+def ask(rng: Random, phrasings: Phrasings, entity: str, phrase: str, time: str | None, *, asks_object: bool) -> str:
     """The question for the other end of a fact."""
     form = rng.choice(phrasings.objects if asks_object else phrasings.subjects)
     before = rng.choice(phrasings.times).format(time=time) if time else ""

@@ -73,14 +73,16 @@ def kind_sample(rng: Random, split: Split, kind: Kind, name: Template, size: Siz
 
 
 def _question(rng: Random, split: Split, scene: Scene, time: str | None) -> str:
-    return phrasings.ask(rng, split.phrasings, scene.entity, scene.phrase, scene.asks_object, time)
+    return phrasings.ask(rng, split.phrasings, scene.entity, scene.phrase, time, asks_object=scene.asks_object)
 
 
 def prompt(name: Template, scene: Scene, question: str) -> str:
-    """The served template with a scene's documents and rules."""
+    """The served template with a scene's documents and rules; the one for plain retrieval leaves the rules out."""
     documents = [Document(problem="", text=str(fact)) for fact in scene.facts]
     slots = {"question": question, "context": documents}
-    return render(template(name), {**slots, "rules": rules_text(scene.rules)} if scene.rules else slots)
+    return render(
+        template(name), {**slots, "rules": rules_text(scene.rules)} if scene.rules and name != "cot" else slots
+    )
 
 
 def rules_text(rules: tuple[Rule, ...]) -> str:
