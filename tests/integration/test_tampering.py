@@ -146,6 +146,7 @@ OWNERS = {
         "graphs.corpus_id", "graphs.created_at", "graphs.entities", "graphs.facts", "graphs.first_time",
         "graphs.hash", "graphs.largest", "graphs.last_time", "graphs.name", "graphs.relations", "graphs.time_unit",
     ),
+    "the words that a job was given are in its replies": ("graphs.phrases", "graphs.phrases_hash"),
     "a place in an order, which stays as it is": ("corpus_documents.ordinal", "experiment_cells.ordinal"),
     "a grid is how jobs are put side by side; what each was asked is in its own record": (
         "experiment_cells.job_id", "experiment_cells.point", "experiment_cells.refused", "experiment_cells.seed",

@@ -119,7 +119,7 @@ def test_every_fact_is_a_document_and_its_inverse_where_asked_for() -> None:
 def test_a_document_says_of_which_fact_it_is() -> None:
     """With the names as the file has them."""
     found = read(b"New_York\tMake_statement\tc\t2014-09-20\n")
-    (record,) = fact_documents.documents(found.upload, {}, inverse=False)
+    (record,) = fact_documents.documents(found.upload, inverse=False)
     assert record.meta == {
         "subject": "New_York", "relation": "Make_statement", "object": "c", "time": "2014-09-20"
     }  # fmt: skip
