@@ -10,7 +10,9 @@ from world.rule_reproduction.setting import Tuning
 
 PAIRS, MESSAGES = "pairs", "messages"
 """Kinds of training data, as `mathrag dataset training-data` calls them."""
-NEEDED = ("torch", "peft", "transformers")
+MERGED = "merged.gguf"
+TENTH = 10
+NEEDED = ("torch", "peft", "transformers", "gguf")
 """What LoRA needs: the extra `train`."""
 
 
@@ -51,11 +53,21 @@ def _retriever(folder: Path, options: dict[str, Any]) -> Path:
 
 
 def _generator(folder: Path, options: dict[str, Any], trainer: str) -> Path:
-    place = folder / "tuned-generator-f16.gguf"
-    if not place.exists():
-        data = ["--data", str(_data(folder, MESSAGES)), "--model", str(FILE), "--out", str(place)]
-        command(*data, *_listed(options), python=trainer, module="world.lora")
-    return place
+    place = folder / "tuned-generator"
+    if not (place / MERGED).exists():
+        data, dev = _split(folder)
+        files = ["--base", str(FILE), "--data", str(data), "--dev", str(dev), "--out", str(place)]
+        command(*files, *_listed(options), python=trainer, module="world.lora")
+    return place / MERGED
+
+
+def _split(folder: Path) -> tuple[Path, Path]:
+    """The lines to learn from, and the tenth that chooses the epoch: each question has one line."""
+    lines = _data(folder, MESSAGES).read_text("utf-8").splitlines(keepends=True)
+    places = folder / "lora-train.jsonl", folder / "lora-dev.jsonl"
+    for place, is_dev in zip(places, (False, True), strict=True):
+        place.write_text("".join(line for at, line in enumerate(lines) if (at % TENTH == 0) == is_dev), "utf-8")
+    return places
 
 
 def _data(folder: Path, kind: str) -> Path:
