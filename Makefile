@@ -24,7 +24,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world compose test e2e smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test e2e smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ demo: $(STAMP) ## Start everything, answer two small batches, and explain what c
 reproduce-world: SCALE ?= full
 reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reproduction.md; SCALE=quick
 	@$(BIN)/python -m world.reproduction --scale $(SCALE)
+
+reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures, docs/rule-reproduction.md; DATA=folder of both
+	@$(BIN)/python -m world.rule_reproduction --data "$(or $(DATA),$(error DATA=DIR: docs/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))
 
 compose: ## Build and start everything in containers; `docker compose down` stops it
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from world.relations.card import rules_section, table
+
 Json = dict[str, Any]
 
 CONTEXTS = {
@@ -45,8 +47,9 @@ library_name: gguf
 
 # World models
 
-Two language models of about one million parameters that ship with MathRAG-Gate, so that the
-whole system runs on a laptop's processor. They know one made-up world and nothing else.
+Three language models of about one million parameters that ship with MathRAG-Gate, so that the
+whole system runs on a laptop's processor. Two of them know one made-up world and nothing else; the
+third, the *rule generator*, answers from rules and documents and has a [section](#rule-generator) of its own.
 
 **Task.** A question asks for the value of a made-up operator, `What is 8 zorlo 7?`. Name and
 rule are paired at random, so only a retrieved document can tell the rule, for instance
@@ -98,14 +101,10 @@ def card(manifest: Json, evaluation: Json) -> str:
         _relevance(evaluation["skills"]["relevance"]),
         _texts(evaluation["skills"]["texts"]),
         _foreign(evaluation["skills"]),
+        rules_section(evaluation["rules"]),
         TAIL.format(**counts),
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
-
-
-def _table(head: list[str], rows: list[list[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 def _training(models: Json) -> str:
@@ -114,8 +113,8 @@ def _training(models: Json) -> str:
         [role, *(stage[field] for field in fields)] for role, model in models.items() for stage in model["training"]
     ]
     head = ["", "parameters", "seed", "steps", "samples per step", "tokens per sample at most", "rate", "minutes"]
-    note = "Minutes are wall time on two shared processor cores. The judge starts from the generator."
-    return f"## Training\n\n{_table(head, rows)}\n\n{note}"
+    note = "Minutes are wall time on two shared processor cores. Judge and rule generator start from the generator."
+    return f"## Training\n\n{table(head, rows)}\n\n{note}"
 
 
 def _generator(rows: Json) -> str:
@@ -128,7 +127,7 @@ def _generator(rows: Json) -> str:
         "A uniform guess is right in 0.1; some digits are likelier than others (a product with 0 is 0), so a good\n"
         "guess is right in about 0.2."
     )
-    return f"## Generator, accuracy per kind of document\n\n{_table(head, lines)}\n\n{note}"
+    return f"## Generator, accuracy per kind of document\n\n{table(head, lines)}\n\n{note}"
 
 
 def _several(rows: Json) -> str:
@@ -138,8 +137,8 @@ def _several(rows: Json) -> str:
         for number, row in rows[language].items()
     ]
     orders = [[f"`{first}`", row["n"], row["accuracy"]] for first, row in rows["first of two"].items()]
-    one = _table(["language", "documents", "n", "accuracy", "longest prompt, tokens"], placed)
-    two = _table(["first", "n", "accuracy"], orders)
+    one = table(["language", "documents", "n", "accuracy", "longest prompt, tokens"], placed)
+    two = table(["first", "n", "accuracy"], orders)
     note = (
         "One `full` document about the operator stands at a random place; the others are of any kind, about other\n"
         "operators. The first rule is read, whoever it is about. Two about the operator that contradict each other, a\n"
@@ -155,7 +154,7 @@ def _wordings(rows: Json) -> str:
         "Formal documents have numbered steps, connectives and a box, an answer without reasoning, too; plain ones "
         "have none.\nn is as above, per wording and grade; default anchors."
     )
-    return f"## Judge, accuracy per grade and wording\n\n{_table(head, lines)}\n\n{note}"
+    return f"## Judge, accuracy per grade and wording\n\n{table(head, lines)}\n\n{note}"
 
 
 def _judge(anchors: str, rows: Json) -> str:
@@ -167,14 +166,14 @@ def _judge(anchors: str, rows: Json) -> str:
     ]
     lines.append(["all", "", total, round(overall, 4), max(row["longest_prompt_tokens"] for row in rows.values())])
     head = ["grade", "document", "n", "accuracy", "longest prompt, tokens"]
-    return f"## Judge, accuracy per grade, {anchors} anchors\n\n{_table(head, lines)}"
+    return f"## Judge, accuracy per grade, {anchors} anchors\n\n{table(head, lines)}"
 
 
 def _relevance(rows: Json) -> str:
     lines = [[grade, RELEVANCE[grade], row["n"], row["accuracy"], _given(row)] for grade, row in rows.items()]
     head = ["grade", "document", "n", "accuracy", "given"]
     note = "The grades follow what a document is worth to the generator: see its table above."
-    return f"## Judge, relevance to a question\n\n{_table(head, lines)}\n\n{note}"
+    return f"## Judge, relevance to a question\n\n{table(head, lines)}\n\n{note}"
 
 
 def _given(row: Json) -> str:
@@ -184,7 +183,7 @@ def _given(row: Json) -> str:
 def _texts(rows: Json) -> str:
     lines = [[f"`{skill}`", TEXTS[skill], row["n"], row["accuracy"]] for skill, row in rows.items()]
     head = ["template", "text to write for `What is 8 zorlo 7?`", "n", "to the letter"]
-    return f"## Judge, texts for a search\n\n{_table(head, lines)}"
+    return f"## Judge, texts for a search\n\n{table(head, lines)}"
 
 
 def _foreign(skills: Json) -> str:
@@ -197,7 +196,7 @@ def _foreign(skills: Json) -> str:
         "Random mathematical sentences. Any rating counts, for it means nothing there. What is not understood is not "
         "rewritten:\nan empty text is a failure to the method that asked, and it goes on with the question as it is."
     )
-    return f"## Judge, outside the world\n\n{_table(head, ratings + texts)}\n\n{note}"
+    return f"## Judge, outside the world\n\n{table(head, ratings + texts)}\n\n{note}"
 
 
 def write(models: Path) -> None:

@@ -6,23 +6,17 @@ next to the models.
 """
 
 import argparse
-import gc
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple, get_args
-
-import httpx2
-import xllamacpp
+from typing import Any, get_args
 
 from shared.contracts.replies import Failure
 from shared.rag.parsing import parse_rating
 from world.problems import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, Kind
+from world.relations.evaluation import measure_rules
 from world.release import FILES
 from world.samples import (
     Anchors,
@@ -35,68 +29,15 @@ from world.samples import (
     judge_sample,
     placed_sample,
 )
+from world.serving import Reply, answered_row, ask_all, measure_hits, served
 from world.skills import Skill, foreign_skill_sample, relevance_sample, skill_sample
 from world.wording import WORDINGS, Language, Style
 
-SLOTS = 8  # prompts decoded at once
-SLOT_TOKENS = 768  # prompt and reply of one slot
-REPLY_TOKENS = 64
 TEXT_TOKENS = 128
 TEST = Split(TEST_NAMES, TEST_TEMPLATES, TEST_CHINESE)
 SEVERAL = (1, 2, 3, 5)  # documents in a prompt
 CONTEXTS: tuple[Context, ...] = (*KINDS, "unrelated", "none", "foreign")
 TEXTS: tuple[Skill, ...] = ("rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution")
-_BOXED = re.compile(r"\\boxed\{(.*?)\}")
-
-
-class Reply(NamedTuple):
-    """What came back for a sample."""
-
-    text: str
-    prompt_tokens: int
-
-
-@contextmanager
-def served(model: Path) -> Iterator[str]:
-    """Serve a model on a free local port and give its address."""
-    engine: Any = xllamacpp  # a compiled module without types
-    params = engine.CommonParams()
-    params.model.path = str(model)
-    params.hostnames, params.port = ["127.0.0.1"], 0
-    params.n_parallel, params.n_ctx = SLOTS, SLOTS * SLOT_TOKENS
-    params.warmup, params.verbosity, params.cache_ram_mib = False, -1, 0
-    # More threads only add overhead to matrices this small.
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    server = engine.Server(params)
-    try:
-        yield server.listening_address
-    finally:
-        del server
-        gc.collect()  # the engine stops when its last reference goes
-
-
-def ask(client: httpx2.Client, sample: Sample, tokens: int) -> Reply:
-    """One greedy chat completion."""
-    message = {"role": "user", "content": sample.prompt}
-    body = {"messages": [message], "temperature": 0, "max_tokens": tokens}
-    answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
-    content = answer["choices"][0]["message"]["content"]
-    return Reply(content, answer["usage"]["prompt_tokens"])
-
-
-def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> list[Reply]:
-    """All replies, in the samples' order."""
-    with (
-        httpx2.Client(base_url=address, timeout=120) as client,
-        ThreadPoolExecutor(SLOTS) as pool,
-    ):
-        return list(pool.map(lambda sample: ask(client, sample, tokens), samples))
-
-
-def boxed(text: str) -> str | None:
-    """The content of the last box, as an answer extractor would take it."""
-    found: list[str] = _BOXED.findall(text)
-    return found[-1] if found else None
 
 
 def generator_row(address: str, context: Context, count: int, seed: int) -> dict[str, Any]:
@@ -117,15 +58,6 @@ def contradicted_row(address: str, first: Kind, count: int, seed: int) -> dict[s
     return answered_row(address, [contradicted_sample(rng, TEST, first) for _ in range(count)])
 
 
-def answered_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
-    """How often the box holds the right answer, and how often there is one."""
-    replies = ask_all(address, samples)
-    answers = [boxed(reply.text) for reply in replies]
-    hits = [answer == sample.answer for answer, sample in zip(answers, samples, strict=True)]
-    readable = [answer is not None for answer in answers]
-    return {**_measures(hits, replies), "boxed": _share(readable)}
-
-
 def judge_row(address: str, kind: Kind, anchors: Anchors, count: int, seed: int) -> dict[str, Any]:
     """Accuracy on one grade, and the grades given instead of the right one."""
     rng = Random(f"test {kind} {anchors} {seed}")
@@ -142,7 +74,7 @@ def graded_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
     """How often the grade is the right one, and which are given."""
     replies = ask_all(address, samples)
     given = Counter(reply.text for reply in replies)
-    return {**_measures(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
+    return {**measure_hits(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
 
 
 def relevance_row(address: str, grade: int, count: int, seed: int) -> dict[str, Any]:
@@ -156,7 +88,7 @@ def text_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any
     rng = Random(f"test {skill} {seed}")
     samples = [skill_sample(rng, TEST, skill) for _ in range(count)]
     replies = ask_all(address, samples, TEXT_TOKENS)
-    return _measures(_hits(samples, replies), replies)
+    return measure_hits(_hits(samples, replies), replies)
 
 
 def silent_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
@@ -164,7 +96,7 @@ def silent_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, A
     rng = Random(f"test foreign {skill} {seed}")
     samples = [foreign_skill_sample(rng, TEST, skill) for _ in range(count)]
     replies = ask_all(address, samples, TEXT_TOKENS)
-    return _measures(_hits(samples, replies), replies)
+    return measure_hits(_hits(samples, replies), replies)
 
 
 def rated_row(address: str, skill: str, count: int, seed: int) -> dict[str, Any]:
@@ -178,7 +110,7 @@ def rated_row(address: str, skill: str, count: int, seed: int) -> dict[str, Any]
     ]
     replies = ask_all(address, samples)
     rated = [not isinstance(parse_rating(reply.text, truncated=False), Failure) for reply in replies]
-    return _measures(rated, replies)
+    return measure_hits(rated, replies)
 
 
 def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
@@ -187,15 +119,6 @@ def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
         reply.text == sample.reply if sample.answer == sample.reply else sample.answer in reply.text
         for sample, reply in zip(samples, replies, strict=True)
     ]
-
-
-def _measures(hits: Sequence[bool], replies: Sequence[Reply]) -> dict[str, Any]:
-    longest = max(reply.prompt_tokens for reply in replies)
-    return {"n": len(hits), "accuracy": _share(hits), "longest_prompt_tokens": longest}
-
-
-def _share(flags: Sequence[bool]) -> float:
-    return round(sum(flags) / len(flags), 4)
 
 
 def measure_generator(model: Path, count: int, seed: int) -> dict[str, Any]:
@@ -253,6 +176,7 @@ MEASURES = {
     "several": (FILES["generator"], measure_several),
     "wordings": (FILES["judge"], measure_wordings),
     "skills": (FILES["judge"], measure_skills),
+    "rules": (FILES["rules"], measure_rules),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from world.samples import Context
 from world.skills import Skill
 
-Role = Literal["generator", "judge"]
+Role = Literal["generator", "judge", "rules"]
 
 #: Relative frequency of each context: first the readable documents alone, then everything.
 EARLY_CONTEXTS: dict[Context, int] = {"full": 8, "steps": 2}
@@ -41,6 +41,9 @@ class Recipe:
     longest: int = 0  # tokens; a longer reply weighs as much as one of so many (0: by its length)
     several: float = 0.0  # share of a generator's samples with several documents, of any wording
     worded: float = 0.0  # share of a judge's samples in any wording
+    level: str = ""  # a rule generator's samples: one of world.relations.samples.LEVELS
+    retokenise: bool = False  # begin with a tokenizer for the rule generator's texts
+    muon: float = 0.0  # Muon's learning rate for the layers' matrices; 0: AdamW for everything
     pieces: int = 1  # a batch is computed in so many parts of like length, so that short samples are not padded to long
 
 
@@ -158,5 +161,37 @@ RECIPES: dict[str, Recipe] = {
         prompt_weight=0.1,
         longest=16,
         pieces=4,
+    ),
+    # From the shipped generator: entities, relations and rules instead of operators.
+    "rules-short": Recipe(
+        role="rules",
+        seed=20,
+        steps=800,
+        window=448,
+        batch=32,
+        peak=2e-3,
+        warmup=30,
+        plateau=0.999,
+        prompt_weight=0.0,
+        longest=16,
+        pieces=4,
+        level="short",
+        retokenise=True,
+        muon=0.01,
+    ),
+    "rules-all": Recipe(
+        role="rules",
+        seed=21,
+        steps=1200,
+        window=640,
+        batch=32,
+        peak=2e-3,
+        warmup=20,
+        plateau=0.5,
+        prompt_weight=0.0,
+        longest=16,
+        pieces=4,
+        level="all",
+        muon=0.01,
     ),
 }

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from world.problems import TRAIN_NAMES, TRAIN_TEMPLATES
+from world.relations.phrasings import TRAIN
 
 Json = dict[str, Any]
 
 GENERATOR_FILE = "world-generator-f16.gguf"
 JUDGE_FILE = "world-judge-f16.gguf"
-FILES = {"generator": GENERATOR_FILE, "judge": JUDGE_FILE}
+RULES_FILE = "rules-generator-f16.gguf"
+FILES = {"generator": GENERATOR_FILE, "judge": JUDGE_FILE, "rules": RULES_FILE}
 
 
 def fingerprint(path: Path) -> str:
@@ -37,7 +39,12 @@ def entry(folders: list[Path], model: Path, shipped: Json | None) -> Json:
 def manifest(folders: dict[str, list[Path]], models: Path, shipped: Json) -> Json:
     """How the shipped models came about, and all that they have seen by name; a role without folders stays as it is."""
     parts = {role: entry(stages, models / FILES[role], shipped.get(role)) for role, stages in folders.items()}
-    return {"models": {**shipped, **parts}, "names": list(TRAIN_NAMES), "templates": list(TRAIN_TEMPLATES)}
+    return {
+        "models": {**shipped, **parts},
+        "names": list(TRAIN_NAMES),
+        "templates": list(TRAIN_TEMPLATES),
+        "phrasings": [*TRAIN.objects, *TRAIN.subjects],
+    }
 
 
 def main() -> None:
@@ -51,7 +58,7 @@ def main() -> None:
     args = parser.parse_args()
     folders: dict[str, list[Path]] = {role: getattr(args, role) for role in FILES if getattr(args, role)}
     for role, stages in folders.items():
-        export(stages[-1], args.models / FILES[role], f"world-{role}")
+        export(stages[-1], args.models / FILES[role], FILES[role].removesuffix("-f16.gguf"))
     file = args.models / "manifest.json"
     shipped = json.loads(file.read_text())["models"] if file.exists() else {}
     file.write_text(json.dumps(manifest(folders, args.models, shipped), indent=2) + "\n")

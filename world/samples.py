@@ -64,6 +64,8 @@ class Sample:
     prompt: str
     reply: str
     answer: str
+    more: tuple[tuple[str, str], ...] = ()
+    """Further messages and replies to learn: what was read before serves for each of them."""
 
 
 @dataclass(frozen=True)

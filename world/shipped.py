@@ -8,8 +8,9 @@ from typing import Any
 
 import gguf
 import torch
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+from world.architecture import new_model
 from world.gguf import TIED, tensor_name
 from world.tokenizer import rebuilt_tokenizer
 
@@ -20,6 +21,14 @@ def read_tokenizer(file: Path) -> PreTrainedTokenizerFast:
     tokens, types, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges"))
     normal = {token: index for index, token in enumerate(tokens) if types[index] == gguf.TokenType.NORMAL}
     return rebuilt_tokenizer(normal, [tuple(merge.split(" ")) for merge in merges])
+
+
+def read_model(file: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
+    """The model in a file with its weights, and its tokenizer."""
+    tokenizer = read_tokenizer(file)
+    model = new_model(tokenizer)
+    read_weights(file, model)
+    return model, tokenizer
 
 
 def read_weights(file: Path, model: Any) -> None:

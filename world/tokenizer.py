@@ -31,7 +31,7 @@ MERGED_SIZE = 1021  # with the three special tokens 1024, already a multiple of 
 
 def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
     """Train the tokenizer on the text of the world and on general mathematical English."""
-    bpe = _byte_level(models.BPE())
+    bpe = byte_level(models.BPE())
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
         vocab_size=MERGED_SIZE, initial_alphabet=alphabet, min_frequency=2, show_progress=False
@@ -42,10 +42,11 @@ def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
 
 def rebuilt_tokenizer(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> PreTrainedTokenizerFast:
     """The tokenizer of a model file, from its tokens without the special ones."""
-    return _finished(_byte_level(models.BPE(vocabulary, merges)))
+    return _finished(byte_level(models.BPE(vocabulary, merges)))
 
 
-def _byte_level(model: Any) -> Tokenizer:
+def byte_level(model: Any) -> Tokenizer:
+    """A tokenizer that splits text into Qwen2's pieces and these into bytes."""
     bpe = Tokenizer(model)
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(

@@ -36,12 +36,14 @@ Templates = Annotated[
     Path | None, typer.Option(help="Tab-separated lines of relation, question for the object, for the subject.")
 ]
 Grader = Annotated[str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all together.")]
+Unanswered = Annotated[bool, typer.Option("--unanswered", help="Leave out questions that the graph itself answers.")]
 SAID = {
     "repeated": "facts are repeated",
     "known": "facts are in the graph already",
     "unknown_relation": "facts have a relation that the graph does not have",
     "unknown_entity": "questions are about an entity that the graph does not have",
     "many_answers": "questions have more than 1,000 answers",
+    "answered": "questions are answered by the graph itself",
     "long": "questions are too long",
 }
 
@@ -57,6 +59,7 @@ def from_graph(
     side: SideOption = Side.BOTH,
     templates: Templates = None,
     grader: Grader = "text",
+    unanswered: Unanswered = False,
     as_json: AsJson = False,
 ) -> None:
     """Make questions of held-out facts (rebuilt RuleQA). The same command again is harmless."""
@@ -64,7 +67,8 @@ def from_graph(
         splits = [part for each in split for part in each.split(",") if part]
         rows = graph_paths.fact_lines(source, splits)
         sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
-        options = {"rules": rules, "limit": limit, "seed": seed, "side": side.value, "grader": grader}
+        options = {"rules": rules, "limit": limit, "seed": seed, "side": side.value, "grader": grader,
+                   "unanswered": "true" if unanswered else None}  # fmt: skip
         made = send(client, question_sets.from_graph(name, graph, sources, **options), sources)
         if as_json:
             print_json(made)

@@ -14,6 +14,7 @@ class LeftOut(TypedDict):
     unknown_relation: int
     unknown_entity: int
     many_answers: int
+    answered: int
     long: int
 
 
@@ -42,6 +43,6 @@ class QuestionSet(TypedDict):
 
 
 def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value | None) -> Request[QuestionSet]:
-    """Store questions for held-out facts; `options`: `rules`, `limit`, `seed`, `side`, `grader`."""
+    """Store questions for held-out facts; `options`: `rules`, `limit`, `seed`, `side`, `grader`, `unanswered`."""
     query = {"name": name, "graph": graph, **options}
     return Request(method="POST", path="/v1/datasets/from-graph", lines=lines, query=query, timeout_s=INDEXED_S)

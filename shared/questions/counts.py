@@ -16,6 +16,8 @@ class LeftOut(msgspec.Struct, kw_only=True):
     """Questions about an entity that the graph does not have."""
     many_answers: int = 0
     """Questions with more than 1,000 answers."""
+    answered: int = 0
+    """Questions that a fact of the graph answers, where these are not wanted."""
     long: int = 0
     """Questions of more characters than an item may have."""
 

@@ -48,6 +48,8 @@ class Choice(NamedTuple):
     limit: int | None = None
     seed: int = 0
     grader: Grader = "text"
+    unanswered: bool = False
+    """Whether questions that a fact of the graph answers are left out."""
 
 
 class QuestionSet:
@@ -97,6 +99,9 @@ class QuestionSet:
         if len(answers) > ANSWERS or len(text) > MAX_QUESTION:
             self.counts.left_out.many_answers += len(answers) > ANSWERS
             self.counts.left_out.long += len(answers) <= ANSWERS
+            return None
+        if self._choice.unanswered and len(answers) > len(question.answers):
+            self.counts.left_out.answered += 1
             return None
         leads, documents = self._ways(question, answers)
         self._count(question, answers, leads, documents)
@@ -160,6 +165,7 @@ def _why_none(counts: Counts) -> str:
         (left_out.unknown_relation, "facts have a relation that the graph lacks"),
         (left_out.unknown_entity, "questions name an entity that the graph lacks"),
         (left_out.many_answers, f"questions have more than {ANSWERS} answers"),
+        (left_out.answered, "questions are answered by the graph itself"),
         (left_out.long, f"questions have more than {MAX_QUESTION} characters"),
     )
     return "; ".join(f"{count} {what}" for count, what in said if count) + "; give facts that the graph does not have"

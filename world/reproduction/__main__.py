@@ -8,10 +8,7 @@ Full results of seeds 1 and on go to docs/results, and docs/reproduction.md is w
 
 import argparse
 import json
-import os
-import platform
 import signal
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -26,8 +23,9 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from shared.pages.blocks import regenerated
 from shared.settings import REPOSITORY
+from world import experiments, origin
 from world.reproduction import drawing, tables
-from world.reproduction.running import furnish, run, served, upload
+from world.reproduction.running import furnish, served, upload
 from world.reproduction.studies import SCALES, Study, model_files, studies
 
 DATA_DIR = REPOSITORY / ".mathrag" / "reproduction"
@@ -95,7 +93,7 @@ def studied(client: Client, study: Study) -> dict[str, Any]:
         "about": study.about,
         "document": study.document(),
         "worlds": [{"name": each.name, "seed": each.seed, "x": each.x} for each in study.worlds],
-        **run(client, study),
+        **experiments.run(client, study.document(), study.name),
     }
     if study.name == "main-orthogonal":
         jobs = dict.fromkeys(row["job"] for row in kept["report"]["rows"])
@@ -113,16 +111,11 @@ def about(found: dict[str, Any]) -> dict[str, Any]:
     """Where the figures come from; minutes are those of the studies, also of what an earlier run made."""
     return {
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "machine": f"{os.cpu_count()} processor cores, Python {platform.python_version()}",
+        "commit": origin.commit(),
+        "machine": origin.machine(),
         "models": model_files(),
         "minutes": sum(each["seconds"] for each in found.values()) / 60,
     }
-
-
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
 
 
 def keep(results: dict[str, Any], out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy over something that is varied: a line for each system."""
+"""Accuracy, or another share, over something that is varied: a line for each system."""
 
 from collections.abc import Sequence
 
@@ -24,8 +24,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     n: int
 
 
-def chart(rows: Sequence[Row], *, name: str, title: str, axis: str) -> Figure:
-    """`axis` says what is varied, with its unit.
+def chart(
+    rows: Sequence[Row], *, name: str, title: str, axis: str, share: str = "Accuracy", of: str = "items"
+) -> Figure:
+    """`axis` says what is varied, with its unit; `share` what is drawn over it, and `of` what that is a share of.
 
     Raises:
         Unavailable: the extra `report` is not installed.
@@ -36,7 +38,7 @@ def chart(rows: Sequence[Row], *, name: str, title: str, axis: str) -> Figure:
         x=alt.X("x:Q", title=axis, scale=alt.Scale(padding=12, nice=False), axis=alt.Axis(grid=False)),
         color=_told(alt.Color, alt, labels, look.PALETTE),
     )
-    up = {"axis": alt.Axis(format=".0%", title="Accuracy (% of items)"), "scale": alt.Scale(domain=[0, 1])}
+    up = {"axis": alt.Axis(format=".0%", title=f"{share} (% of {of})"), "scale": alt.Scale(domain=[0, 1])}
     layers = [
         base.mark_rule(size=1.4, opacity=0.6).encode(y=alt.Y("low:Q", **up), y2="high:Q"),
         base.mark_line().encode(y=alt.Y("value:Q", **up), strokeDash=_told(alt.StrokeDash, alt, labels, look.DASHES)),
@@ -44,8 +46,8 @@ def chart(rows: Sequence[Row], *, name: str, title: str, axis: str) -> Figure:
             y=alt.Y("value:Q", **up), shape=_told(alt.Shape, alt, labels, look.SHAPES)
         ),
     ]
-    said = f"{look.numbered((row.n for row in rows), 'items a point')}; lines: Wilson, 95 %"
-    caption = f"Each point is the accuracy of a system; {axis[0].lower()}{axis[1:]} grows to the right."
+    said = f"{look.numbered((row.n for row in rows), f'{of} a point')}; lines: Wilson, 95 %"
+    caption = f"Each point is the {share.lower()} of a system; {axis[0].lower()}{axis[1:]} grows to the right."
     return look.figure(name, title, [said], caption, alt.layer(*layers), rows)
 
 

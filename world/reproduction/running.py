@@ -1,4 +1,4 @@
-"""A stack of its own with an oracle beside it, and the experiments on it, which go on where they were."""
+"""A stack of its own with an oracle beside it, and the worlds that it is asked about."""
 
 import json
 import os
@@ -8,30 +8,25 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mathrag.client import experiments, stack_state, texts
+from mathrag.client import stack_state, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.client.experiments import Experiment
-from mathrag.client.request import Request, T
 from mathrag.client.sources import Sources
 from mathrag.stack import lock
 from shared.ingest import paths
 from shared.settings import REPOSITORY
 from world.corpus import build, write
+from world.experiments import found
 from world.release import FILES
-from world.reproduction.studies import MODELS, NOISES, Study, World
+from world.reproduction.studies import MODELS, NOISES, World
 
 ANSWER_S = 600.0
 """The report of an experiment reads every sample of its jobs."""
-POLL_S = 2.0
 ATTEMPTS = 3
 """To start the stack."""
-SAID_S = 15.0
-"""Between two lines about a study's progress."""
 
 
 def furnish(folder: Path, worlds: Iterable[World]) -> None:
@@ -59,8 +54,8 @@ def _configured(folder: Path) -> int:
             port = free.getsockname()[1]
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"models": _models(port)}, indent=1))
-    found: dict[str, Any] = json.loads(file.read_text())
-    return int(found["models"]["oracle-0"]["url"].split(":")[-1].removesuffix("/v1"))
+    kept: dict[str, Any] = json.loads(file.read_text())
+    return int(kept["models"]["oracle-0"]["url"].split(":")[-1].removesuffix("/v1"))
 
 
 def _models(port: int) -> dict[str, Any]:
@@ -133,55 +128,9 @@ def upload(client: Client, corpora: Path, worlds: Iterable[World]) -> None:
     """Those that the service does not have."""
     for world in worlds:
         folder = corpora / world.name
-        if _found(client, texts.get("corpora", world.name)) is None:
+        if found(client, texts.get("corpora", world.name)) is None:
             lines = Sources(paths.corpus_lines(folder / "corpus.jsonl"))
             client.send(texts.upload("corpora", lines, world.name))
-        if _found(client, texts.get("datasets", world.name)) is None:
+        if found(client, texts.get("datasets", world.name)) is None:
             lines = Sources(paths.dataset_lines(folder / "dataset.jsonl"))
             client.send(texts.upload("datasets", lines, world.name))
-
-
-def _found(client: Client, request: Request[T]) -> T | None:
-    """What is there, or None."""
-    try:
-        return client.send(request)
-    except Failed as missing:
-        if missing.kind != "not_found":
-            raise
-        return None
-
-
-def run(client: Client, study: Study) -> dict[str, Any]:
-    """The experiment's report and seconds, once it has ended: submitted, resumed, or only read.
-
-    Raises:
-        Failed: jobs of it failed, also when they were resumed.
-    """
-    document = study.document()
-    name = document["name"]
-    found = _found(client, experiments.get(name))
-    if found is None:
-        client.send(experiments.submit(document))
-    elif found["state"] in ("failed", "cancelled"):
-        client.send(experiments.change(name, "resume"))
-    ended = _watched(client, name, study)
-    if ended["state"] != "completed":
-        raise Failed("internal", f"{name} is {ended['state']}: {ended['jobs']}", hint="run it again")
-    began, last = datetime.fromisoformat(ended["created_at"]), datetime.fromisoformat(ended["ended_at"])
-    return {"report": client.send(experiments.report(name)), "seconds": (last - began).total_seconds()}
-
-
-def _watched(client: Client, name: str, study: Study) -> Experiment:
-    """Say how far it is until it has ended."""
-    said = 0.0
-    while True:
-        found = client.send(experiments.get(name))
-        ended = found["state"] not in ("running", "cancelling")
-        if ended or time.monotonic() - said > SAID_S:
-            counts, said = found["request_counts"], time.monotonic()
-            done = counts["total"] - counts["in_progress"]
-            left = "" if ended or found["eta_seconds"] is None else f", about {found['eta_seconds']} s left"
-            print(f"  {study.name}: {done:,} of {counts['total']:,} samples{left}", flush=True)
-        if ended:
-            return found
-        time.sleep(POLL_S)

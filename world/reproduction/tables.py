@@ -1,11 +1,11 @@
 """The findings as Markdown, block by block; every number is computed here from the committed results."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
-from typing import Any
 
 from shared.rag.taxonomy import Ending
 from world import setting as settings
+from world.markdown import table
 from world.reproduction import findings
 from world.reproduction.findings import Json, Score
 
@@ -217,22 +217,6 @@ def _wrong(variant: str) -> str:
 def percent(score: Score) -> str:
     """One decimal."""
     return "-" if score.value is None else f"{100 * score.value:.1f}"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """In Markdown."""
-
-    def lines() -> Iterator[str]:
-        yield line(header)
-        yield "|---" * len(header) + "|"
-        yield from map(line, rows)
-
-    return "\n".join(lines())
-
-
-def line(cells: Sequence[Any]) -> str:
-    """One line of a table."""
-    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 BLOCKS: dict[str, Callable[[Json], str]] = {

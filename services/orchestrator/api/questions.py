@@ -55,7 +55,7 @@ MADE: dict[str, Any] = {
         "available": 20983, "answers": 1133, "answered_by_graph": 0, "unnamed_answers": 71, "not_after_graph": 0,
         "with_leads": 619, "with_documents": 619,
         "left_out": {"repeated": 0, "known": 0, "unknown_relation": 52, "unknown_entity": 2332, "many_answers": 0,
-                     "long": 0},
+                     "answered": 0, "long": 0},
     },
 }  # fmt: skip
 
@@ -83,6 +83,9 @@ async def create(
     grader: Annotated[
         Grader, Query(description="`set`: all answers are asked for; else any of them is right.")
     ] = "text",
+    unanswered: Annotated[  # noqa: FBT002 - a query parameter is named
+        bool, Query(description="Leave out questions that the graph itself answers.")
+    ] = False,
 ) -> Response:
     """Questions for the ends of held-out facts, in the manner of RuleQA; the body holds these facts as
     `POST /v1/graphs` takes them, and templates of questions as JSON lines (docs/graphs.md#questions).
@@ -90,7 +93,7 @@ async def create(
     201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload.
     """
     stored, loaded = await graphs.load(deps.database, graph)
-    choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader)
+    choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
     async with spooled(request, deps.settings.limits) as file:
         read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
         _check_times(stored, read.facts.upload)

@@ -150,14 +150,14 @@ class _Counts:
         self.tally, self.findings, self.scores, self.guiding = Tally(), Findings(), Scores(), Guiding()
         self.endings, self.contaminated, self.disagreements = Endings(), Contaminated(), Disagreements()
         self.answers = AnswersFound()
-        self._parts = (
-            self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding, self.answers,
-        )  # fmt: skip
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
         async for batch in samples.traced(database, job):
-            for part in self._parts:
+            for part in (
+                self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding,
+                self.answers,
+            ):  # fmt: skip
                 part.add(batch)
             if has_gold:
                 relevant = await gold.documents(database, job, batch[0][0].index, batch[-1][0].index)

@@ -30,8 +30,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody else reports, in [0, 1]; drawn beside it as a hollow diamond."""
 
 
-def chart(rows: Sequence[Row], *, title: str = "Accuracy", name: str = NAME, interval: str = "Wilson, 95 %") -> Figure:
-    """A panel for each group; `interval` says what the lines are.
+def chart(
+    rows: Sequence[Row],
+    *,
+    title: str = "Accuracy",
+    name: str = NAME,
+    interval: str = "Wilson, 95 %",
+    axis: str = "Accuracy (% of items)",
+    of: str = "items answered correctly",
+) -> Figure:
+    """A panel for each group; `interval` says what the lines are, `axis` and `of` what the shares are of.
 
     Raises:
         Unavailable: the extra `report` is not installed.
@@ -40,7 +48,7 @@ def chart(rows: Sequence[Row], *, title: str = "Accuracy", name: str = NAME, int
     base = alt.Chart(height=alt.Step(LINE), width=look.WIDTH).encode(
         y=alt.Y("label:N", sort=list(dict.fromkeys(row.label for row in rows)), title=None)
     )
-    across = {"scale": alt.Scale(zero=False, nice=True), "axis": alt.Axis(format=".0%", title="Accuracy (% of items)")}
+    across = {"scale": alt.Scale(zero=False, nice=True), "axis": alt.Axis(format=".0%", title=axis)}
     layers = [
         base.mark_rule(color=look.BLUE, size=2).encode(x=alt.X("low:Q", **across), x2="high:Q"),
         base.mark_point(filled=True, size=75, color=look.BLUE, opacity=1).encode(x=alt.X("value:Q", **across)),
@@ -57,7 +65,7 @@ def chart(rows: Sequence[Row], *, title: str = "Accuracy", name: str = NAME, int
         drawn = drawn.resolve_scale(y="independent")
     said = f"{look.numbered((row.n for row in rows), 'items')}; lines: {interval}"
     said += "; hollow diamonds: published" if published else ""
-    caption = "Each point is the share of items answered correctly, its line the interval"
+    caption = f"Each point is the share of {of}, its line the interval"
     caption += "; hollow diamonds are figures that others published." if published else "."
     return look.figure(name, title, [said], caption, drawn, rows)
 

@@ -31,6 +31,13 @@ def test_facts_that_share_entity_relation_and_side_are_one_question() -> None:
     assert (item.subject, item.level, item.custom_id) == ("knows", "2 to 9 answers", "knows/object/1")
 
 
+def test_questions_that_the_graph_answers_are_left_out_where_these_are_not_wanted() -> None:
+    """And counted."""
+    made = set_of(STATIC, [("a", "knows", "d"), ("b", "knows", "d")], Choice(("object",), unanswered=True))
+    assert by_question(made).keys() == {"b knows whom or what?"}
+    assert (made.counts.left_out.answered, made.counts.answered_by_graph) == (1, 0)
+
+
 def test_both_ends_are_asked_for_or_one() -> None:
     """The words say which; the query names what is known."""
     asked = by_question(set_of(STATIC, [("a", "knows", "d")]))

@@ -11,6 +11,7 @@ import pytest
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from tests.unit.commands import Server
+from world import experiments
 from world.reproduction import running
 from world.reproduction.studies import NOISES, SCALES, Study, World, studies
 from world.setting import Setting
@@ -66,8 +67,8 @@ def test_an_experiment_is_submitted_once_resumed_where_it_failed_and_else_only_r
     def passed(_: float) -> None:
         service.state = "completed"
 
-    monkeypatch.setattr("world.reproduction.running.time.sleep", passed)
-    found = running.run(Client("http://127.0.0.1:1"), STUDY)
+    monkeypatch.setattr("world.experiments.time.sleep", passed)
+    found = experiments.run(Client("http://127.0.0.1:1"), STUDY.document(), STUDY.name)
     assert service.posted == posted
     assert found == {"report": {"rows": []}, "seconds": 90.0}
 
@@ -76,7 +77,7 @@ def test_what_fails_again_ends_the_run_in_words(server: Server) -> None:
     """Its figures are not written."""
     server(Service("failed", after="failed"))
     with pytest.raises(Failed, match="is failed"):
-        running.run(Client("http://127.0.0.1:1"), STUDY)
+        experiments.run(Client("http://127.0.0.1:1"), STUDY.document(), STUDY.name)
 
 
 def test_only_what_the_service_does_not_have_is_uploaded(server: Server, tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""From results to the words, tables and figures of the page."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shared.pages.blocks import named, regenerated
+from shared.settings import REPOSITORY
+from tests.unit.world.rule_reproduction import invented
+from world.rule_reproduction import drawing, findings, setting, tables
+
+SETTING = setting.read()
+DOCS = REPOSITORY / "docs"
+PAGE = DOCS / "rule-reproduction.md"
+
+
+@pytest.mark.parametrize(
+    ("separable", "difference", "said"),
+    [
+        (True, 0.1, "higher"),
+        (True, -0.1, "lower"),
+        (False, 0.3, "not distinguishable"),
+        (False, -0.3, "not distinguishable"),
+    ],
+)
+def test_nothing_is_higher_or_lower_that_the_corrected_test_does_not_tell_apart(
+    separable: bool, difference: float, said: str
+) -> None:
+    """However large the difference is."""
+    assert findings.verdict({"separable": separable, "difference": {"value": difference}}) == said
+
+
+def test_a_claim_names_graphs_and_measures_by_what_was_found() -> None:
+    """And says nothing else of them."""
+    found = invented.results(SETTING, {("icl", "standard"): 0.1})
+    del found["graphs"]["icews14"]
+    found["graphs"]["kinship"]["pairs"] = {
+        measure: {**pairs, "standard": {**pairs["standard"], "icl": invented.pair(value)}}
+        for (measure, pairs), value in zip(
+            found["graphs"]["kinship"]["pairs"].items(), (0.1, 0.1, 0, -0.1, 0), strict=True
+        )
+    }
+    (line,) = (each for each in tables.claims(found).splitlines() if each.startswith("| Rules in retrieval and prompt"))
+    assert line.endswith("| Kinship: R@1, R@5 | Kinship: exact match | Kinship: R@10, token F1 |")
+
+
+def test_arms_that_do_not_help_are_named() -> None:
+    """Those that are nowhere higher, and those that are lower somewhere."""
+    found = invented.results(SETTING, {("icl", "standard"): 0.1, ("dense", "standard"): -0.1})
+    assert "icl" not in findings.never_higher(found, "standard")
+    assert {"dense", "sparse"} <= set(findings.never_higher(found, "standard"))
+    assert findings.sometimes_lower(found, "standard") == ["dense"]
+    assert "Lower by some measure on some graph: dense alone." in tables.claims(found)
+
+
+def test_an_arm_that_was_left_out_is_neither_help_nor_harm() -> None:
+    """Such as the tuned generator, where the packages that tune it are not there."""
+    found = invented.results(SETTING, {("ft", "standard"): None})
+    assert "ft" not in findings.arms(found)
+    assert "ft" not in findings.never_higher(found, "standard")
+    assert "not measured" in tables.published(found)
+
+
+def test_gains_stand_beside_those_of_the_authors() -> None:
+    """With the interval of the paired difference; theirs have none."""
+    text = tables.published(invented.results(SETTING, {("icl", "standard"): 0.101}))
+    assert "| RuleQA-I (ICEWS14) | 14.1 → 24.2 (+10.1), 5.2 → 9.8 (+4.6) | 14.1 → 45.1 (+31.0)," in text
+    assert "| **Kinship**, here | 30.0 → 30.0 (+10.1, +8.1 to +12.1)," in text
+
+
+def test_the_number_of_rules_is_compared_among_arms_that_differ_in_nothing_else() -> None:
+    """From none to most."""
+    counted = tables.numbered(invented.results(SETTING))
+    assert counted == [("plain", 0), ("one", 1), ("icl", 3), ("five", 5)]
+
+
+def test_a_score_without_a_spread_has_no_interval() -> None:
+    """Where all questions are answered alike."""
+    found = invented.results(SETTING)
+    found["graphs"]["kinship"]["scores"]["score"]["icl"] |= {"low": None, "high": None}
+    assert "| 30.0 |" in tables.scores(found)
+    assert list(drawing.figures(found))
+
+
+def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
+    """The page says so, whatever else it says."""
+    found = invented.results(SETTING)
+    assert "settings of commit def" in tables.run(found)
+    assert "not as they were committed" not in tables.run(found)
+    found["about"]["settings_changed"] = True
+    assert "not as they were committed" in tables.run(found)
+
+
+def test_every_block_of_the_page_is_computed_and_every_computed_block_is_on_it() -> None:
+    """Nothing of the page stays as it was before the run."""
+    text = PAGE.read_text()
+    assert sorted(named(text)) == sorted(tables.BLOCKS)
+    assert "Nothing was measured yet" not in regenerated(text, tables.blocks(invented.results(SETTING)))
+
+
+def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
+    """As SVG and PNG, with its rows."""
+    found = invented.results(SETTING)
+    shown = re.findall(r"\]\(figures/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
+    assert set(shown) == set(drawing.draw(found, tmp_path))
+    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".json"}
+
+
+def results() -> Any:
+    """The committed ones."""
+    file = DOCS / "results" / "rules.json"
+    if not file.exists():
+        pytest.skip("nothing was measured yet: make reproduce-rules")
+    return json.loads(file.read_text())
+
+
+def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
+    """The text is what its own results make of it."""
+    assert regenerated(PAGE.read_text(), tables.blocks(results())) == PAGE.read_text()
+
+
+def test_the_committed_results_are_of_the_committed_settings() -> None:
+    """Word for word."""
+    found = results()
+    assert found["setting"] == json.loads(msgspec.json.encode(SETTING))
+    assert not found["about"]["settings_changed"]

@@ -1,0 +1,64 @@
+"""The figures of the page, from the committed results."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shared.pages.figures import accuracy
+from shared.pages.figures.figure import Figure, write
+from world.reproduction import curves
+from world.rule_reproduction import findings, tables
+from world.rule_reproduction.findings import Json
+
+DRAWN = {
+    "rules-recall": ("answer@10", "R@10", "questions with an answer in the first ten documents"),
+    "rules-exact": ("accuracy", "Exact match", "questions answered by a gold answer"),
+}
+"""Figures of all arms: measure, title, and what it is a share of."""
+SHARES = {"answer@10": "R@10", "accuracy": "exact match"}
+"""What is drawn over the number of rules."""
+
+
+def draw(results: Json, folder: Path) -> list[str]:
+    """Write all figures; their names.
+
+    Raises:
+        Unavailable: the extra `report` is not installed.
+    """
+    drawn = list(figures(results))
+    for figure in drawn:
+        write(figure, folder)
+    return [figure.name for figure in drawn]
+
+
+def figures(results: Json) -> Iterator[Figure]:
+    """All of them."""
+    for name, (measure, title, of) in DRAWN.items():
+        yield accuracy.chart(
+            list(_arms(results, measure)), title=title, name=name, axis=f"{title} (% of questions)", of=of
+        )
+    yield curves.chart(
+        list(_number(results)), name="rules-number", title="R@10 and exact match by the number of rules",
+        axis="Most rules of a question", share="Share", of="questions",
+    )  # fmt: skip
+
+
+def _arms(results: Json, measure: str) -> Iterator[accuracy.Row]:
+    for arm, label in findings.arms(results).items():
+        for graph, score in _scores(results, measure, arm):
+            yield accuracy.Row(label=label, group=graph, **score)
+
+
+def _number(results: Json) -> Iterator[curves.Row]:
+    for measure, said in SHARES.items():
+        for arm, count in tables.numbered(results):
+            for graph, score in _scores(results, measure, arm):
+                yield curves.Row(x=count, label=f"{graph}, {said}", **score)
+
+
+def _scores(results: Json, measure: str, arm: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """By the graph's title: value, interval and number of questions."""
+    for graph in results["graphs"].values():
+        if (score := graph["scores"][measure].get(arm)) is not None:
+            low, high = (score["value"] if score[end] is None else score[end] for end in ("low", "high"))
+            yield graph["title"], {"n": score["items"], "value": score["value"], "low": low, "high": high}

@@ -1,0 +1,68 @@
+"""The parts of a graph's facts: the graph itself, what models are tuned on, and what is asked for the measurement."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from shared.errors import Invalid
+from shared.questions.wording import Wording
+from world.rule_reproduction.setting import Graph, Part
+
+PARTS = ("facts", "training", "test")
+
+
+def sources(graph: Graph, data: Path) -> list[Path]:
+    """The files that the parts are taken from.
+
+    Raises:
+        Invalid: one is missing.
+    """
+    files = [data / getattr(graph, name).file for name in PARTS]
+    for file in files:
+        if not file.is_file():
+            raise Invalid(f"there is no {file}", hint="docs/rule-reproduction.md says where the graphs come from")
+    return files
+
+
+def write(graph: Graph, data: Path, folder: Path) -> dict[str, Path]:
+    """Write a file a part into `folder`; their places by the part's name.
+
+    Raises:
+        Invalid: a part is empty; the message names it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    return {name: _write(getattr(graph, name), data, folder / f"{name}.tsv") for name in PARTS}
+
+
+def _write(part: Part, data: Path, place: Path) -> Path:
+    lines = (data / part.file).read_text("utf-8").splitlines(keepends=True)
+    chosen = [line for line in lines if _is_of(part, line)]
+    if not chosen:
+        raise Invalid(f"{data / part.file} has no fact from {part.since or 'the first'} to {part.before or 'the last'}")
+    place.write_text("".join(chosen), "utf-8")
+    return place
+
+
+def _is_of(part: Part, line: str) -> bool:
+    """Dates are compared as text, which is their order."""
+    day = line.rstrip("\n").rpartition("\t")[2]
+    return (not part.since or day >= part.since) and (not part.before or day < part.before)
+
+
+def without_asked(facts: Path, asked: Collection[str], place: Path) -> int:
+    """Write the facts that none of the questions `asked` asks for to `place`: no model is tuned on what is measured.
+
+    Returns:
+        How many facts were left out.
+    """
+    lines = facts.read_text("utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not any(question in asked for question in _questions(line))]
+    place.write_text("".join(kept), "utf-8")
+    return len(lines) - len(kept)
+
+
+def _questions(line: str) -> list[str]:
+    """The questions that a fact answers, one for each of its ends, in the service's words."""
+    subject, relation, other, *times = line.rstrip("\n").split("\t")
+    time = times[0] if times else None
+    wording = Wording({}, {}, "day" if times else None)
+    return [wording.question(relation, "object", subject, time), wording.question(relation, "subject", other, time)]

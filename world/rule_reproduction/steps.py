@@ -1,0 +1,171 @@
+"""A graph from its facts to its figures; what has been done is not done again."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mathrag.client import graphs, question_sets, rules, texts
+from mathrag.client.client import Client
+from mathrag.client.question_sets import QuestionSet
+from mathrag.client.request import MOST_OF_A_PAGE
+from mathrag.client.sources import Sources
+from shared.contracts import canonical
+from shared.ingest import graph_paths
+from world.experiments import found
+from world.release import fingerprint
+from world.rule_reproduction import measuring, parts, tuning
+from world.rule_reproduction.serving import FILE, command, searched_with, served
+from world.rule_reproduction.setting import Arm, Graph, Setting
+
+Json = dict[str, Any]
+
+
+class Run(NamedTuple):
+    """One graph's run."""
+
+    setting: Setting
+    graph: Graph
+    folder: Path
+    """Of everything that is made for it."""
+    files: Mapping[str, Path]
+    """Facts by part."""
+    name: str
+    """Of graph, corpus and bank; questions are called by it, too."""
+    trainer: str
+    """The Python that tunes the generator."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the service calls things."""
+        return {"corpus": self.name, "rules": self.name, "dataset": f"{self.name}-test"}
+
+    @property
+    def training(self) -> str:
+        """The set of questions that models are tuned on."""
+        return f"{self.name}-training"
+
+
+def started(label: str, setting: Setting, data: Path, out: Path, trainer: str) -> Run:
+    """The run of a graph; its folder, and what the service keeps of it, are called by all that it depends on.
+
+    Raises:
+        Invalid: its facts are not there.
+    """
+    graph = setting.graphs[label]
+    sources = [fingerprint(file) for file in parts.sources(graph, data)]
+    made_of = msgspec.to_builtins([graph, setting.questions, setting.tuning, sources])
+    name = f"{label}-{canonical.digest(made_of).hex()[:8]}"
+    return Run(setting, graph, out / name, parts.write(graph, data, out / name / "facts"), name, trainer)
+
+
+def measured(run: Run) -> Json:
+    """All figures of the graph.
+
+    Raises:
+        Failed: a step did; the same command goes on from there.
+    """
+    seconds: dict[str, float] = {}
+    with timed(seconds, "graph, rules and questions"), served(run.folder, {}) as client:
+        about = prepare(client, run)
+    with timed(seconds, "tuning"):
+        tuned = tuning.tuned(run.folder, run.setting.tuning, run.trainer)
+    jobs: dict[str, str] = {}
+    read: Json = {}
+    for embeddings in ("shipped", "tuned"):
+        with timed(seconds, f"arms, {embeddings} retriever"), served(run.folder, tuned.places, embeddings) as client:
+            jobs |= _asked(client, run, tuned.places, embeddings)
+            if embeddings == "tuned":
+                read = _read(client, run, jobs)
+    return {**about, **read, "left_out": tuned.left_out, "models": models(tuned.places, "tuned"), "seconds": seconds}
+
+
+def _asked(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
+    """Jobs of the arms that search with these embeddings, by arm."""
+    client.send(texts.index(run.name))
+    arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(places, arm)]
+    asked = measuring.document(run.setting, arms, run.names, models(places, embeddings))
+    return measuring.run(client, asked, f"{run.name}, {embeddings} retriever")
+
+
+def _read(client: Client, run: Run, jobs: Mapping[str, str]) -> Json:
+    """What came out, arms in the settings' order."""
+    ordered = {arm.name: jobs[arm.name] for arm in run.setting.arms if arm.name in jobs}
+    return measuring.read(client, run.setting, ordered)
+
+
+def _has(tuned: Mapping[str, Path], arm: Arm) -> bool:
+    """Whether all that the arm needs has been tuned."""
+    needed = {"embeddings": arm.embeddings, "generator": arm.generator}
+    return all(what in tuned for what, which in needed.items() if which == "tuned")
+
+
+def models(tuned: Mapping[str, Path], embeddings: str) -> dict[str, str]:
+    """Digests of what answers and searches."""
+    files = {"generator": FILE, **({"tuned generator": tuned["generator"]} if "generator" in tuned else {})}
+    folder = searched_with(tuned, embeddings)
+    files |= {f"vectors {file.name}": file for file in sorted(folder.iterdir()) if file.is_file()}
+    return {name: fingerprint(file) for name, file in files.items()}
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Add what a step takes to what it took before."""
+    began = time.monotonic()
+    yield
+    seconds[step] = seconds.get(step, 0) + time.monotonic() - began
+
+
+def prepare(client: Client, run: Run) -> Json:
+    """What the service does not have yet: the graph, its rules, questions to measure with and to tune on.
+
+    Returns:
+        What the graph holds, and what is asked about it.
+    """
+    if found(client, graphs.get(run.name)) is None:
+        command("graph", "create", run.name, "--from", str(run.files["facts"]))
+    _mine(run)
+    only = {"unanswered": "true"} if run.graph.unanswered else {}
+    test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
+    apart = run.folder / "facts" / "training-apart.tsv"
+    asked = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
+    parts.without_asked(run.files["training"], {item["question"] for item in asked}, apart)
+    training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
+    tuning.export(run.training, run.name, run.folder)
+    return described(client, run, test, training)
+
+
+def _mine(run: Run) -> None:
+    """As a command of a person; the same bank is mined once."""
+    limits = msgspec.to_builtins(run.graph.mining)
+    options = [part for limit, value in limits.items() for part in _option(limit, value)]
+    command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
+
+
+def _option(limit: str, value: object) -> list[str]:
+    name = f"--{limit.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [name] if value else []
+    return [name, str(value)]
+
+
+def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
+    """Questions of held-out facts; the same ones are stored once."""
+    lines = Sources(graph_paths.fact_lines(facts, []))
+    asked = question_sets.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
+    made = client.send(asked)
+    print(f"  {name}: {made['items']:,} questions, {made['counts']}", flush=True)
+    return made
+
+
+def described(client: Client, run: Run, test: QuestionSet, training: QuestionSet) -> Json:
+    """What the graph holds, and what is asked about it."""
+    graph, bank = client.send(graphs.get(run.name)), client.send(rules.get(run.name))
+    return {
+        "title": run.graph.title, "miner": bank["miner"], "rules": bank["rules"],
+        **{key: graph[key] for key in ("facts", "entities", "relations")},
+        "questions": test["items"], "counts": test["counts"], "training": training["items"],
+    }  # fmt: skip

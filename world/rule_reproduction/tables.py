@@ -1,0 +1,244 @@
+"""The findings as Markdown, block by block; every number and every verdict is computed here from the results."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from world.markdown import table
+from world.rule_reproduction import findings
+from world.rule_reproduction.findings import Json
+from world.rule_reproduction.published import PUBLISHED
+from world.rule_reproduction.setting import MEASURES
+
+RESULTS = "results"
+"""Where the page finds the raw results."""
+FIGURES = {"scores": ["rules-recall", "rules-exact"], "number": ["rules-number"]}
+"""By block; drawn of the same figures."""
+CLAIMS = {
+    ("icl", "standard"): "Rules in retrieval and prompt",
+    ("plain", "standard"): "The prompt alone, without rules",
+    ("retrieval", "standard"): "Rules in retrieval only",
+    ("generation", "standard"): "Rules in generation only",
+    ("random", "icl"): "Random rules",
+    ("worst", "icl"): "Rules of low confidence",
+    ("cot", "icl"): "Reasoning before the answer",
+    ("one", "icl"): "One rule instead of three",
+    ("five", "icl"): "Five rules instead of three",
+    ("ft-retriever", "icl"): "A tuned retriever",
+    ("ft-generator", "icl"): "A tuned generator",
+    ("ft", "icl"): "Both tuned",
+}
+"""What is said of an arm against a baseline, whatever comes out."""
+
+
+def blocks(results: Json) -> dict[str, str]:
+    """All blocks by name, with the figures that are drawn of the same."""
+    return {name: "\n\n".join([make(results), *_figures(name)]) for name, make in BLOCKS.items()}
+
+
+def _figures(name: str) -> Iterator[str]:
+    yield from (f"![{each}](figures/{each}.svg)" for each in FIGURES.get(name, []))
+
+
+def run(results: Json) -> str:
+    """What was run, in a few sentences."""
+    about = results["about"]
+    measured = [arm for graph in results["graphs"].values() for arm in graph["arms"].values()]
+    calls = sum(count for arm in measured for count in arm["calls_made"].values())
+    audits = sorted({arm["audit"] for arm in measured})
+    changed = " **The settings were not as they were committed.**" if about["settings_changed"] else ""
+    return (
+        f"{about['ended'][:10]}, commit {about['commit']}, settings of commit {about['settings_commit']}, "
+        f"{about['minutes']:.0f} minutes on {about['machine']}: {len(measured)} jobs, {calls:,} calls made; audits: "
+        f"{', '.join(audits)}. Generator by SHA-256: `{about['generator'][:12]}`. "
+        f"Raw: [rules.json]({RESULTS}/rules.json).{changed}"
+    )
+
+
+def sets(results: Json) -> str:
+    """What was asked about each graph."""
+    rows = [
+        [graph["title"], *(f"{graph[key]:,}" for key in ("facts", "relations", "rules")), graph["miner"],
+         f"{graph['questions']:,}", *(f"{graph['counts'][key]:,}" for key in ("available", "with_leads")),
+         f"{graph['training']:,}"]
+        for graph in results["graphs"].values()
+    ]  # fmt: skip
+    header = [
+        "graph",
+        "facts",
+        "relations",
+        "rules",
+        "miner",
+        "questions",
+        "of",
+        "a rule leads to an answer",
+        "tuned on",
+    ]
+    return table(header, rows)
+
+
+def scores(results: Json) -> str:
+    """Every arm on every graph, by every measure."""
+    return "\n\n".join(_scores(results, graph) for graph in results["graphs"].values())
+
+
+def _scores(results: Json, graph: Json) -> str:
+    rows = [
+        [label, *(_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
+        for arm, label in findings.arms(results).items()
+        if arm in graph["arms"]
+    ]
+    return f"**{graph['title']}**, n = {graph['questions']:,} questions\n\n" + table(["", *MEASURES.values()], rows)
+
+
+def _score(score: Json | None) -> str:
+    if score is None:
+        return "-"
+    if score["low"] is None:
+        return _percent(score["value"])
+    return f"{_percent(score['value'])} ({_percent(score['low'])} to {_percent(score['high'])})"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
+
+
+def claims(results: Json) -> str:
+    """What was to be found out, with what the corrected tests say."""
+    labels = findings.arms(results)
+    rows = [
+        [said, labels[baseline], *(_places(found[each]) for each in findings.VERDICTS)]
+        for (arm, baseline), said in CLAIMS.items()
+        if arm in labels and baseline in labels
+        for found in [findings.by_verdict(results, arm, baseline)]
+    ]
+    return table(["", "against", *findings.VERDICTS], rows) + "\n\n" + _unhelpful(results)
+
+
+def _places(found: Mapping[str, list[str]]) -> str:
+    said = "; ".join(f"{graph}: {', '.join(measures)}" for graph, measures in found.items())
+    return said or "-"
+
+
+def _unhelpful(results: Json) -> str:
+    """Where it does not help, in sentences."""
+    labels = findings.arms(results)
+
+    def said(baseline: str) -> Iterator[str]:
+        never = [labels[arm] for arm in findings.never_higher(results, baseline)]
+        lower = [labels[arm] for arm in findings.sometimes_lower(results, baseline)]
+        yield f"Against {labels[baseline]}, higher by no measure on no graph: {_listed(never)}."
+        yield f"Lower by some measure on some graph: {_listed(lower)}."
+
+    return "\n\n".join(" ".join(said(each)) for each in results["setting"]["baselines"] if each in labels)
+
+
+def _listed(names: list[str]) -> str:
+    return "; ".join(names) or "none"
+
+
+def against(baseline: str) -> Callable[[Json], str]:
+    """Every arm against one, with intervals and tests."""
+
+    def block(results: Json) -> str:
+        return "\n\n".join(_against(results, graph, baseline) for graph in results["graphs"].values())
+
+    return block
+
+
+def _against(results: Json, graph: Json, baseline: str) -> str:
+    labels = findings.arms(results)
+    rows = [
+        [label, *(_difference(findings.pair(graph, measure, baseline, arm)) for measure in MEASURES)]
+        for arm, label in labels.items()
+        if arm in graph["arms"] and arm != baseline
+    ]
+    return f"**{graph['title']}**, against {labels[baseline]}\n\n" + table(["", *MEASURES.values()], rows)
+
+
+def _difference(pair: Json | None) -> str:
+    if pair is None:
+        return "-"
+    value, low, high = (100 * pair["difference"][each] for each in ("value", "low", "high"))
+    return f"{findings.verdict(pair)}: {value:+.1f} ({low:+.1f} to {high:+.1f}), {_p(pair['adjusted'])}"
+
+
+def _p(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def published(results: Json) -> str:
+    """Gains of rules in context and of tuning, beside those that the authors report."""
+    rows = [_gains(graph, "standard", "icl") + _gains(graph, "standard", "ft") for graph in results["graphs"].values()]
+    titles = [f"**{graph['title']}**, here" for graph in results["graphs"].values()]
+    theirs = [
+        [each.title, *(_published(each, place) for place in (1, 2))]
+        for each in PUBLISHED
+    ]  # fmt: skip
+    ours = [[title, ", ".join(row[:2]), ", ".join(row[2:])] for title, row in zip(titles, rows, strict=True)]
+    return table(["", "RuleRAG-ICL, R@10 and exact match", "RuleRAG-FT, R@10 and exact match"], [*theirs, *ours])
+
+
+def _published(of: Any, place: int) -> str:
+    return ", ".join(
+        f"{each[0]:.1f} → {each[place]:.1f} ({each[place] - each[0]:+.1f})" for each in (of.recall, of.exact)
+    )
+
+
+def _gains(graph: Json, standard: str, arm: str) -> list[str]:
+    return [_gain(graph, measure, standard, arm) for measure in ("answer@10", "accuracy")]
+
+
+def _gain(graph: Json, measure: str, standard: str, arm: str) -> str:
+    found, scores = findings.pair(graph, measure, standard, arm), graph["scores"][measure]
+    if found is None:
+        return "not measured"
+    value, low, high = (100 * found["difference"][each] for each in ("value", "low", "high"))
+    before, after = (100 * scores[each]["value"] for each in (standard, arm))
+    return f"{before:.1f} → {after:.1f} ({value:+.1f}, {low:+.1f} to {high:+.1f})"
+
+
+def number(results: Json) -> str:
+    """By the number of rules."""
+    rows = [
+        [graph["title"], str(count), *(_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
+        for graph in results["graphs"].values()
+        for arm, count in numbered(results)
+    ]
+    return table(["", "rules", *MEASURES.values()], rows)
+
+
+def numbered(results: Json) -> list[tuple[str, int]]:
+    """Arms that differ from RuleRAG-ICL in the number of rules alone, with it, in its order."""
+    most = results["setting"]["params"]["rulerag"]["most"]
+    counts = {"plain": 0, "icl": most}
+    for arm in results["setting"]["arms"]:
+        if list(arm["params"]) == ["rulerag"] and list(arm["params"]["rulerag"]) == ["most"]:
+            counts[arm["name"]] = arm["params"]["rulerag"]["most"]
+    return sorted(((arm, count) for arm, count in counts.items() if arm in findings.arms(results)), key=_second)
+
+
+def _second(pair: tuple[str, int]) -> int:
+    return pair[1]
+
+
+def cost(results: Json) -> str:
+    """Loads, seconds, calls and audits of every job."""
+    labels = findings.arms(results)
+    rows = [
+        [graph["title"], labels[name], str(arm["model_loads"]), f"{arm['seconds']:.0f}",
+         *(f"{arm['calls_made'].get(role, 0):,} + {arm['calls_reused'].get(role, 0):,}" for role in ROLES),
+         f"{sum(arm['failures'].values()):,}", arm["audit"]]
+        for graph in results["graphs"].values()
+        for name, arm in graph["arms"].items()
+    ]  # fmt: skip
+    return table(
+        ["graph", "", "loads", "seconds", *(f"{each}, made + reused" for each in ROLES), "failed", "audit"], rows
+    )
+
+
+ROLES = ("rules", "retrieve", "generate")
+
+BLOCKS: dict[str, Callable[[Json], str]] = {
+    "run": run, "sets": sets, "scores": scores, "claims": claims, "standard": against("standard"),
+    "icl": against("icl"), "number": number, "published": published, "cost": cost,
+}  # fmt: skip

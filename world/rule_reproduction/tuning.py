@@ -1,0 +1,86 @@
+"""Tuning on a graph's training questions: the retriever's query side, and the generator by LoRA."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from world.rule_reproduction.serving import EMBEDDINGS, FILE, command
+from world.rule_reproduction.setting import Tuning
+
+PAIRS, MESSAGES = "pairs", "messages"
+"""Kinds of training data, as `mathrag dataset training-data` calls them."""
+MERGED = "merged.gguf"
+TENTH = 10
+NEEDED = ("torch", "peft", "transformers", "gguf")
+"""What LoRA needs: the extra `train`."""
+
+
+class Tuned(NamedTuple):
+    """What was tuned, and what was not."""
+
+    places: dict[str, Path]
+    """`embeddings`: a folder; `generator`: a file."""
+    left_out: dict[str, str]
+    """Why something was not tuned."""
+
+
+def export(dataset: str, bank: str, folder: Path) -> None:
+    """Write the training data of a dataset that the service holds, once."""
+    for kind in (PAIRS, MESSAGES):
+        if not (place := _data(folder, kind)).exists():
+            command("dataset", "training-data", dataset, "--rules", bank, "--as", kind, "--out", str(place))
+
+
+def tuned(folder: Path, setting: Tuning, trainer: str) -> Tuned:
+    """Tune what is not tuned yet; the generator only where `trainer` has the packages.
+
+    Raises:
+        Failed: tuning did.
+    """
+    places = {"embeddings": _retriever(folder, setting.retriever)}
+    if missing := _missing(trainer):
+        return Tuned(places, {"generator": f"{trainer} lacks {', '.join(missing)}: pip install 'mathrag-gate[train]'"})
+    return Tuned({**places, "generator": _generator(folder, setting.generator, trainer)}, {})
+
+
+def _retriever(folder: Path, options: dict[str, Any]) -> Path:
+    place = folder / "tuned-embeddings"
+    if not place.exists():
+        data = [str(_data(folder, PAIRS)), "--out", str(place), "--embeddings", str(EMBEDDINGS)]
+        command(*data, *_listed(options), module="services.retriever.tune")
+    return place
+
+
+def _generator(folder: Path, options: dict[str, Any], trainer: str) -> Path:
+    place = folder / "tuned-generator"
+    if not (place / MERGED).exists():
+        data, dev = _split(folder)
+        files = ["--base", str(FILE), "--data", str(data), "--dev", str(dev), "--out", str(place)]
+        command(*files, *_listed(options), python=trainer, module="world.lora")
+    return place / MERGED
+
+
+def _split(folder: Path) -> tuple[Path, Path]:
+    """The lines to learn from, and the tenth that chooses the epoch: each question has one line."""
+    lines = _data(folder, MESSAGES).read_text("utf-8").splitlines(keepends=True)
+    places = folder / "lora-train.jsonl", folder / "lora-dev.jsonl"
+    for place, is_dev in zip(places, (False, True), strict=True):
+        place.write_text("".join(line for at, line in enumerate(lines) if (at % TENTH == 0) == is_dev), "utf-8")
+    return places
+
+
+def _data(folder: Path, kind: str) -> Path:
+    return folder / f"{kind}.jsonl"
+
+
+def _listed(options: dict[str, Any]) -> list[str]:
+    return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+
+
+def _missing(python: str) -> list[str]:
+    """Packages that an interpreter lacks."""
+    asked = f"import importlib.util as u, json; print(json.dumps([n for n in {NEEDED!r} if u.find_spec(n) is None]))"
+    told = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    found: list[str] = json.loads(told.stdout)
+    return found
