@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -31,20 +32,31 @@ class Hop(NamedTuple):
     """The words for its relation."""
     constants: tuple[str, ...] = ()
     """Entities that it names."""
+    end: int | None = None
+    """Where the chain comes to it: 0 at its subject, 1 at its object; None: it shares no term with those before."""
 
 
 class Brought(NamedTuple):
     """What searches have brought."""
 
-    candidates: tuple[Candidate, ...]
-    """Each document once, best first."""
+    paths: tuple[tuple[Candidate, ...], ...]
+    """Documents that belong together, best first: those of a chain from its first search to its last."""
     traces: tuple[Trace, ...]
     """Of the searches."""
 
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Of all paths, each document once."""
+        return first_of_each((each for path in self.paths for each in path), attrgetter("document"))
 
-class _Path(NamedTuple):
+
+class Path(NamedTuple):
+    """How far a chain has come."""
+
     end: str
     """What the next search goes on from: the entity that the last document names; "": it names none."""
+    is_question: bool = False
+    """Whether `end` is a question, which names the entity somewhere."""
     candidates: tuple[Candidate, ...] = ()
 
 
@@ -65,84 +77,85 @@ def index_search(text: str, params: Params) -> Part[Trace]:
 
 
 def hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop, ...]:
-    """The body's atoms, from the one that names the known entity on; none where there is one atom alone.
+    """The body's atoms, from the one that names the known entity on.
 
     The known entity is the end of the head that is not asked for, and variable 0 where that is not known.
     """
-    if len(rule.body) < 2:
-        return ()
     known: Term = {"object": rule.head.subject, "subject": rule.head.object, "": 0}[side]
-    return tuple(_hop(atom, phrases) for atom in _in_order(rule.body, known)[:MOST_HOPS])
+    return tuple(_hop(atom, end, phrases) for atom, end in _in_order(rule.body, known)[:MOST_HOPS])
 
 
-def chain(start: str, steps: Sequence[Hop], params: Params, library: Library) -> Part[Brought]:
+def chain(start: Path, steps: Sequence[Hop], params: Params, library: Library) -> Part[Brought]:
     """Search for each atom, on from `start`, then from what the `rulerag.width` best documents of the last search name.
 
-    First come the documents of the best path, from its first to its last, then those of the next one.
+    Only a path with a document for every atom is one: the rule applies to the entity.
 
     Raises:
         CallFailed: a search failed.
     """
     width, traces = params.rulerag.width, list[Trace]()
-    paths = [_Path(start)]
+    paths = [start]
     for hop in steps:
         live = first_of_each((path for path in paths if path.end), lambda path: path.end)[:width]
         found = yield from in_step([index_search(_query(path.end, hop), params) for path in live])
         traces += found
-        grown = [
-            [_grown(path, candidate, hop, library) for candidate in trace.candidates[:width]]
-            for path, trace in zip(live, found, strict=True)
-        ]
-        if not any(grown):
-            break
+        grown = [_grown(path, trace, hop, library)[:width] for path, trace in zip(live, found, strict=True)]
         paths = list(interleaved(grown))
-    documents = (candidate for path in paths for candidate in path.candidates)
-    return Brought(tuple(first_of_each(documents, lambda each: each.document)), tuple(traces))
+    return Brought(tuple(path.candidates for path in paths if path.candidates), tuple(traces))
 
 
-def start_of(item: Item, head: str) -> str:
+def start_of(item: Item, head: str) -> Path:
     """What a chain begins with: the entity that the item names, else the question without the words of the `head`."""
     if item.query is not None and item.query.entity:
-        return shown(item.query.entity)
+        return Path(shown(item.query.entity))
     asked, said = words(_POSSESSIVE.sub("", item.question)), words(head)
     at = next((at for at in range(len(asked)) if asked[at : at + len(said)] == said), len(asked))
-    return " ".join(asked[:at] + asked[at + len(said) :])
+    return Path(" ".join(asked[:at] + asked[at + len(said) :]), is_question=True)
 
 
-def other_end(sentence: str, hop: Hop, known: str) -> str:
-    """The entity of a fact's sentence that is not in `known`, which names an entity or is a question.
+def other_end(sentence: str, hop: Hop, known: Path) -> str | None:
+    """What a document says that the atom leads to from the entity that is known.
 
-    Of a text that is no sentence of the atom: its words that are neither in the atom nor in `known`.
+    Of a fact of the atom's relation that is its other entity. Of another text that holds the relation's words it is
+    what neither these nor the known end hold. None: the document does not say that the atom holds.
     """
-    told = _TIME.sub("", sentence.strip()).rstrip(".")
-    ends, seen = told.split(f" {hop.phrase} "), words(known)
-    new = [end for end in ends if not stand_in(words(end), seen)]
-    if len(ends) == 2 and len(new) == 1:
-        return new[0]
+    told, seen = _TIME.sub("", sentence.strip()).rstrip("."), words(known.end)
+    ends = told.split(f" {hop.phrase} ")
+    if len(ends) == 2:
+        at = next((at for at in (0, 1) if hop.end in (at, None) and _is_known(ends[at], seen, known)), None)
+        return None if at is None else ends[1 - at]
     old = {*seen, *words(_query("", hop))}
+    if not set(words(told)).issuperset(words(hop.phrase)):
+        return None
     return " ".join(word for word in told.split() if not old.issuperset(words(word)))
 
 
-def _in_order(body: Sequence[Atom], known: Term) -> list[Atom]:
-    """Each atom after one that shares a term with it, as far as that is possible."""
-    left, reached, order = list(body), {known}, list[Atom]()
+def _is_known(end: str, seen: Sequence[str], known: Path) -> bool:
+    return stand_in(words(end), seen) if known.is_question else words(end) == seen
+
+
+def _in_order(body: Sequence[Atom], known: Term) -> list[tuple[Atom, int | None]]:
+    """Each atom after one that shares a term with it, as far as that is possible, and at which end it does."""
+    left, reached, order = list(body), {known}, list[tuple[Atom, int | None]]()
     while left:
         atom = next((each for each in left if reached & {each.subject, each.object}), left[0])
         left.remove(atom)
-        order.append(atom)
+        ends = (at for at, term in enumerate((atom.subject, atom.object)) if term in reached)
+        order.append((atom, next(ends, None)))
         reached |= {atom.subject, atom.object}
     return order
 
 
-def _hop(atom: Atom, phrases: Mapping[str, str]) -> Hop:
+def _hop(atom: Atom, end: int | None, phrases: Mapping[str, str]) -> Hop:
     constants = (shown(term) for term in (atom.subject, atom.object) if isinstance(term, str))
-    return Hop(relation_words(atom.relation, phrases), tuple(constants))
+    return Hop(relation_words(atom.relation, phrases), tuple(constants), end)
 
 
 def _query(end: str, hop: Hop) -> str:
     return " ".join((end, hop.phrase, *hop.constants)).strip()
 
 
-def _grown(path: _Path, candidate: Candidate, hop: Hop, library: Library) -> _Path:
-    end = other_end(library[candidate.document].text, hop, path.end)
-    return _Path(end, (*path.candidates, candidate))
+def _grown(path: Path, found: Trace, hop: Hop, library: Library) -> list[Path]:
+    """The path with each document that says that the atom holds."""
+    ends = ((each, other_end(library[each.document].text, hop, path)) for each in found.candidates)
+    return [Path(end, candidates=(*path.candidates, each)) for each, end in ends if end is not None]

@@ -1,4 +1,4 @@
-"""What rules bring: a search for each, and a chain of searches where its body has several atoms; and their union."""
+"""What rules bring: by a search with question and rule, and by a chain of searches along the body; and their union."""
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,12 +28,12 @@ class RuleList(NamedTuple):
     direct: Brought
     """By its query."""
     chained: Brought
-    """By its chain; nothing where its body has one atom."""
+    """By its chain."""
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Of its chain and its query by turns, each document once."""
-        return first_of_each(interleaved([self.chained.candidates, self.direct.candidates]), _document)
+        """What its chain has found, then what its query has, each document once."""
+        return first_of_each(self.chained.candidates + self.direct.candidates, _document)
 
     @property
     def traces(self) -> tuple[Trace, ...]:
@@ -60,7 +60,7 @@ def search_by_rules(
 
 
 def union(lists: Sequence[RuleList], params: Params) -> Trace:
-    """The first document of every rule, then the second ...: at most `params.candidates`, each once.
+    """At most `params.candidates`, each once: what the rules' chains have found by turns, then what their queries have.
 
     A candidate's `paths` say at which rank which rules brought it; its other ranks and scores are those of the first.
     """
@@ -68,13 +68,13 @@ def union(lists: Sequence[RuleList], params: Params) -> Trace:
     for each in lists:
         for rank, candidate in enumerate(each.candidates, start=1):
             paths.setdefault(candidate.document, {})[_path(each.found)] = rank
-    by_turns = first_of_each(interleaved([each.candidates for each in lists]), _document)[: params.candidates]
+    by_turns = _by_turns([each.chained for each in lists]) + _by_turns([each.direct for each in lists])
+    kept = first_of_each(by_turns, _document)[: params.candidates]
     traces = [trace for each in lists for trace in each.traces]
     decisions = [decision for trace in traces for decision in trace.decisions]
     return Trace(
         candidates=tuple(
-            replace(each, rank=rank, paths=paths[each.document], score=None)
-            for rank, each in enumerate(by_turns, start=1)
+            replace(each, rank=rank, paths=paths[each.document], score=None) for rank, each in enumerate(kept, start=1)
         ),
         duplicates=tuple(dict.fromkeys(hash_ for trace in traces for hash_ in trace.duplicates)),
         decisions=tuple(first_of_each(decisions, repr)),
@@ -88,9 +88,14 @@ def in_prompt(guidance: Guidance) -> tuple[Decision, ...]:
     )
 
 
+def _by_turns(brought: Sequence[Brought]) -> list[Candidate]:
+    """The best path of every rule, then the second ..."""
+    return [candidate for path in interleaved([each.paths for each in brought]) for candidate in path]
+
+
 def _direct(query: str, params: Params) -> Part[Brought]:
     trace = yield from index_search(query, params)
-    return Brought(trace.candidates, (trace,))
+    return Brought(tuple((each,) for each in trace.candidates), (trace,))
 
 
 def _chained(

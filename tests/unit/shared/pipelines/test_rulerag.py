@@ -127,11 +127,12 @@ def prompt(steps: Sequence[Sequence[Call]]) -> Generate:
 def test_a_named_relation_is_looked_up_and_its_rules_are_searched_for_at_once() -> None:
     """No model is asked before the generator: one load."""
     outcome, steps = run(bank(CONSULT, LIKE), query=VISIT)
-    assert kinds(steps) == [["FindRules"], ["Retrieve", "Retrieve"], ["Generate"]]
+    assert kinds(steps) == [["FindRules"], ["Retrieve"] * 4, ["Generate"]]
     (call,) = steps[0]
     assert isinstance(call, FindRules)
     assert (call.relation, call.question, call.side, call.choice.most) == ("Make_a_visit", "", "object", 3)
-    assert searched(steps) == [[f"{QUESTION} {FIRST}", f"{QUESTION} {FIRST.replace('consult', 'like')}"]]
+    queries = [f"{QUESTION} {FIRST}", f"{QUESTION} {FIRST.replace('consult', 'like')}"]
+    assert searched(steps) == [[*queries, "Ann consult", "Ann like"]]
     assert decisions(outcome, "relation") == [
         Decision(stage="relation", action="named", detail={"relation": "Make_a_visit", "bank": "bank"})
     ]
@@ -155,7 +156,7 @@ def test_the_end_that_is_asked_for_is_known_where_the_item_says_it(query: FactQu
 def test_a_phrase_in_the_question_names_the_relation() -> None:
     """In one call with its rules, and no model is asked."""
     outcome, steps = run(bank(CONSULT))
-    assert kinds(steps) == [["FindRules"], ["Retrieve"], ["Generate"]]
+    assert kinds(steps) == [["FindRules"], ["Retrieve"] * 2, ["Generate"]]
     assert decisions(outcome, "relation")[0].action == "phrase"
 
 
@@ -166,7 +167,7 @@ def test_the_judge_model_is_asked_for_a_relation_that_nothing_names() -> None:
     """It is shown the phrases, and its answer is looked up: two loads however many rules there are."""
     world = where(lambda call: isinstance(call, Write), Generated(text=" Relation: make a visit\nsure"), bank(CONSULT))
     outcome, steps = run(world, ASKED)
-    assert kinds(steps) == [["FindRules"], ["FindRules"], ["Write"], ["FindRules"], ["Retrieve"], ["Generate"]]
+    assert kinds(steps) == [["FindRules"], ["FindRules"], ["Write"], ["FindRules"], ["Retrieve"] * 2, ["Generate"]]
     (call,) = steps[2]
     assert isinstance(call, Write)
     assert (call.template, call.slots) == ("relation", {"question": ASKED, "relations": "make a visit"})
@@ -244,23 +245,33 @@ def test_a_rule_finds_what_plain_words_miss() -> None:
 
 def test_rules_take_turns_and_each_document_counts_once() -> None:
     """Candidates say at which rank which rules brought them, and decisions which documents a rule brought."""
-    lists = {"consult": "abc", "like": "bd"}
+    a, b, c, d = list(LIBRARY)[:4]
+    lists = {"consult": (a, b, c), "like": (b, d)}
 
     def world(call: Call) -> Reply:
         if isinstance(call, Retrieve):
-            return found(*next(found for word, found in lists.items() if word in call.question))
+            documents = next(found for word, found in lists.items() if word in call.question)
+            return found(*documents) if QUESTION in call.question else found()
         return bank(CONSULT, LIKE)(call)
 
     outcome, _ = run(world, query=VISIT, candidates=3, context_size=2, rulerag={"index": "dense"})
     ranked = outcome.trace.candidates
-    assert [each.document for each in ranked] == ["a", "b", "d"] == [*outcome.context, "d"]
+    assert [each.document for each in ranked] == [a, b, d] == [*outcome.context, d]
     assert [each.paths for each in ranked] == [{"rule 10": 1}, {"rule 10": 2, "rule 11": 1}, {"rule 11": 2}]
     assert [(each.rank, each.dense_rank, each.sparse_rank) for each in ranked] == [
         (1, 1, None),
         (2, 1, None),
         (3, 2, None),
     ]
-    assert [each.detail["documents"] for each in decisions(outcome, "rule")] == [["a", "b"], ["b", "d"]]
+    assert [each.detail["documents"] for each in decisions(outcome, "rule")] == [[a, b], [b, d]]
+
+
+def test_what_chains_find_comes_before_what_queries_find() -> None:
+    """The documents of a path stay together; those of a rule whose chain breaks off are not among them."""
+    outcome, _ = run(bank(LIKE, CHAIN, CONSULT), query=VISIT, rulerag={"index": "sparse"})
+    path = ["Ann brother Bob.", "Bob wife Cyd.", "Cyd sister Dee."]
+    assert texts(each.document for each in outcome.trace.candidates)[:4] == [*path, "Ann consult Cuba."]
+    assert [texts(each.detail["chained"]) for each in decisions(outcome, "rule")] == [[], path, ["Ann consult Cuba."]]
 
 
 def test_a_decision_says_of_a_rule_what_it_is_worth() -> None:
@@ -270,15 +281,14 @@ def test_a_decision_says_of_a_rule_what_it_is_worth() -> None:
     assert (decision.action, decision.fallback) == ("search", None)
     assert decision.detail == {
         "rule": FIRST, "number": 10, "certainty": 0.5, "support": 4, "query": f"{QUESTION} {FIRST}",
-        "documents": [outcome.context[0]], "chained": [],
+        "documents": [outcome.context[0]], "chained": [outcome.context[0]],
     }  # fmt: skip
 
 
 def test_a_chain_goes_on_from_what_it_finds() -> None:
     """Atom by atom from the known entity, beside the rule's own search; its documents come in the chain's order."""
     outcome, steps = run(bank(CHAIN), query=VISIT, rulerag={"width": 1, "index": "sparse"})
-    _, *chain = (step[-1:] for step in [*searched(steps)[:1], *searched(steps)])
-    assert chain == [["Ann brother"], ["Bob wife"], ["Cyd sister"]]
+    assert [step[-1] for step in searched(steps)] == ["Ann brother", "Bob wife", "Cyd sister"]
     assert kinds(steps) == [["FindRules"], ["Retrieve", "Retrieve"], ["Retrieve"], ["Retrieve"], ["Generate"]]
     (decision,) = decisions(outcome, "rule")
     assert texts(decision.detail["chained"]) == ["Ann brother Bob.", "Bob wife Cyd.", "Cyd sister Dee."]
@@ -294,18 +304,27 @@ def test_a_chain_begins_at_the_object_where_the_subject_is_asked_for() -> None:
     assert searched(steps)[1] == ["Bob wife"]
 
 
-def test_a_chain_goes_on_from_as_many_documents_as_its_width_and_all_chains_together() -> None:
+def test_a_chain_goes_on_from_as_many_entities_as_its_width_and_all_chains_together() -> None:
     """Twice the same entity is searched on from once."""
-    other = rule(Atom("Brother", 0, 2), Atom("Wife", 2, 1))
-    _, steps = run(bank(CHAIN, other), query=VISIT, rulerag={"width": 2, "index": "sparse"})
-    first, second, third = searched(steps)
-    assert first[2:] == ["Ann brother"] * 2
-    assert [query for query in second if query.startswith("Bob")] == ["Bob wife"] * 2
-    assert all(len(set(step)) <= 2 * 2 + 2 for step in (second, third))
+    facts = ("Ann brother Bob.", "Time 3 Ann brother Bob.", "Ann brother Cyd.", "Ann brother Dee.", "Bob wife Eve.")
+    library = {document.hash: document for document in (Document(text=fact) for fact in facts)}
+
+    def world(call: Call) -> Reply:
+        if isinstance(call, Retrieve):
+            return found(
+                *(hash_ for hash_, each in library.items() if "brother" in call.question and "brother" in each.text)
+            )
+        return bank(CHAIN, rule(Atom("Brother", 0, 2), Atom("Wife", 2, 1)))(call)
+
+    sample = Sample(item=Item(ordinal=0, question=QUESTION, query=VISIT))
+    params = msgspec.convert({"rulerag": {"width": 3, "index": "sparse"}}, Params)
+    _, steps = drive(registry.get("rulerag").run(sample, params, library), world)
+    assert searched(steps)[0][2:] == ["Ann brother"] * 2
+    assert searched(steps)[1:] == [["Bob wife", "Cyd wife", "Bob wife", "Cyd wife"]]
 
 
 def test_a_chain_that_finds_nothing_ends() -> None:
-    """The rule's own search stays."""
+    """What the rule's own search has found stays."""
 
     def world(call: Call) -> Reply:
         return found() if isinstance(call, Retrieve) and call.question == "Ann brother" else bank(CHAIN)(call)
@@ -318,10 +337,10 @@ def test_a_chain_that_finds_nothing_ends() -> None:
 
 def test_a_rule_whose_head_stands_in_its_body_is_followed_like_others() -> None:
     """Each search is made once, so that no circle is gone round."""
-    cyclic = rule(Atom("Make_a_visit", 2, 0), Atom("Make_a_visit", 2, 1))
+    cyclic = rule(Atom("Make_a_visit", 0, 2), Atom("Make_a_visit", 1, 2))
     outcome, steps = run(bank(cyclic), query=FactQuery(relation="Make_a_visit", entity="Eve"))
     assert kinds(steps)[-1] == ["Generate"]
-    assert len(searched(steps)) == 2
+    assert [step[-1] for step in searched(steps)] == ["Eve make a visit", "Peru make a visit"]
     assert texts(outcome.context) == ["Eve make a visit Peru."]
 
 
@@ -332,7 +351,7 @@ def test_rules_guide_searches_the_prompt_or_both(use: str, rules: bool, queries:
     """The prompt's wording is the same without its rules; a search that is not guided is the question's."""
     outcome, steps = run(bank(CONSULT), query=VISIT, rulerag={"use": use})
     assert prompt(steps).slots == ({"rules": f"Rules:\n{FIRST}\n\n"} if rules else {})
-    assert searched(steps) == [[f"{QUESTION} {FIRST}" if queries else QUESTION]]
+    assert searched(steps) == [[f"{QUESTION} {FIRST}", "Ann consult"] if queries else [QUESTION]]
     assert [each.action for each in decisions(outcome, "rule")] == ["search" if queries else "prompt"]
 
 
@@ -355,7 +374,7 @@ def test_the_judge_model_writes_a_query_for_each_rule_and_is_asked_once() -> Non
         return bank(CONSULT, LIKE, CONSULT)(call)
 
     outcome, steps = run(world, query=VISIT, rulerag={"query": "rewritten"})
-    assert kinds(steps) == [["FindRules"], ["Write", "Write"], ["Retrieve"] * 3, ["Generate"]]
+    assert kinds(steps) == [["FindRules"], ["Write", "Write"], ["Retrieve"] * 6, ["Generate"]]
     assert searched(steps)[0][0] == searched(steps)[0][2] == "Ann consult"
     assert searched(steps)[0][1].startswith(f"{QUESTION} [Entity1, like")
     assert [each.fallback for each in decisions(outcome, "rule")] == [None, "unparsed", None]
@@ -368,7 +387,7 @@ def test_question_and_rule_are_searched_where_no_query_is_written(reply: Reply, 
     """With the reason."""
     world = where(lambda call: isinstance(call, Write), reply, bank(CONSULT))
     outcome, steps = run(world, query=VISIT, rulerag={"query": "rewritten"})
-    assert searched(steps) == [[f"{QUESTION} {FIRST}"]]
+    assert searched(steps)[0][0] == f"{QUESTION} {FIRST}"
     assert decisions(outcome, "rule")[0].fallback == fallback
 
 

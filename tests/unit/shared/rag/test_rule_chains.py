@@ -3,7 +3,7 @@
 import pytest
 
 from shared.contracts.rules import Atom, Rule
-from shared.rag.rule_chains import Hop, hops, other_end
+from shared.rag.rule_chains import Hop, Path, hops, other_end
 from shared.rag.rule_choice import Side
 
 UNCLE = Hop("uncle")
@@ -29,9 +29,9 @@ def test_the_head_of_a_temporal_rule_may_lead_back() -> None:
     assert words("subject", Atom("b", 2, 1), Atom("a", 2, 0), head=Atom("h", 1, 0)) == ["a", "b"]
 
 
-def test_one_atom_is_no_chain_and_no_chain_has_more_than_three_searches() -> None:
-    """A body may have sixteen."""
-    assert words("", Atom("a", 0, 1)) == []
+def test_no_chain_has_more_than_three_searches() -> None:
+    """A body may have sixteen atoms."""
+    assert words("", Atom("a", 0, 1)) == ["a"]
     assert words("", *(Atom(name, number, number + 2) for number, name in enumerate("abcde"))) == ["a", "c", "e"]
 
 
@@ -40,7 +40,7 @@ def test_an_atom_that_shares_nothing_comes_last() -> None:
     rule = Rule(
         head=Atom("h", 0, 1), body=(Atom("b", 4, 5), Atom("a", 0, "New_York")), support=1, body_size=1, confidence=1.0
     )
-    assert hops(rule, "", {"a": "lives in"}) == (Hop("lives in", ("New York",)), Hop("b"))
+    assert hops(rule, "", {"a": "lives in"}) == (Hop("lives in", ("New York",), 0), Hop("b"))
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,22 @@ def test_an_atom_that_shares_nothing_comes_last() -> None:
         ("person 15 uncle person 22.", "person 15", "person 22"),
         ("person 22 uncle person 15.", "person 15", "person 22"),
         ("Time 2014-09-20 Ann Lee uncle Bo.", "Ann Lee", "Bo"),
-        ("Time 2014-09-20 Bo uncle Ann Lee.", "Who is Ann Lee uncle?", "Bo"),
-        ("Ann uncle Ann.", "Ann", ""),
-        ("Bo likes Cy.", "Ann", "Bo likes Cy"),
-        ("Her uncle is called Bo", "Who is her uncle", "is called Bo"),
-        ("", "Ann", ""),
+        ("Time 2014-09-20 Bo uncle Ann Lee.", Path("who is ann lee uncle", is_question=True), "Bo"),
+        ("Ann uncle Bo.", "Ann Lee", None),
+        ("Ann uncle Ann.", "Ann", "Ann"),
+        ("Bo uncle Cy.", "Ann", None),
+        ("Ann likes Bo.", "Ann", None),
+        ("Her uncle is called Bo", Path("who is her uncle", is_question=True), "is called Bo"),
+        ("", "Ann", None),
     ],
 )
-def test_a_chain_goes_on_from_the_end_that_is_not_known(sentence: str, known: str, end: str) -> None:
-    """Without the time; of a text that is no such fact, from the words that are new."""
-    assert other_end(sentence, UNCLE, known) == end
+def test_a_chain_goes_on_from_the_other_end_of_a_fact(sentence: str, known: str | Path, end: str | None) -> None:
+    """Whatever its time; of other texts from their new words, and from nothing where the atom does not hold."""
+    assert other_end(sentence, UNCLE, known if isinstance(known, Path) else Path(known)) == end
+
+
+@pytest.mark.parametrize(("end", "found"), [(0, ["Bo", None]), (1, [None, "Cy"]), (None, ["Bo", "Cy"])])
+def test_a_fact_holds_in_one_direction(end: int | None, found: list[str | None]) -> None:
+    """Where the chain comes to the atom at its subject, the known entity has to be the subject."""
+    sentences = ("Ann uncle Bo.", "Cy uncle Ann.")
+    assert [other_end(sentence, Hop("uncle", (), end), Path("Ann")) for sentence in sentences] == found
