@@ -42,7 +42,7 @@ def run_workers(count: int, run: Callable[..., None], *arguments: Any) -> None:
         run(Worker(0, 1), *arguments)
         return
     with TemporaryDirectory() as folder:
-        spawn(_join, (count, f"file://{folder}/meeting", run, arguments), nprocs=count)  # type: ignore[no-untyped-call]
+        spawn(_join, (count, f"file://{folder}/meeting", run, arguments), nprocs=count)
 
 
 def _join(rank: int, count: int, meeting: str, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:

@@ -5,7 +5,7 @@ from random import Random
 from typing import Literal
 
 from shared.contracts.documents import Document
-from shared.rag.prompts import render, template
+from shared.rag.prompts import Value, render, template
 from world.relations import names, phrasings
 from world.relations.drawing import Kind, Size, ask_again, draw_scene
 from world.relations.names import Vocabulary
@@ -78,11 +78,13 @@ def _question(rng: Random, split: Split, scene: Scene, time: str | None) -> str:
 
 def prompt(name: Template, scene: Scene, question: str) -> str:
     """The served template with a scene's documents and rules; the one for plain retrieval leaves the rules out."""
-    documents = [Document(problem="", text=str(fact)) for fact in scene.facts]
-    slots = {"question": question, "context": documents}
-    return render(
-        template(name), {**slots, "rules": rules_text(scene.rules)} if scene.rules and name != "cot" else slots
-    )
+    slots: dict[str, Value] = {
+        "question": question,
+        "context": [Document(problem="", text=str(fact)) for fact in scene.facts],
+    }
+    if scene.rules and name != "cot":
+        slots["rules"] = rules_text(scene.rules)
+    return render(template(name), slots)
 
 
 def rules_text(rules: tuple[Rule, ...]) -> str:
