@@ -30,8 +30,9 @@ class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What is searched for a rule: question and rule, or what the judge model makes of them."""
     cot: bool = False
     """Whether the generator is asked to name rule and document before it answers."""
-    width: Annotated[int, msgspec.Meta(ge=1, le=10)] = 3
-    """Documents of a search from which the next atom of a rule is searched on."""
+    width: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
+    """Documents of a search from which the next atom of a rule is searched on; 0: a rule is searched for by its query
+    alone, as the authors do."""
     phrases: str = ""
     """SHA-256 of the relation phrases of the corpus's graph; filled in at submission."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)

@@ -51,7 +51,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """202: the job is committed, and survives the loss of everything but the database. Poll `Location`.
     `warnings`, where there are any, name source files that were edited and do not run
-    (docs/operations.md#edited-source-files), and items that no rule leads to (docs/rulerag.md). With an `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
+    (docs/operations.md#edited-source-files), and items that no rule leads to (docs/rulerag.md). With an
+    `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
 
     The same `Idempotency-Key` with the same body answers with the same job, at least for 24 hours; with another body
     422, and while the first request is still being answered 409.

@@ -323,6 +323,14 @@ def test_a_chain_goes_on_from_as_many_entities_as_its_width_and_all_chains_toget
     assert searched(steps)[1:] == [["Bob wife", "Cyd wife", "Bob wife", "Cyd wife"]]
 
 
+def test_without_a_width_a_rule_is_searched_for_by_its_query_alone() -> None:
+    """As the authors do."""
+    outcome, steps = run(bank(CHAIN), query=VISIT, rulerag={"width": 0, "index": "sparse"})
+    assert kinds(steps) == [["FindRules"], ["Retrieve"], ["Generate"]]
+    (decision,) = decisions(outcome, "rule")
+    assert (decision.detail["chained"], len(outcome.context)) == ([], 1)
+
+
 def test_a_chain_that_finds_nothing_ends() -> None:
     """What the rule's own search has found stays."""
 
