@@ -125,7 +125,7 @@ class Drafting:
         self, pipeline: registry.Registered, submission: Submission, corpus: int | None, *, has_judge: bool
     ) -> Submission:
         """With what a pipeline that follows rules is given; a job that is done again is given it anew."""
-        if pipeline.ignored("rulerag.phrases"):
+        if pipeline.reads is None or pipeline.ignored("rulerag.phrases"):
             return submission
         params = submission.params
         if params.rulerag.phrases and submission.requeued_from is None:

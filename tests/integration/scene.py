@@ -20,8 +20,10 @@ from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.replies import (
     Estimated,
+    FoundRules,
     Generated,
     Graded,
+    NumberedRule,
     Rated,
     Reply,
     Retrieved,
@@ -31,6 +33,7 @@ from shared.contracts.replies import (
     require,
 )
 from shared.contracts.requests import Request
+from shared.contracts.rules import Atom, Rule
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import Lease, Phase
 from shared.pipelines import registry
@@ -164,6 +167,9 @@ def measured(request: Request, number: int) -> Reply:
             return Verified(verified=number % 5, refuted=number % 3, unknown=number % 2)
         case "estimate":
             return Estimated(probability=number % 10 / 10)
+        case "rules":
+            rule = Rule(head=Atom("r", 0, 1), body=(Atom("b", 0, 1),), support=1, body_size=2, confidence=0.5)
+            return FoundRules(relation="r", rules=(NumberedRule(number % 10, rule),))
         case _:
             return Graded(math_verify=request.values["answer"] == request.values["gold"], strict=False)
 

@@ -21,6 +21,7 @@ from shared.runtime.replies import RETRIES
 from shared.runtime.worker import Worker
 from shared.settings import Workers
 from shared.storage.database import Database
+from tests.integration.following import add_bank
 from tests.integration.scene import (
     Answer,
     ScriptedExecutor,
@@ -112,7 +113,9 @@ async def execute(database: Database, sql: str) -> None:
 @pytest.mark.parametrize("pipeline", registry.offered())
 async def test_a_completed_job_is_clean(database: Database, pipeline: str) -> None:
     """Of every pipeline, with repeats."""
-    job = await completed(database, pipeline, repeats=2)
+    await add_bank(database)
+    params = {} if registry.get(pipeline).ignored("rules") else {"rules": "bank"}
+    job = await completed(database, pipeline, repeats=2, params=params)
     assert await check(database, job) == []
 
 
