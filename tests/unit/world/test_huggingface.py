@@ -11,6 +11,9 @@ from world.release import FILES
 for package in ("torch", "transformers", "gguf"):
     pytest.importorskip(package)
 
+# Transformers warns of its own coming changes.
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
 RULES = REPOSITORY / "models" / FILES["rules"]
 
 

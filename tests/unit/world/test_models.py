@@ -10,6 +10,7 @@ from shared.settings import REPOSITORY
 from world.card import card
 from world.corpus import build
 from world.problems import TEST_NAMES, TEST_TEMPLATES
+from world.relations.phrasings import TEST
 from world.release import FILES, fingerprint, manifest
 
 MODELS = REPOSITORY / "models"
@@ -37,6 +38,7 @@ def test_shipped_models_never_saw_the_corpus_names_or_phrasings(seed: int) -> No
     assert names <= set(TEST_NAMES)
     assert not set(manifest["names"]) & set(TEST_NAMES)
     assert not set(manifest["templates"]) & set(TEST_TEMPLATES)
+    assert not set(manifest["phrasings"]) & {*TEST.objects, *TEST.subjects}
 
 
 def test_model_card_states_the_measured_figures() -> None:
