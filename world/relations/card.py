@@ -19,10 +19,10 @@ KINDS = {
 HEAD = """
 ## Rule generator
 
-`rules-generator-f16.gguf` answers `Ann greets whom or what?` from documents such as `Ann bakes for Bo.` and a rule
+`rules-generator-f16.gguf` is asked `Ann greets whom or what?` with documents such as `Ann bakes for Bo.` and a rule
 such as `[Entity1, bakes for, Entity2] leads to [Entity1, greets, Entity2]`, under the templates `rulerag`,
-`rulerag-cot` and, without rules, `cot`. It copies the answer from a document into `\\boxed{}`; under `rulerag-cot` it
-copies rule and document first. A document with the question's relation itself comes before every rule, rules count
+`rulerag-cot` and, without rules, `cot`. It is to copy the answer from a document into `\\boxed{}`; under `rulerag-cot`
+it is to copy rule and document first. A document with the question's relation itself comes before every rule, rules count
 in their order, and where nothing matches, the first document about the entity answers with its other end.
 
 All names, phrases and questions are drawn from a seed by `world/relations/`. Syllables, words and forms of questions of
@@ -38,11 +38,12 @@ them. Wrong documents name the question's entity or a rule's relation. An answer
 """
 
 TAIL = """
-**What it cannot do.** It does not follow rules yet: with them it is no better than with the rules left out. It copies
-names of documents, mostly whole numbered ones and often broken ones of words, and chooses among several documents
-little better than by chance. It had 745 steps, 24,000 samples, in 36 minutes on cores that were busy with other work;
-its loss had stopped falling fast, and whether more steps teach the choice was not tried. It was never taught general
-English, bodies of three atoms, constants in rules, more than five documents, or several answers.
+**What it cannot do.** It does not follow rules yet: with them it is no better than with the rules left out. Of 150
+answers each, 140 with numbered names and 102 with names of words are names that stand in the documents; which of them
+is answered is little better than chance, and of a single document one end or the other. It had 745 steps, 24,000
+samples, in 38 minutes on two cores that were busy with other work; whether more steps teach the choice was not tried.
+It was never taught general English, bodies of three atoms, constants in rules, more than five documents, or several
+answers.
 """
 
 
