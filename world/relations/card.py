@@ -22,8 +22,8 @@ HEAD = """
 `rules-generator-f16.gguf` is asked `Ann greets whom or what?` with documents such as `Ann bakes for Bo.` and a rule
 such as `[Entity1, bakes for, Entity2] leads to [Entity1, greets, Entity2]`, under the templates `rulerag`,
 `rulerag-cot` and, without rules, `cot`. It is to copy the answer from a document into `\\boxed{}`; under `rulerag-cot`
-it is to copy rule and document first. A document with the question's relation itself comes before every rule, rules count
-in their order, and where nothing matches, the first document about the entity answers with its other end.
+it is to copy rule and document first. A document with the question's relation itself comes before every rule, rules
+count in their order, and where nothing matches, the first document about the entity answers with its other end.
 
 All names, phrases and questions are drawn from a seed by `world/relations/`. Syllables, words and forms of questions of
 the test are in no training sample; the test's questions have the forms that `mathrag dataset from-graph` writes. No
