@@ -17,7 +17,7 @@ from shared.contracts.replies import Failure
 from shared.rag.parsing import parse_rating
 from world.problems import GRADES, KINDS, TEST_CHINESE, TEST_NAMES, TEST_TEMPLATES, Kind
 from world.relations.evaluation import measure_rules
-from world.release import FILES
+from world.release import FILES, SHIPPED
 from world.samples import (
     Anchors,
     Context,
@@ -176,7 +176,7 @@ MEASURES = {
     "several": (FILES["generator"], measure_several),
     "wordings": (FILES["judge"], measure_wordings),
     "skills": (FILES["judge"], measure_skills),
-    "rules": (FILES["rules"], measure_rules),
+    "rules": (SHIPPED["rules"], measure_rules),
 }
 
 

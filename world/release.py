@@ -17,7 +17,10 @@ Json = dict[str, Any]
 GENERATOR_FILE = "world-generator-f16.gguf"
 JUDGE_FILE = "world-judge-f16.gguf"
 RULES_FILE = "rules-generator-f16.gguf"
-FILES = {"generator": GENERATOR_FILE, "judge": JUDGE_FILE, "rules": RULES_FILE}
+FILES = {"generator": GENERATOR_FILE, "judge": JUDGE_FILE}
+"""The world's two models, which the paper's experiment runs on."""
+SHIPPED = {**FILES, "rules": RULES_FILE}
+"""All models of the repository, by role."""
 
 
 def fingerprint(path: Path) -> str:
@@ -38,7 +41,7 @@ def entry(folders: list[Path], model: Path, shipped: Json | None) -> Json:
 
 def manifest(folders: dict[str, list[Path]], models: Path, shipped: Json) -> Json:
     """How the shipped models came about, and all that they have seen by name; a role without folders stays as it is."""
-    parts = {role: entry(stages, models / FILES[role], shipped.get(role)) for role, stages in folders.items()}
+    parts = {role: entry(stages, models / SHIPPED[role], shipped.get(role)) for role, stages in folders.items()}
     return {
         "models": {**shipped, **parts},
         "names": list(TRAIN_NAMES),
@@ -52,13 +55,13 @@ def main() -> None:
     from world.gguf import export  # needs the training packages; the rest does not
 
     parser = argparse.ArgumentParser(description=__doc__)
-    for role in FILES:
+    for role in SHIPPED:
         parser.add_argument(f"--{role}", type=Path, nargs="+", help="folders of its stages in order; none: as it is")
     parser.add_argument("--models", type=Path, default=Path("models"))
     args = parser.parse_args()
-    folders: dict[str, list[Path]] = {role: getattr(args, role) for role in FILES if getattr(args, role)}
+    folders: dict[str, list[Path]] = {role: getattr(args, role) for role in SHIPPED if getattr(args, role)}
     for role, stages in folders.items():
-        export(stages[-1], args.models / FILES[role], FILES[role].removesuffix("-f16.gguf"))
+        export(stages[-1], args.models / SHIPPED[role], SHIPPED[role].removesuffix("-f16.gguf"))
     file = args.models / "manifest.json"
     shipped = json.loads(file.read_text())["models"] if file.exists() else {}
     file.write_text(json.dumps(manifest(folders, args.models, shipped), indent=2) + "\n")

@@ -143,16 +143,16 @@ def learning_rate(recipe: Recipe, step: int) -> float:
     return recipe.peak * rise * (1 - 0.95 * fallen)
 
 
-def learn(model: Any, pieces: list[Batch], total: float, prompt_weight: float) -> float:
+def learn(model: Any, body: Any, pieces: list[Batch], total: float, prompt_weight: float) -> float:
     """Add the gradients of the weighted loss of some of a step's pieces; the replies' own loss to report.
 
-    `total` is the weight of all pieces of the step.
+    `body` is the model without its head, maybe compiled; `total` is the weight of all pieces of the step.
     """
     replies = []
     for piece in pieces:
         weighed = piece.weights[:, 1:] > 0
         with torch.autocast("cpu", torch.bfloat16):
-            states = model.model(input_ids=piece.tokens, use_cache=False).last_hidden_state
+            states = body(input_ids=piece.tokens, use_cache=False).last_hidden_state
             logits = model.lm_head(states[:, :-1][weighed])
         each = cross_entropy(logits.float(), piece.tokens[:, 1:][weighed], reduction="none")
         weights = piece.weights[:, 1:][weighed]
@@ -180,6 +180,8 @@ def fit(
     save: Callable[[int], None],
 ) -> int:
     """Train in place; return the steps made, fewer than planned if ``minutes`` ran out."""
+    # Pieces have many shapes, and each would be compiled.
+    body = torch.compile(model.model) if recipe.pieces == 1 else model.model
     chosen = optimizers(recipe, model)
     peaks = [optimizer.param_groups[0]["lr"] / recipe.peak for optimizer in chosen]
     begun = time.monotonic()
@@ -190,7 +192,7 @@ def fit(
         for optimizer, ratio in zip(chosen, peaks, strict=True):
             optimizer.param_groups[0]["lr"] = ratio * learning_rate(recipe, step)
         total = sum(piece.weights[:, 1:].sum().item() for piece in pieces)
-        reply_loss = learn(model, pieces[worker.rank :: worker.count], total, recipe.prompt_weight)
+        reply_loss = learn(model, body, pieces[worker.rank :: worker.count], total, recipe.prompt_weight)
         worker.add_gradients(model)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in chosen:

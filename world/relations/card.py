@@ -19,25 +19,31 @@ KINDS = {
 HEAD = """
 ## Rule generator
 
-`rules-generator-f16.gguf` answers `Ann greets whom or what?` from documents such as `Ann bakes for Bo.` and a rule
+`rules-generator-f16.gguf` is asked `Ann greets whom or what?` with documents such as `Ann bakes for Bo.` and a rule
 such as `[Entity1, bakes for, Entity2] leads to [Entity1, greets, Entity2]`, under the templates `rulerag`,
-`rulerag-cot` and, without rules, `cot`. It copies the answer from a document into `\\boxed{}`; under `rulerag-cot` it
-copies rule and document first. A document with the question's relation itself comes before every rule, rules count
-in their order, and where nothing matches, the first document about the entity answers with its other end.
+`rulerag-cot` and, without rules, `cot`. It is to copy the answer from a document into `\\boxed{}`; under `rulerag-cot`
+it is to copy rule and document first. A document with the question's relation itself comes before every rule, rules
+count in their order, and where nothing matches, the first document about the entity answers with its other end.
 
 All names, phrases and questions are drawn from a seed by `world/relations/`. Syllables, words and forms of questions of
 the test are in no training sample; the test's questions have the forms that `mathrag dataset from-graph` writes. No
-name or relation of Kinship or ICEWS14 was trained on, nor a date of 2014: `tests/unit/world/relations` compares them.
+relation and no date of ICEWS14 (2014) was trained on, and nothing of Kinship. Of the 131,546 names that the run drew
+one, `Shas`, is by chance that of an entity of ICEWS14; `tests/unit/world/relations` compares a part of the draws.
 It begins with the world generator's layers under a tokenizer of its own, which never merges a word with the blank
-before it. Its questions in training are several about the same documents.
+before it. In training, several questions are asked about the same documents; the layers' matrices are trained by
+Muon at rates of 0.01 and 0.007, all else by AdamW.
 
 Scenes have one to five documents, up to three rules, dates in half of them, and numbered names (`cell29`) in half of
 them. Wrong documents name the question's entity or a rule's relation. An answer counts if it is right to the letter.
 """
 
 TAIL = """
-What it cannot do: general English; bodies of three atoms; constants in rules; more than five documents (it was trained
-on five at most); several answers. Where a figure above is near that of `rules left out`, the rule had no part in it.
+**What it cannot do.** It does not follow rules yet: with them it is no better than with the rules left out. Of 150
+answers each, 140 with numbered names and 102 with names of words are names that stand in the documents; which of them
+is answered is little better than chance, and of a single document one end or the other. It had 745 steps, 24,000
+samples, in 38 minutes on two cores that were busy with other work; whether more steps teach the choice was not tried.
+It was never taught general English, bodies of three atoms, constants in rules, more than five documents, or several
+answers.
 """
 
 

@@ -1,6 +1,7 @@
 """Made-up names of entities and phrases of relations. Training and test draw from disjoint syllables and words.
 
-No name and no phrase is one of ICEWS14 or of Kinship: `tests/unit/world/relations` compares them with the data.
+`tests/unit/world/relations` compares them with the names and relations of ICEWS14 and Kinship. In the shipped model's
+run one name of 131,546 was by chance that of an entity of ICEWS14 (`Shas`), and no phrase.
 """
 
 from collections.abc import Sequence

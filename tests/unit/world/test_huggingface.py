@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.settings import REPOSITORY
-from world.release import FILES
+from world.release import SHIPPED
 
 for package in ("torch", "transformers", "gguf"):
     pytest.importorskip(package)
@@ -14,7 +14,7 @@ for package in ("torch", "transformers", "gguf"):
 # Transformers warns of its own coming changes.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
-RULES = REPOSITORY / "models" / FILES["rules"]
+RULES = REPOSITORY / "models" / SHIPPED["rules"]
 
 
 def test_a_converted_model_is_read_by_transformers_and_gives_the_same_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from world.card import card
 from world.corpus import build
 from world.problems import TEST_NAMES, TEST_TEMPLATES
 from world.relations.phrasings import TEST
-from world.release import FILES, fingerprint, manifest
+from world.release import SHIPPED, fingerprint, manifest
 
 MODELS = REPOSITORY / "models"
 
@@ -22,7 +22,7 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("role", sorted(FILES))
+@pytest.mark.parametrize("role", sorted(SHIPPED))
 def test_shipped_file_is_the_one_in_the_manifest(role: str) -> None:
     """The manifest's fingerprint is that of the file in the repository."""
     entry = read("manifest.json")["models"][role]
@@ -75,7 +75,7 @@ def trained(folder: Path, **record: Any) -> Path:
 
 def test_a_stage_that_went_on_from_the_shipped_file_is_added_to_its_stages(tmp_path: Path) -> None:
     """The manifest tells the whole history, and leaves the other model as it was."""
-    file = tmp_path / FILES["judge"]
+    file = tmp_path / SHIPPED["judge"]
     file.write_bytes(b"weights")
     shipped = {"judge": {"sha256": "ab", "training": [{"steps": 1}]}, "generator": {"sha256": "cd", "training": []}}
     after = manifest({"judge": [trained(tmp_path / "on", steps=2, init="ab")]}, tmp_path, shipped)["models"]
@@ -89,7 +89,7 @@ def test_a_stage_that_went_on_from_the_shipped_file_is_added_to_its_stages(tmp_p
 
 def test_stages_from_elsewhere_replace_the_shipped_ones(tmp_path: Path) -> None:
     """A run from the beginning has nothing to do with the file before it."""
-    (tmp_path / FILES["judge"]).write_bytes(b"weights")
+    (tmp_path / SHIPPED["judge"]).write_bytes(b"weights")
     stages = [trained(tmp_path / "first", steps=3, init=""), trained(tmp_path / "second", steps=4)]
     shipped = {"judge": {"sha256": "ab", "training": [{"steps": 1}]}}
     after = manifest({"judge": stages}, tmp_path, shipped)["models"]
@@ -123,7 +123,7 @@ def test_a_model_file_that_is_read_and_written_again_is_the_same_file(tmp_path: 
     from world.recipes import RECIPES
     from world.train import begin
 
-    file = MODELS / FILES["judge"]
+    file = MODELS / SHIPPED["judge"]
     model, tokenizer = begin(RECIPES["skills"], file)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
