@@ -43,13 +43,16 @@ def main() -> None:
     names = options.graph or list(asked.graphs)
     measured = not options.questions and names == list(asked.graphs)
     if options.questions:
-        few = msgspec.structs.replace(asked.tuning, questions=options.questions)
+        few = msgspec.structs.replace(asked.tuning, questions=options.questions, examples=options.questions)
         asked = msgspec.structs.replace(asked, questions=options.questions, tuning=few)
     try:
         with reported(as_json=False):
             if measured and not options.only_write:
                 check_committed()
             folder = DOCS / "results" if measured else options.out / "results"
+            if options.only_tune:
+                tune(asked, names, options)
+                return
             if not options.only_write:
                 keep(made(asked, names, options), folder)
             written(folder, docs=measured)
@@ -65,6 +68,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--questions", type=int, help="so many instead of the settings': a trial, written to --out")
     parser.add_argument("--graph", action="append", choices=list(setting.read().graphs), help="only this one: a trial")
     parser.add_argument("--trainer", default=sys.executable, help="Python with the extra `train`, for the generator")
+    parser.add_argument("--only-tune", action="store_true", help="graphs, rules, questions and tuned models, no arm")
     parser.add_argument("--only-write", action="store_true", help="write text and figures from results that are there")
     return parser.parse_args()
 
@@ -74,6 +78,14 @@ def check_committed() -> None:
     if origin.is_changed(setting.FILE):
         said = f"{setting.FILE.name} is not as it was committed"
         raise Failed("conflict", said, hint="commit it first; a trial takes --questions N")
+
+
+def tune(asked: Setting, names: list[str], options: argparse.Namespace) -> None:
+    """What the arms need, ahead of them: the next run finds it."""
+    for name in names:
+        run = steps.started(name, asked, options.data, options.out, options.trainer)
+        _, tuned = steps.tune(run, {})
+        print(f"{run.name}: {', '.join(map(str, tuned.places.values()))} {tuned.left_out or ''}")
 
 
 def made(asked: Setting, names: list[str], options: argparse.Namespace) -> dict[str, Any]:

@@ -20,10 +20,11 @@ COST = ("seconds", "model_loads", "calls_made", "calls_reused", "failures", "fal
 """Of a job's report."""
 
 
-def document(setting: Setting, arms: Iterable[Arm], names: Mapping[str, str], models: object) -> Json:
+def document(params: Json, arms: Iterable[Arm], names: Mapping[str, str], models: object) -> Json:
     """The arms as an experiment, as `POST /v1/experiments` takes it; its name stands for all that it depends on.
 
     Args:
+        params: of all of them.
         names: what the service calls the graph (`corpus`, `rules`) and its questions (`dataset`).
         models: the digests of everything that answers.
     """
@@ -34,7 +35,7 @@ def document(setting: Setting, arms: Iterable[Arm], names: Mapping[str, str], mo
              "models": {"generate": GENERATORS[arm.generator]}}
             for arm in arms
         ],
-        "params": {**setting.params, "rules": names["rules"]},
+        "params": {**params, "rules": names["rules"]},
     }  # fmt: skip
     return {"name": f"{names['corpus']}-{canonical.digest([asked, models]).hex()[:8]}", **asked}
 

@@ -43,6 +43,8 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Held-out facts that the measured questions ask for."""
     mining: Mining
     """The miner and its limits."""
+    params: dict[str, Any] = {}
+    """Of every job about it, on top of those of every job."""
     unanswered: bool = False
     """Whether only questions are measured that no fact of the graph answers."""
 
@@ -65,6 +67,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     questions: Count
     """As many as a graph's held-out facts give, at most."""
+    examples: Count
+    """So many of these, that a rule leads to, for the generator."""
     retriever: dict[str, Any] = {}
     """Options of `python -m services.retriever.tune`."""
     generator: dict[str, Any] = {}
@@ -96,13 +100,17 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The arm of this name."""
         return next(arm for arm in self.arms if arm.name == name)
 
-    def params_of(self, arm: Arm) -> Params:
+    def params_of(self, arm: Arm, graph: Graph) -> Params:
         """Its parameters, all of them.
 
         Raises:
             msgspec.ValidationError: there is no such parameter, or not with such a value.
         """
-        return msgspec.convert(merged(self.params, arm.params), Params)
+        return msgspec.convert(merged(self.common(graph), arm.params), Params)
+
+    def common(self, graph: Graph) -> dict[str, Any]:
+        """Parameters of all jobs about a graph."""
+        return merged(self.params, graph.params)
 
 
 def read(file: Path = FILE) -> Setting:

@@ -20,6 +20,7 @@ from world.release import fingerprint
 from world.rule_reproduction import measuring, parts, tuning
 from world.rule_reproduction.serving import FILE, command, searched_with, served
 from world.rule_reproduction.setting import Arm, Graph, Setting
+from world.rule_reproduction.tuning import Tuned
 
 Json = dict[str, Any]
 
@@ -57,7 +58,7 @@ def started(label: str, setting: Setting, data: Path, out: Path, trainer: str) -
     """
     graph = setting.graphs[label]
     sources = [fingerprint(file) for file in parts.sources(graph, data)]
-    made_of = msgspec.to_builtins([graph, setting.questions, setting.tuning, sources])
+    made_of = msgspec.to_builtins([graph, setting.questions, setting.tuning, sources, fingerprint(FILE)])
     name = f"{label}-{canonical.digest(made_of).hex()[:8]}"
     return Run(setting, graph, out / name, parts.write(graph, data, out / name / "facts"), name, trainer)
 
@@ -69,10 +70,7 @@ def measured(run: Run) -> Json:
         Failed: a step did; the same command goes on from there.
     """
     seconds: dict[str, float] = {}
-    with timed(seconds, "graph, rules and questions"), served(run.folder, {}) as client:
-        about = prepare(client, run)
-    with timed(seconds, "tuning"):
-        tuned = tuning.tuned(run.folder, run.setting.tuning, run.trainer)
+    about, tuned = tune(run, seconds)
     jobs: dict[str, str] = {}
     read: Json = {}
     for embeddings in ("shipped", "tuned"):
@@ -80,14 +78,33 @@ def measured(run: Run) -> Json:
             jobs |= _asked(client, run, tuned.places, embeddings)
             if embeddings == "tuned":
                 read = _read(client, run, jobs)
-    return {**about, **read, "left_out": tuned.left_out, "models": models(tuned.places, "tuned"), "seconds": seconds}
+    return {
+        **about,
+        **read,
+        "left_out": tuned.left_out,
+        "tuning": tuning.records(tuned),
+        "models": models(tuned.places, "tuned"),
+        "seconds": seconds,
+    }
+
+
+def tune(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
+    """All that comes before the arms: what is asked about the graph, and the tuned models; `seconds` are added to.
+
+    Raises:
+        Failed: a step did.
+    """
+    with timed(seconds, "graph, rules and questions"), served(run.folder, {}) as client:
+        about = prepare(client, run)
+    with timed(seconds, "tuning"):
+        return about, tuning.tuned(run.folder, run.setting.tuning, run.trainer)
 
 
 def _asked(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
     """Jobs of the arms that search with these embeddings, by arm."""
     client.send(texts.index(run.name))
     arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(places, arm)]
-    asked = measuring.document(run.setting, arms, run.names, models(places, embeddings))
+    asked = measuring.document(run.setting.common(run.graph), arms, run.names, models(places, embeddings))
     return measuring.run(client, asked, f"{run.name}, {embeddings} retriever")
 
 
@@ -134,7 +151,7 @@ def prepare(client: Client, run: Run) -> Json:
     asked = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
     parts.without_asked(run.files["training"], {item["question"] for item in asked}, apart)
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
-    tuning.export(run.training, run.name, run.folder)
+    tuning.export(run.training, run.name, run.folder, run.setting.tuning)
     return described(client, run, test, training)
 
 

@@ -25,11 +25,13 @@ class Tuned(NamedTuple):
     """Why something was not tuned."""
 
 
-def export(dataset: str, bank: str, folder: Path) -> None:
+def export(dataset: str, bank: str, folder: Path, setting: Tuning) -> None:
     """Write the training data of a dataset that the service holds, once."""
-    for kind in (PAIRS, MESSAGES):
+    limits = {PAIRS: setting.questions, MESSAGES: setting.examples}
+    for kind, limit in limits.items():
         if not (place := _data(folder, kind)).exists():
-            command("dataset", "training-data", dataset, "--rules", bank, "--as", kind, "--out", str(place))
+            options = ["--rules", bank, "--as", kind, "--limit", str(limit), "--out", str(place)]
+            command("dataset", "training-data", dataset, *options)
 
 
 def tuned(folder: Path, setting: Tuning, trainer: str) -> Tuned:
@@ -72,6 +74,15 @@ def _split(folder: Path) -> tuple[Path, Path]:
 
 def _data(folder: Path, kind: str) -> Path:
     return folder / f"{kind}.jsonl"
+
+
+def records(tuned: Tuned) -> dict[str, Any]:
+    """What the trainers say of what they did."""
+    files = {
+        what: place / "tuning.json" if what == "embeddings" else place.with_name("lora.json")
+        for what, place in tuned.places.items()
+    }
+    return {what: json.loads(file.read_text("utf-8")) for what, file in files.items()}
 
 
 def _listed(options: dict[str, Any]) -> list[str]:

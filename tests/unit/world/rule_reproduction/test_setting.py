@@ -12,6 +12,7 @@ from shared.storage.configurations import SHIPPED
 from world.rule_reproduction import measuring, setting
 
 SETTING = setting.read()
+GRAPH = SETTING.graphs["kinship"]
 NAMES = {"corpus": "kinship-0123abcd", "rules": "kinship-0123abcd", "dataset": "kinship-0123abcd-test"}
 
 
@@ -19,13 +20,14 @@ NAMES = {"corpus": "kinship-0123abcd", "rules": "kinship-0123abcd", "dataset": "
 def test_the_arms_are_an_experiment_that_the_service_takes(embeddings: str) -> None:
     """Of which no two arms ask the same, so that each is compared with each other as what it is called."""
     arms = [arm for arm in SETTING.arms if arm.embeddings == embeddings]
-    asked = Experiment.model_validate(measuring.document(SETTING, arms, NAMES, {}))
+    asked = Experiment.model_validate(measuring.document(SETTING.params, arms, NAMES, {}))
     assert len(expand(asked, SHIPPED, {}, most=1000).jobs) == len(arms)
 
 
 def test_every_arm_s_parameters_are_within_their_ranges() -> None:
     """Which the service says of a submission alone."""
-    assert [found for arm in SETTING.arms for found in out_of_range(SETTING.params_of(arm))] == []
+    for graph in SETTING.graphs.values():
+        assert [found for arm in SETTING.arms for found in out_of_range(SETTING.params_of(arm, graph))] == []
 
 
 def test_standard_retrieval_is_asked_a_thousand_questions_about_both_graphs() -> None:
@@ -37,10 +39,11 @@ def test_standard_retrieval_is_asked_a_thousand_questions_about_both_graphs() ->
 
 def test_an_ablation_differs_from_icl_in_what_it_is_called_by_alone() -> None:
     """So that a difference has one cause."""
-    icl = SETTING.params_of(SETTING.arm("icl"))
+    icl = SETTING.params_of(SETTING.arm("icl"), GRAPH)
     for name, field in {"retrieval": "use", "generation": "use", "random": "order", "worst": "order", "one": "most",
-                        "five": "most", "plain": "most", "icl-dense": "index"}.items():  # fmt: skip
-        params = SETTING.params_of(SETTING.arm(name))
+                        "five": "most", "plain": "most", "icl-dense": "index",
+                        "searches": "width"}.items():  # fmt: skip
+        params = SETTING.params_of(SETTING.arm(name), GRAPH)
         assert params.generate == icl.generate
         differing = [
             each for each in icl.rulerag.__struct_fields__
@@ -51,10 +54,10 @@ def test_an_ablation_differs_from_icl_in_what_it_is_called_by_alone() -> None:
 
 def test_other_settings_or_models_are_another_experiment() -> None:
     """And the same is the same, so that it is found again."""
-    name = measuring.document(SETTING, SETTING.arms, NAMES, {"generator": "a"})["name"]
-    assert measuring.document(SETTING, SETTING.arms, NAMES, {"generator": "a"})["name"] == name
-    assert measuring.document(SETTING, SETTING.arms, NAMES, {"generator": "b"})["name"] != name
-    assert measuring.document(SETTING, SETTING.arms[1:], NAMES, {"generator": "a"})["name"] != name
+    name = measuring.document(SETTING.params, SETTING.arms, NAMES, {"generator": "a"})["name"]
+    assert measuring.document(SETTING.params, SETTING.arms, NAMES, {"generator": "a"})["name"] == name
+    assert measuring.document(SETTING.params, SETTING.arms, NAMES, {"generator": "b"})["name"] != name
+    assert measuring.document(SETTING.params, SETTING.arms[1:], NAMES, {"generator": "a"})["name"] != name
 
 
 @pytest.mark.parametrize(
