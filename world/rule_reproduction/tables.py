@@ -18,6 +18,8 @@ CLAIMS = {
     ("plain", "standard"): "The prompt alone, without rules",
     ("retrieval", "standard"): "Rules in retrieval only",
     ("generation", "standard"): "Rules in generation only",
+    ("searches", "standard"): "Rules searched for as the authors do, without chains",
+    ("searches", "icl"): "The same",
     ("random", "icl"): "Random rules",
     ("worst", "icl"): "Rules of low confidence",
     ("cot", "icl"): "Reasoning before the answer",
@@ -69,7 +71,7 @@ def sets(results: Json) -> str:
         "rules",
         "miner",
         "questions",
-        "of",
+        "possible",
         "a rule leads to an answer",
         "tuned on",
     ]
@@ -126,7 +128,7 @@ def _unhelpful(results: Json) -> str:
     def said(baseline: str) -> Iterator[str]:
         never = [labels[arm] for arm in findings.never_higher(results, baseline)]
         lower = [labels[arm] for arm in findings.sometimes_lower(results, baseline)]
-        yield f"Against {labels[baseline]}, higher by no measure on no graph: {_listed(never)}."
+        yield f"Against {labels[baseline]}, higher by no measure on any graph: {_listed(never)}."
         yield f"Lower by some measure on some graph: {_listed(lower)}."
 
     return "\n\n".join(" ".join(said(each)) for each in results["setting"]["baselines"] if each in labels)
