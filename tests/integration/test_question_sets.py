@@ -62,7 +62,7 @@ async def test_a_question_set_is_a_dataset_with_the_rules_that_lead_there(api: A
         "available": 2, "answers": 3, "answered_by_graph": 0, "unnamed_answers": 0, "not_after_graph": 0,
         "with_leads": 1, "with_documents": 1,
         "left_out": {"repeated": 0, "known": 0, "unknown_relation": 0, "unknown_entity": 0, "many_answers": 0,
-                     "long": 0},
+                     "answered": 0, "long": 0},
     }  # fmt: skip
     items = {item["relation"]: item for item in (await api.get("/v1/datasets/q/items"))["data"]}
     assert (items["met"]["question"], items["met"]["gold"]) == ("On 2014-09-25, a has met whom or what?", "b")

@@ -452,7 +452,7 @@ async def test_runs_as_a_process(settings: Settings, database: Database, corpus:
     process = await anyio.open_process(command, env=environment, cwd=REPOSITORY, stdout=None, stderr=None)
     try:
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            with anyio.fail_after(30):
+            with anyio.fail_after(120):
                 await ready(client)
             built = await build(client, corpus)
             [reply] = await search(client, (built["sparse"]["index"], "radius", 1))
