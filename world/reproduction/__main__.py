@@ -22,6 +22,7 @@ from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from shared.pages.blocks import regenerated
+from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY
 from world import experiments, origin
 from world.reproduction import drawing, tables
@@ -130,7 +131,7 @@ def written(out: Path, text: Path | None) -> None:
         raise Failed("not_found", f"{out} holds no results", hint="run it without --only-write")
     results = json.loads((out / RESULTS).read_text())
     blocks = tables.blocks(results)
-    print(f"figures: {', '.join(drawing.draw(results, out))}")
+    print(f"figures: {', '.join(write_all(drawing.figures(results), out))}")
     if text is None:
         text = out / "world.md"
         text.write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")

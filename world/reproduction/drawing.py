@@ -1,13 +1,12 @@
 """The figures of the text, from the committed results."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
 from shared.contracts.samples import GateDecision
 from shared.pages.figures import accuracy, endings, heatmap, rho
-from shared.pages.figures.figure import Figure, write
+from shared.pages.figures.figure import Figure
 from world.reproduction import curves, findings
 from world.reproduction.findings import Json, Score
 from world.reproduction.tables import LABELS
@@ -17,18 +16,6 @@ VARIED = {
     "bad": "Bad documents (share of an operator's own)", "unrelated": "Unrelated documents (for each question)",
     "agreement": "Agreement of form and logic (-1 to 1)", "tau": "tau, the gate's threshold",
 }  # fmt: skip
-
-
-def draw(results: Json, folder: Path) -> list[str]:
-    """Write all figures; their names.
-
-    Raises:
-        Unavailable: the extra `report` is not installed.
-    """
-    drawn = list(figures(results))
-    for figure in drawn:
-        write(figure, folder)
-    return [figure.name for figure in drawn]
 
 
 def figures(results: Json) -> Iterator[Figure]:

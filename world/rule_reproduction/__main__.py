@@ -21,6 +21,7 @@ import typer
 from mathrag.cli.failures import reported
 from mathrag.client.errors import Failed
 from shared.pages.blocks import regenerated
+from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY
 from world import origin
 from world.release import fingerprint
@@ -135,7 +136,7 @@ def written(folder: Path, *, docs: bool) -> None:
     blocks = tables.blocks(results)
     page = PAGE if docs else folder / PAGE.name
     page.write_text(regenerated(PAGE.read_text("utf-8"), blocks), "utf-8")
-    drawn = drawing.draw(results, DOCS / "figures" if docs else folder / "figures")
+    drawn = write_all(drawing.figures(results), DOCS / "figures" if docs else folder / "figures")
     print(f"figures: {', '.join(drawn)}\nwritten: {page}\n\n{blocks['claims']}")
 
 

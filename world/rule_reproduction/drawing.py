@@ -1,11 +1,10 @@
 """The figures of the page, from the committed results."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from shared.pages.figures import accuracy
-from shared.pages.figures.figure import Figure, write
+from shared.pages.figures.figure import Figure
 from world.reproduction import curves
 from world.rule_reproduction import findings, tables
 from world.rule_reproduction.findings import Json
@@ -17,18 +16,6 @@ DRAWN = {
 """Figures of all arms: measure, title, and what it is a share of."""
 SHARES = {"answer@10": "R@10", "accuracy": "exact match"}
 """What is drawn over the number of rules."""
-
-
-def draw(results: Json, folder: Path) -> list[str]:
-    """Write all figures; their names.
-
-    Raises:
-        Unavailable: the extra `report` is not installed.
-    """
-    drawn = list(figures(results))
-    for figure in drawn:
-        write(figure, folder)
-    return [figure.name for figure in drawn]
 
 
 def figures(results: Json) -> Iterator[Figure]:

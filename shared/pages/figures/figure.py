@@ -1,7 +1,7 @@
 """A figure: what is drawn, the rows that it is drawn from, and the files that it becomes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -42,6 +42,18 @@ def write(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
     written[1].write_bytes(png(drawn))
     written[2].write_bytes(data(figure))
     return written
+
+
+def write_all(figures: Iterable[Figure], folder: Path) -> list[str]:
+    """Write all of them; their names.
+
+    Raises:
+        Unavailable: the extra `report` is not installed.
+    """
+    drawn = list(figures)
+    for figure in drawn:
+        write(figure, folder)
+    return [figure.name for figure in drawn]
 
 
 def svg(figure: Figure) -> str:

@@ -11,6 +11,7 @@ import pytest
 from services.orchestrator.experiments.grid import expand
 from shared.contracts.experiments import Experiment
 from shared.pages.blocks import named, regenerated
+from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
 from world.reproduction import drawing, findings, tables
@@ -259,7 +260,7 @@ def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
     found = invented()
     shown = re.findall(r"\]\(results/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
     assert shown
-    assert set(shown) == set(drawing.draw(found, tmp_path))
+    assert set(shown) == set(write_all(drawing.figures(found), tmp_path))
     assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".json"}
 
 

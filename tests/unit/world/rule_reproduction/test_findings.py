@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from shared.pages.blocks import named, regenerated
+from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY
 from tests.unit.world.rule_reproduction import invented
 from world.rule_reproduction import drawing, findings, setting, tables
@@ -106,7 +107,7 @@ def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
     """As SVG and PNG, with its rows."""
     found = invented.results(SETTING)
     shown = re.findall(r"\]\(figures/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
-    assert set(shown) == set(drawing.draw(found, tmp_path))
+    assert set(shown) == set(write_all(drawing.figures(found), tmp_path))
     assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".json"}
 
 
