@@ -28,6 +28,8 @@ class Limits(BaseModel):
     """Cells of an experiment's grid (docs/experiments.md)."""
     event_streams: int = Field(default=100, gt=0)
     """Open streams of job events."""
+    page_streams: int = Field(default=200, gt=0)
+    """Pages that are kept up to date at once; one more is answered 503, and shows what it showed when it was opened."""
     connections: int = Field(default=512, gt=0)
     """Open connections of the API, and of each guard and retriever; one more is answered 503 and closed. Keep it below
     half of the process's open files (`ulimit -n`)."""

@@ -116,6 +116,8 @@ def _routes() -> Iterator[Row]:
     application = build(Settings())
     documented = application.openapi()["paths"]
     for each in iter_route_contexts(application.routes):
+        if each.summary is None:  # a page
+            continue
         scope = declared_scope(each.endpoint)
         for method in each.methods:
             operation = documented.get(each.path, {}).get(method.lower(), {})

@@ -57,7 +57,7 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
         pages.drawn(figure, out / "figures") for figure in overview.figures([each.report for each in told], experiment)
     ]
     pages.render(
-        "index.html",
+        "frozen/index.html",
         index := out / "index.html",
         title=title,
         jobs=[_listed(each) for each in told],
@@ -84,7 +84,7 @@ def _job(pages: Pages, folder: Path, read: Source, title: str) -> None:
     drawn = [pages.drawn(figure, folder / "figures") for figure in measured.figures(read.report)]
     parameters = msgspec.json.format(msgspec.json.encode(read.report["settings"]["params"]), indent=2).decode()
     pages.render(
-        "job.html", folder / "index.html", title=title, report=read.report, audit=read.audit, drawn=drawn,
+        "frozen/job.html", folder / "index.html", title=title, report=read.report, audit=read.audit, drawn=drawn,
         lines=list(lines(read.report)), listed=listed, size=SIZE, parameters=parameters,
         provenance=list(_provenance(read)), command=_command(read),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def _samples(pages: Pages, folder: Path, read: Source, measured: Measured, title
             measured.add(sample)
         page = _told(number, some)
         pages.render(
-            "samples.html", folder / page.file, title=title, name=read.report["name"], page=page,
+            "frozen/samples.html", folder / page.file, title=title, name=read.report["name"], page=page,
             entries=[entry(sample, models) for sample in some],
             earlier=_file(number - 1) if number > 1 else None,
             later=_file(number + 1) if number * SIZE < total else None,

@@ -53,6 +53,7 @@ from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sealer import Sealer
 from services.orchestrator.scheduling.sweeper import Sweeper
+from services.orchestrator.web import site
 from shared.access.binding import keys_required
 from shared.access.bodies import Bodies
 from shared.access.browsers import Browsers
@@ -128,6 +129,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     if settings.telemetry.metrics:
         _measure(app)
     problems.install(app)
+    site.install(app)
     openapi.install(app)
     return app
 

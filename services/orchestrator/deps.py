@@ -8,8 +8,8 @@ import httpx2
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 
-from services.orchestrator.polling.job_polls import JobPolls
 from services.orchestrator.polling.job_view_cache import JobViewCache
+from services.orchestrator.polling.polls import Polls
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -38,7 +38,7 @@ class Deps:
     """Tells the scheduler that a job came or went."""
     schedulers: Sequence[DeviceScheduler] = ()
     """Those of this process; the doctor, which is another one, has none."""
-    job_polls: JobPolls = field(default_factory=JobPolls)
+    polls: Polls = field(default_factory=Polls)
     job_views: JobViewCache = field(default_factory=JobViewCache)
 
 

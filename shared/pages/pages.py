@@ -8,19 +8,22 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-from shared.pages import words
-from shared.pages.figures import Figure, library, write
+import jinja2
+
+from shared.pages import assets, texts, words
+from shared.pages.figures import Figure, write
 
 TEMPLATES = resources.files(__package__) / "templates"
 
 
 class Pages:
-    """Writes pages."""
+    """Draws pages."""
 
     def render(self, template: str, file: Path, **values: Any) -> None:
-        """One page."""
-        text = self._environment.get_template(template).render(**values)
+        """One page of a report, as a file."""
+        text = self.environment.get_template(template).render(**values)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8", errors="replace")
 
@@ -30,8 +33,8 @@ class Pages:
         return {"name": figure.name, "caption": figure.caption, "svg": picture.read_text("utf-8")}
 
     @cached_property
-    def _environment(self) -> Any:
-        jinja2 = library.templates()
+    def environment(self) -> jinja2.Environment:
+        """Every template, with what they all may use."""
         made = jinja2.Environment(
             loader=jinja2.FunctionLoader(lambda name: (TEMPLATES / name).read_text("utf-8")),
             autoescape=True,
@@ -39,9 +42,15 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters.update(accuracy=words.accuracy, pairs=pairs, number=number, verdict=verdict, when=when)
-        style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("style.css", "script.js"))
-        made.globals.update(policy=policy(style, script), style=style, script=script)
+        made.filters.update(
+            accuracy=words.accuracy, pairs=pairs, number=number, verdict=verdict, when=when, address=address,
+            visible=texts.visible, math=texts.math,
+        )  # fmt: skip
+        style, script = ((TEMPLATES / "frozen" / name).read_text("utf-8") for name in ("style.css", "script.js"))
+        made.globals.update(
+            policy=policy(style, script), style=style, script=script, asset=assets.address, HTMX=assets.HTMX,
+            KATEX=assets.KATEX,
+        )  # fmt: skip
         return made
 
 
@@ -53,6 +62,12 @@ def policy(style: str, script: str) -> str:
 
 def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def address(query: Mapping[str, object]) -> str:
+    """`query` as the end of an address, without what is not set."""
+    named = {name: value for name, value in query.items() if value not in (None, "", False)}
+    return f"?{urlencode(named)}" if named else ""
 
 
 def pairs(values: Mapping[str, object]) -> str:

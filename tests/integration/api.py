@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
-from services.orchestrator.polling.job_polls import JobPolls
 from services.orchestrator.polling.job_view_cache import JobViewCache
+from services.orchestrator.polling.polls import Polls
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
@@ -59,7 +59,7 @@ class Api:
 
 @asynccontextmanager
 async def serving(
-    database: Database, redis_url: str, settings: Settings = scene.SETTINGS, job_polls: JobPolls | None = None
+    database: Database, redis_url: str, settings: Settings = scene.SETTINGS, polls: Polls | None = None
 ) -> AsyncIterator[Api]:
     """The application, its other services answered by `Api.other`."""
     app = build(settings)
@@ -83,7 +83,7 @@ async def serving(
                 http=others,
                 wake=api.wake,
                 job_views=JobViewCache(fresh_s=0, clock=lambda: 0.0),
-                job_polls=job_polls or JobPolls(),
+                polls=polls or Polls(),
             )  # fmt: skip
             yield api
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import fastapi.routing
 import pytest
 
-from services.orchestrator.polling.job_polls import JobPolls
+from services.orchestrator.polling.polls import Polls
 from shared.storage import events as stored
 from shared.storage.database import Database
 from tests.integration import scene
@@ -28,7 +28,7 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
         await asyncio.sleep(0)
 
     await scene.furnish(database)
-    async with serving(database, redis_url, job_polls=JobPolls(at_once)) as serving_api:
+    async with serving(database, redis_url, polls=Polls(at_once)) as serving_api:
         yield serving_api
 
 
@@ -136,7 +136,7 @@ async def test_many_watchers_cost_one_read_a_poll(
 
     monkeypatch.setattr(stored, "look", counted)
     await scene.furnish(database)
-    async with serving(database, redis_url, job_polls=JobPolls(go.wait)) as api:
+    async with serving(database, redis_url, polls=Polls(go.wait)) as api:
         job = await api.job()
         watching = [asyncio.create_task(watch(api, job)) for _ in range(20)]
         await all_look.wait()

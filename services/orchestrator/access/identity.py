@@ -1,18 +1,25 @@
 """Who asks: the name of an API key, or `local` where none is needed."""
 
+from http.cookies import CookieError, SimpleCookie
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from services.orchestrator.access import sessions
 from services.orchestrator.access.keyring import Keyring
+from services.orchestrator.access.pages import SIGN_IN, is_open, is_page, wants_page
+from shared.access.browsers import SAFE
 from shared.access.internal import OPEN
 from shared.access.refusals import refuse
 from shared.bearer import key_of
 from shared.contracts import api_keys as keys
 from shared.errors import MathragError, Unauthorized
 from shared.storage.database import Database
+from shared.storage.keys import Valid
 from shared.storage.operations import LOCAL
 
 HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator makes one with `mathrag key create`"
@@ -32,6 +39,10 @@ class Identity:
             return await self._app(scope, receive, send)
         try:
             await self._identify(scope)
+        except Unauthorized as error:
+            if wants_page(scope):
+                return await _sign_in(scope)(scope, receive, send)
+            return await refuse(error, scope, receive, send)
         except MathragError as error:
             return await refuse(error, scope, receive, send)
         return await self._app(scope, receive, send)
@@ -39,16 +50,50 @@ class Identity:
     async def _identify(self, scope: Scope) -> None:
         state = scope.setdefault("state", {})
         state["actor"], state["scopes"] = LOCAL, EVERYTHING
-        if self._keyring is None or scope["path"] in OPEN:
+        state["keyring"], state["csrf"] = self._keyring, None
+        if self._keyring is None or scope["path"] in OPEN or is_open(scope["path"]):
             return
-        key = key_of(Headers(scope=scope).get("authorization", ""))
-        if key is None:
-            raise Unauthorized("an API key is needed", hint=HINT)
+        found = await self._find(scope, self._keyring)
+        state["actor"], state["scopes"] = found.name, found.scopes
+
+    async def _find(self, scope: Scope, keyring: Keyring) -> Valid:
         database: Database = scope["app"].state.deps.database
-        found = await self._keyring.find(database, key)
+        headers = Headers(scope=scope)
+        key = key_of(headers.get("authorization", ""))
+        if key is None:
+            return await _by_session(scope, headers, keyring, database)
+        found = await keyring.find(database, key)
         if found is None:
             raise Unauthorized("this API key is not valid: unknown, expired or revoked", hint=HINT)
-        state["actor"], state["scopes"] = found.name, found.scopes
+        return found
+
+
+async def _by_session(scope: Scope, headers: Headers, keyring: Keyring, database: Database) -> Valid:
+    """The key that somebody signed in with, for pages, and for what a page links to."""
+    session = sessions.parse(_cookie(headers))
+    if session is None or not (is_page(scope["path"]) or scope["method"] in SAFE):
+        raise Unauthorized("an API key is needed", hint=HINT)
+    found = await keyring.find_session(database, session)
+    if found is None:
+        raise Unauthorized("the session has ended", hint=f"sign in again: {SIGN_IN}")
+    scope["state"]["csrf"] = sessions.csrf_token(session, found.digest)
+    return found
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(sessions.COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def _sign_in(scope: Scope) -> RedirectResponse:
+    """Back to where somebody wanted to go, once they have signed in."""
+    query = scope["query_string"].decode("latin-1")
+    wanted = scope["path"] + (f"?{query}" if query else "")
+    back = f"?next={quote(wanted, safe='/')}" if scope["method"] in SAFE else ""
+    return RedirectResponse(SIGN_IN + back, 303)
 
 
 def _actor(request: Request) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from services.orchestrator.access.sessions import Session, is_valid
 from shared.contracts import api_keys as api_keys
 from shared.errors import Unavailable
 from shared.storage import keys
@@ -38,9 +39,20 @@ class Keyring:
         prefix = api_keys.prefix_of(key)
         if prefix is None:
             return None
+        return await self._matching(database, prefix, lambda found: api_keys.same(key, found.digest))
+
+    async def find_session(self, database: Database, session: Session) -> Valid | None:
+        """The valid key that `session` was signed in with; None: there is none, or the session is not its own.
+
+        Raises:
+            Unavailable: the database does not answer, so nobody can be let in.
+        """
+        return await self._matching(database, session.prefix, lambda found: is_valid(session, found.digest))
+
+    async def _matching(self, database: Database, prefix: str, opens: Callable[[Valid], bool]) -> Valid | None:
         try:
             found = await self._at(database, prefix)
-            if found is None or not api_keys.same(key, found.digest):
+            if found is None or not opens(found):
                 return None
             await self._note_use(database, found)
         except (SQLAlchemyError, OSError) as error:

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.access.refusals import refuse
-from shared.errors import TooMany
+from shared.errors import MathragError, TooMany, Unavailable
 from shared.limits import Limits
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import)")
 EVENTS = re.compile(r"/v1/jobs/[^/]+/events")
+LIVE_PAGES = re.compile(r"/live/.+")
 
 
 class Kind(NamedTuple):
@@ -21,11 +22,13 @@ class Kind(NamedTuple):
     words: str
     method: str
     path: re.Pattern[str]
+    error: type[MathragError] = TooMany
 
 
 KINDS = (
     Kind("uploads", "uploads run", "POST", UPLOADS),
     Kind("event_streams", "streams of events are open", "GET", EVENTS),
+    Kind("page_streams", "live pages are open", "GET", LIVE_PAGES, Unavailable),
 )
 
 
@@ -44,7 +47,7 @@ class AtOnce:
             return await self._app(scope, receive, send)
         most: int = getattr(self._limits, kind.setting)
         if self._running[kind.setting] >= most:
-            error = TooMany(
+            error = kind.error(
                 f"{most} {kind.words}, as many as `limits.{kind.setting}` allows", hint="wait until one of them ends"
             )
             return await refuse(error, scope, receive, send)

@@ -63,12 +63,21 @@ def _values(body: Any) -> Iterator[tuple[Place, Any]]:
             stack += [(place, depth + 1, inner) for inner in value]
 
 
+def check_text(place: Place, text: str) -> None:
+    """Refuse a text that cannot be kept.
+
+    Raises:
+        Invalid: it holds NUL or a lone surrogate; the message names `place`.
+    """
+    if "\x00" in text:
+        raise Invalid(f"{_field(place)}: holds the character \\u0000", hint="remove it")
+    if not _is_whole(text):
+        raise Invalid(f"{_field(place)}: holds half a character (a lone surrogate), which is no text")
+
+
 def _check(place: Place, value: Any) -> None:
     if isinstance(value, str):
-        if "\x00" in value:
-            raise Invalid(f"{_field(place)}: holds the character \\u0000", hint="remove it")
-        if not _is_whole(value):
-            raise Invalid(f"{_field(place)}: holds half a character (a lone surrogate), which is no text")
+        check_text(place, value)
     elif isinstance(value, int) and not SMALLEST <= value <= LARGEST:
         raise Invalid(f"{_field(place)}: is a number of more than 64 bits", hint="write a smaller one")
 

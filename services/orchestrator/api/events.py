@@ -6,6 +6,7 @@ goes on exactly there. Nothing is remembered for a client here.
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -156,4 +157,4 @@ async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDe
             yield message.event
         if picture.job.ended:
             return
-        picture = await deps.job_polls.following(deps.database, picture.row)
+        picture = await deps.polls.following(("job", picture.row), partial(stored.look, deps.database, picture.row))

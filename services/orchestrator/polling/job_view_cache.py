@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from services.orchestrator.polling.job_polls import retrieve_exception
+from services.orchestrator.polling.polls import retrieve_exception
 from shared.storage import jobs
 from shared.storage.database import Database
 from shared.storage.jobs import Job

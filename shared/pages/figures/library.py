@@ -18,11 +18,6 @@ def converter() -> Any:
     return _imported("vl_convert")
 
 
-def templates() -> Any:
-    """What pages are written with."""
-    return _imported("jinja2")
-
-
 def grammar() -> str:
     """The version of Vega-Lite that altair writes, such as "6.4"."""
     major, minor, *_ = str(altair().SCHEMA_VERSION).removeprefix("v").split(".")
@@ -35,7 +30,7 @@ def required() -> None:
     Raises:
         Unavailable: it is; the hint says what to install.
     """
-    for library in (altair, converter, templates):
+    for library in (altair, converter):
         library()
 
 

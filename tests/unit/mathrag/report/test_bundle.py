@@ -363,7 +363,7 @@ def test_jobs_or_an_experiment_are_named(server: Server, tmp_path: Path, argumen
     assert not requests
 
 
-@pytest.mark.parametrize("missing", ["altair", "vl_convert", "jinja2"])
+@pytest.mark.parametrize("missing", ["altair", "vl_convert"])
 def test_without_the_extra_the_command_says_what_to_install(
     server: Server, tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

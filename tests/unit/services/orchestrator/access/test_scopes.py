@@ -74,14 +74,13 @@ async def asked(scopes: Sequence[Scope] | None, method: str, path: str, key: str
     return await ask(lambda _: app, method, path, headers={"authorization": f"Bearer {key}"} if key else {})
 
 
-def declared() -> dict[tuple[str, str], Scope | None]:
-    """The scope of every route, by method and path; fails where a route declares none."""
-    routes = iter_route_contexts(build(Settings()).routes)
+def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
+    """The scope of every route of the API, or of every page; fails where a route declares none."""
     return {
         (method, str(each.path)): declared_scope(each.endpoint)
-        for each in routes
+        for each in iter_route_contexts(build(Settings()).routes)
         for method in each.methods or ()
-        if each.endpoint is not None
+        if each.endpoint is not None and each.endpoint.__module__.startswith("services.orchestrator.web") is pages
     }
 
 
@@ -95,6 +94,33 @@ def test_every_route_declares_its_scope() -> None:
 def test_only_healthz_is_open() -> None:
     """It says no more than that a process is up."""
     assert [route for route, scope in declared().items() if scope is None] == [("GET", "/healthz")]
+
+
+def test_a_browser_gets_what_it_needs_to_sign_in_and_nothing_else_without_a_key() -> None:
+    """The form, what it looks like, and the way out."""
+    assert {route for route, scope in declared(pages=True).items() if scope is None} == {
+        ("GET", "/assets/{path:path}"),
+        ("GET", "/favicon.ico"),
+        ("GET", "/sign-in"),
+        ("POST", "/sign-in"),
+        ("POST", "/sign-out"),
+    }
+
+
+def test_no_page_changes_anything_for_a_key_that_may_only_read() -> None:
+    """Whatever a form sends, but a search, a plan or a key to sign in with, asks for more."""
+    forms = {path: scope for (method, path), scope in declared(pages=True).items() if method == "POST"}
+    assert {path for path, scope in forms.items() if scope in (READ, None)} <= {
+        "/sign-in",
+        "/sign-out",
+        "/search",
+        "/plan",
+    }
+
+
+def test_pages_are_not_in_the_document() -> None:
+    """It is for programs."""
+    assert not {path for _, path in declared(pages=True)} & build(Settings()).openapi()["paths"].keys()
 
 
 def test_whatever_changes_something_asks_for_more_than_read() -> None:

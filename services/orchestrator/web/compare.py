@@ -1,0 +1,5 @@
+"""`/compare`: several jobs, or an experiment, side by side."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

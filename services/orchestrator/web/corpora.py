@@ -1,0 +1,5 @@
+"""`/corpora`: what is searched."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

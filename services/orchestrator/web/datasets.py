@@ -1,0 +1,5 @@
+"""`/datasets`: what is asked."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

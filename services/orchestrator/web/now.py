@@ -1,0 +1,5 @@
+"""`/`: what each device holds and does now, and what comes next."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,5 @@
+"""`/plan`: loads and minutes before anything is submitted."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,57 @@
+"""All pages together."""
+
+from fastapi import FastAPI
+
+from services.orchestrator.web import (
+    assets,
+    audit,
+    compare,
+    configuration,
+    corpora,
+    datasets,
+    doctor,
+    errors,
+    job,
+    jobs,
+    labels,
+    models,
+    now,
+    pipelines,
+    plan,
+    rules,
+    sample,
+    samples,
+    search,
+    sign_in,
+    submit,
+)
+
+PARTS = (
+    assets,
+    audit,
+    compare,
+    configuration,
+    corpora,
+    datasets,
+    doctor,
+    job,
+    jobs,
+    labels,
+    models,
+    now,
+    pipelines,
+    plan,
+    rules,
+    sample,
+    samples,
+    search,
+    sign_in,
+    submit,
+)
+
+
+def install(app: FastAPI) -> None:
+    """Add every page to `app`; what goes wrong is drawn for those who look at pages."""
+    for part in PARTS:
+        app.include_router(part.router)
+    errors.install(app)

@@ -1,0 +1,5 @@
+"""`/submit`: a job by a form."""
+
+from fastapi import APIRouter
+
+router = APIRouter()

@@ -1,0 +1,26 @@
+"""Texts of models, corpora and users on a page: everything is shown, and nothing of it acts."""
+
+import re
+
+from markupsafe import Markup, escape
+
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters and those that turn the direction of a text around, which would let it look like another."""
+MATHEMATICS = re.compile(r"\$[^$]+\$|\\\(|\\\[|\\begin\{|\\boxed\{|\\d?frac\{")
+
+
+def visible(text: object) -> Markup:
+    """`text` escaped, with its invisible characters as their code points."""
+    return Markup(HIDDEN.sub(_code_point, str(escape(str(text)))))  # noqa: S704 - escaped
+
+
+def math(text: object) -> Markup:
+    """As `visible`; where there is mathematics in it, marked to be typeset in the browser."""
+    shown = visible(text)
+    return Markup('<span class="math">%s</span>') % shown if MATHEMATICS.search(str(text)) else shown
+
+
+def _code_point(found: re.Match[str]) -> str:
+    return f'<span class="hidden-character">U+{ord(found[0]):04X}</span>'

@@ -1,0 +1,115 @@
+"""How those who watch a job share its polls."""
+
+import asyncio
+
+import pytest
+
+from services.orchestrator.polling.polls import Polls
+
+
+class Clock:
+    """Pauses that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._go = asyncio.Event()
+
+    async def pause(self) -> None:
+        """Until `tick`."""
+        self.waiting += 1
+        await self._go.wait()
+
+    def tick(self) -> None:
+        """End all pauses."""
+        self._go.set()
+        self._go = asyncio.Event()
+
+
+class Reader:
+    """What is read: the number of the poll."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.fails: Exception | None = None
+
+    async def read(self) -> int:
+        """The number of this poll."""
+        self.begun += 1
+        number = self.begun
+        await self.hold.wait()
+        if self.fails:
+            raise self.fails
+        return number
+
+
+async def settle() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_many_watchers_of_a_job_share_its_polls() -> None:
+    """A hundred watchers, one read; another job has its own."""
+    clock, reader = Clock(), Reader()
+    polls = Polls(clock.pause)
+    watching = [asyncio.create_task(polls.following(1, reader.read)) for _ in range(100)]
+    other = asyncio.create_task(polls.following(2, reader.read))
+    await settle()
+    assert (clock.waiting, reader.begun) == (2, 0)
+    clock.tick()
+    assert set(await asyncio.gather(*watching)) == {1}
+    assert (await other, reader.begun) == (2, 2)
+
+
+@pytest.mark.anyio
+async def test_who_comes_during_a_read_waits_for_the_next_one() -> None:
+    """He may have seen more than the read that is under way will find."""
+    clock, reader = Clock(), Reader()
+    polls = Polls(clock.pause)
+    first = asyncio.create_task(polls.following(1, reader.read))
+    await settle()
+    reader.hold.clear()
+    clock.tick()
+    await settle()
+    second = asyncio.create_task(polls.following(1, reader.read))
+    await settle()
+    reader.hold.set()
+    assert await first == 1
+    clock.tick()
+    assert await second == 2
+
+
+@pytest.mark.anyio
+async def test_a_watcher_that_goes_takes_nothing_from_the_others() -> None:
+    """And when all have gone, no poll follows."""
+    clock, reader = Clock(), Reader()
+    polls = Polls(clock.pause)
+    gone, stays = (asyncio.create_task(polls.following(1, reader.read)) for _ in range(2))
+    await settle()
+    gone.cancel()
+    await settle()
+    clock.tick()
+    assert await stays == 1
+    await settle()
+    assert (clock.waiting, reader.begun) == (1, 1)
+
+
+@pytest.mark.anyio
+async def test_a_poll_that_fails_ends_the_streams_and_the_next_one_is_fresh() -> None:
+    """The database was away: clients come back with their last id."""
+    clock, reader = Clock(), Reader()
+    polls = Polls(clock.pause)
+    reader.fails = OSError("away")
+    failing = asyncio.create_task(polls.following(1, reader.read))
+    await settle()
+    clock.tick()
+    with pytest.raises(OSError, match="away"):
+        await failing
+    reader.fails = None
+    following = asyncio.create_task(polls.following(1, reader.read))
+    await settle()
+    clock.tick()
+    assert await following == 2
