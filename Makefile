@@ -24,7 +24,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test e2e smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test e2e pages smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test: $(STAMP) ## Unit and integration tests
 
 e2e: $(STAMP) ## Tests against the whole running stack
 	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(call parallel,2)
+
+pages: $(STAMP) ## Every page in a real Chromium (Debian's `chromium`): themes, widths, keys, no script, live; build/screenshots
+	$(BIN)/python -m pytest tests/pages
 
 smoke: $(STAMP) ## The few tests of a whole running stack that every change must pass: a job, the command line, a killed worker
 	$(BIN)/python -m pytest tests/e2e tests/faults -m smoke

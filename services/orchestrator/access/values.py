@@ -34,9 +34,17 @@ async def storable(request: Request) -> None:
     for name, text in request.query_params.multi_items():
         if name != "cursor":  # never stored; whatever is none of ours is 400 (`shared.storage.pages`)
             _check((name,), text)
-    if request.scope["route"].body_field is not None:
+    # A form is checked where it is read (`web.page.checked_form`).
+    if request.scope["route"].body_field is not None and not is_form(request):
         for place, value in _values(await _body(request)):
             _check(place, value)
+
+
+def is_form(request: Request) -> bool:
+    """Whether a page's form is sent, and no JSON."""
+    return request.headers.get("content-type", "").startswith(
+        ("application/x-www-form-urlencoded", "multipart/form-data")
+    )
 
 
 async def _body(request: Request) -> Any:

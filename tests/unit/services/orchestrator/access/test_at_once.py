@@ -11,7 +11,7 @@ from shared.limits import Limits
 from tests.unit.asgi import reached
 
 pytestmark = pytest.mark.anyio
-LIMITS = Limits(uploads=2, event_streams=1)
+LIMITS = Limits(uploads=2, event_streams=1, page_streams=2)
 
 
 class Held:
@@ -32,16 +32,18 @@ class Held:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "setting", "most"),
+    ("method", "path", "setting", "most", "status"),
     [
-        ("POST", "/v1/corpora", "uploads", 2),
-        ("POST", "/v1/datasets", "uploads", 2),
-        ("POST", "/v1/graphs", "uploads", 2),
-        ("POST", "/v1/rules/import", "uploads", 2),
-        ("GET", "/v1/jobs/a/events", "event_streams", 1),
+        ("POST", "/v1/corpora", "uploads", 2, 429),
+        ("POST", "/v1/datasets", "uploads", 2, 429),
+        ("POST", "/v1/graphs", "uploads", 2, 429),
+        ("POST", "/v1/rules/import", "uploads", 2, 429),
+        ("GET", "/v1/jobs/a/events", "event_streams", 1, 429),
+        ("GET", "/live/jobs/a", "page_streams", 2, 503),
+        ("GET", "/live/now", "page_streams", 2, 503),
     ],
 )
-async def test_the_limit_holds_to_the_request(method: str, path: str, setting: str, most: int) -> None:
+async def test_the_limit_holds_to_the_request(method: str, path: str, setting: str, most: int, status: int) -> None:
     """As many as it says run, the next one is told which setting it met, and when one has ended there is room again."""
     held = Held()
     transport = httpx2.ASGITransport(app=AtOnce(held, LIMITS))
@@ -50,7 +52,7 @@ async def test_the_limit_holds_to_the_request(method: str, path: str, setting: s
         for _ in running:
             await held.inside.acquire()
         refused = await http.request(method, path)
-        assert refused.status_code == 429
+        assert refused.status_code == status
         assert refused.headers["retry-after"] == "2"
         assert f"`limits.{setting}`" in refused.json()["detail"]
         held.go.set()
