@@ -1,97 +1,73 @@
 """Who gets a page: sessions of people who signed in, what their forms may do, and what strangers see."""
 
-from collections.abc import AsyncIterator
-
-import httpx2
 import pytest
 
 from services.orchestrator.access import sessions
-from services.orchestrator.web import sign_in
 from shared.contracts.api_keys import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
-from tests.integration.test_access import KEYED
+from tests.integration.pages.browsing import HTML, look, token
 
 pytestmark = pytest.mark.anyio
-HTML = {"accept": "text/html"}
 
 
-@pytest.fixture
-async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """An application that asks for keys."""
-    monkeypatch.setattr(sign_in, "_tries", sign_in.Tries())
-    await scene.furnish(database)
-    async with serving(database, redis_url, KEYED) as serving_api:
-        yield serving_api
-
-
-async def signed_in(api: Api, database: Database, *scopes: Scope) -> str:
+async def signed_in(keyed: Api, database: Database, *scopes: Scope) -> str:
     """Sign in with a new key; the session's cookie stays in the client, the key is returned."""
     key = await keys.create(database, "local", "-".join(scopes), set(scopes))
-    reply = await api.http.post("/sign-in", data={"key": key, "next": "/jobs?state=running"})
+    reply = await keyed.http.post("/sign-in", data={"key": key, "next": "/jobs?state=running"})
     assert (reply.status_code, reply.headers["location"]) == (303, "/jobs?state=running")
     return key
 
 
-async def look(api: Api, path: str, **headers: str) -> httpx2.Response:
-    """What a browser gets."""
-    return await api.http.get(path, headers={**HTML, **headers})
-
-
-def token(page: str) -> str:
-    """The one that the page's forms send back."""
-    return page.partition('name="csrf" value="')[2].partition('"')[0]
-
-
-async def test_a_stranger_is_sent_to_the_form_and_comes_back_where_he_wanted(api: Api) -> None:
+async def test_a_stranger_is_sent_to_the_form_and_comes_back_where_he_wanted(keyed: Api) -> None:
     """A program gets the problem, as ever."""
-    reply = await look(api, "/jobs?state=running")
+    reply = await look(keyed, "/jobs?state=running")
     assert (reply.status_code, reply.headers["location"]) == (303, "/sign-in?next=/jobs%3Fstate%3Drunning")
-    form = await look(api, reply.headers["location"])
+    form = await look(keyed, reply.headers["location"])
     assert 'value="/jobs?state=running"' in form.text
-    assert (await api.http.get("/jobs")).status_code == 401
+    assert (await keyed.http.get("/jobs")).status_code == 401
 
 
-async def test_a_session_opens_pages_and_what_they_link_to(api: Api, database: Database) -> None:
+async def test_a_session_opens_pages_and_what_they_link_to(keyed: Api, database: Database) -> None:
     """The JSON beside a page, too; the cookie is out of reach of scripts and of other sites."""
     key = await keys.create(database, "local", "reader", {Scope.READ})
-    reply = await api.http.post("/sign-in", data={"key": f"  {key} "})
+    reply = await keyed.http.post("/sign-in", data={"key": f"  {key} "})
     cookie = reply.headers["set-cookie"].lower()
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert key not in cookie
-    assert (await look(api, "/jobs")).status_code == 200
-    assert (await api.http.get("/v1/jobs")).status_code == 200
+    assert (await look(keyed, "/jobs")).status_code == 200
+    assert (await keyed.http.get("/v1/jobs")).status_code == 200
 
 
-async def test_a_session_does_not_write_through_the_api(api: Api, database: Database) -> None:
+async def test_a_session_does_not_write_through_the_api(keyed: Api, database: Database) -> None:
     """A form of another page cannot carry the token, and the API asks for none."""
-    await signed_in(api, database, Scope.OPERATE)
-    assert (await api.http.post("/v1/gpus/cpu:0/drain")).status_code == 401
+    await signed_in(keyed, database, Scope.OPERATE)
+    assert (await keyed.http.post("/v1/gpus/cpu:0/drain")).status_code == 401
 
 
-async def test_a_form_without_the_token_of_its_session_is_refused(api: Api, database: Database) -> None:
+async def test_a_form_without_the_token_of_its_session_is_refused(keyed: Api, database: Database) -> None:
     """As is one with another session's."""
-    await signed_in(api, database, Scope.READ)
-    page = (await look(api, "/jobs")).text
+    await signed_in(keyed, database, Scope.READ)
+    page = (await look(keyed, "/jobs")).text
     for wrong in ({}, {"csrf": "x"}, {"csrf": token(page)[:-1]}):
-        reply = await api.http.post("/sign-out", data=wrong, headers=HTML)
+        reply = await keyed.http.post("/sign-out", data=wrong, headers=HTML)
         assert reply.status_code == 403, wrong
         assert "not from a page of your session" in reply.text
-    assert (await api.http.post("/sign-out", data={"csrf": token(page)})).status_code == 303
-    assert (await look(api, "/jobs")).status_code == 303
+    assert (await keyed.http.post("/sign-out", data={"csrf": token(page)})).status_code == 303
+    assert (await look(keyed, "/jobs")).status_code == 303
 
 
-async def test_a_wrong_key_is_said_to_be_wrong_and_too_many_are_refused(api: Api) -> None:
+async def test_a_wrong_key_is_said_to_be_wrong_and_too_many_are_refused(keyed: Api) -> None:
     """Nothing of what was sent stands in the page."""
-    reply = await api.http.post("/sign-in", data={"key": "mrg_guess"}, headers=HTML)
+    reply = await keyed.http.post("/sign-in", data={"key": "mrg_guess"}, headers=HTML)
     assert reply.status_code == 401
     assert "not valid" in reply.text
     assert "mrg_guess" not in reply.text
     statuses = {
-        (await api.http.post("/sign-in", data={"key": "mrg_guess"}, headers=HTML)).status_code for _ in range(25)
+        (await keyed.http.post("/sign-in", data={"key": "mrg_guess"}, headers=HTML)).status_code for _ in range(25)
     }
     assert statuses == {401, 429}
 
@@ -99,39 +75,39 @@ async def test_a_wrong_key_is_said_to_be_wrong_and_too_many_are_refused(api: Api
 @pytest.mark.parametrize(
     "path", ["//elsewhere.example", "/\\elsewhere.example", "https://elsewhere.example", "jobs", ""]
 )
-async def test_nobody_is_sent_to_another_site(api: Api, database: Database, path: str) -> None:
+async def test_nobody_is_sent_to_another_site(keyed: Api, database: Database, path: str) -> None:
     """Whatever a link to the form says."""
     key = await keys.create(database, "local", "reader", {Scope.READ})
-    reply = await api.http.post("/sign-in", data={"key": key, "next": path})
+    reply = await keyed.http.post("/sign-in", data={"key": key, "next": path})
     assert reply.headers["location"] == "/"
 
 
-async def test_a_revoked_key_ends_its_sessions(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once for this process once it reads the keys again."""
     monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
-    await signed_in(api, database, Scope.READ)
+    await signed_in(keyed, database, Scope.READ)
     await keys.revoke(database, "local", "read")
-    assert (await look(api, "/jobs")).status_code == 303
+    assert (await look(keyed, "/jobs")).status_code == 303
 
 
 @pytest.mark.parametrize(
     "forged",
     ["", "x", "a.b.c", "mrg_00000000.99999999999.00", "mrg_00000000.1.\u00e9", "." * 5000, "mrg_00000000.1e9.00"],
 )
-async def test_a_forged_cookie_opens_nothing(api: Api, forged: str) -> None:
+async def test_a_forged_cookie_opens_nothing(keyed: Api, forged: str) -> None:
     """Whatever stands in it."""
-    reply = await api.http.get("/jobs", headers=[*HTML.items(), (b"cookie", f"{sessions.COOKIE}={forged}".encode())])
+    reply = await keyed.http.get("/jobs", headers=[*HTML.items(), (b"cookie", f"{sessions.COOKIE}={forged}".encode())])
     assert reply.status_code == 303
 
 
-async def test_a_session_of_another_key_or_time_opens_nothing(api: Api, database: Database) -> None:
+async def test_a_session_of_another_key_or_time_opens_nothing(keyed: Api, database: Database) -> None:
     """The signature is of the key's digest, the prefix and the end."""
     one, other = [await keys.create(database, "local", name, {Scope.READ}) for name in ("one", "other")]
     prefix, digest = keys.keys.prefix_of(one), keys.keys.digest(other)
     assert prefix is not None
     old = sessions.issue(prefix, keys.keys.digest(one), now=0.0)
     for cookie in (sessions.issue(prefix, digest), old):
-        assert (await look(api, "/jobs", cookie=f"{sessions.COOKIE}={cookie}")).status_code == 303
+        assert (await look(keyed, "/jobs", cookie=f"{sessions.COOKIE}={cookie}")).status_code == 303
 
 
 async def test_a_page_from_elsewhere_gets_nothing_where_no_keys_are_asked_for(
@@ -147,21 +123,21 @@ async def test_a_page_from_elsewhere_gets_nothing_where_no_keys_are_asked_for(
         assert (await look(open_api, "/sign-in")).status_code == 303
 
 
-async def test_what_goes_wrong_is_a_page_for_people_and_a_problem_for_programs(api: Api, database: Database) -> None:
+async def test_what_goes_wrong_is_a_page_for_people_and_a_problem_for_programs(keyed: Api, database: Database) -> None:
     """The same words for both."""
-    await signed_in(api, database, Scope.READ)
+    await signed_in(keyed, database, Scope.READ)
     for path, status in (("/nowhere", 404), ("/jobs?state=asleep", 422), ("/jobs?cursor=x", 400)):
-        page, problem = await look(api, path), await api.http.get(path)
+        page, problem = await look(keyed, path), await keyed.http.get(path)
         assert (page.status_code, problem.status_code) == (status, status), path
         assert page.headers["content-type"].startswith("text/html")
         assert "<h1>" in page.text
         assert problem.headers["content-type"] == "application/problem+json"
 
 
-async def test_every_page_has_a_policy_and_is_kept_by_nobody(api: Api, database: Database) -> None:
+async def test_every_page_has_a_policy_and_is_kept_by_nobody(keyed: Api, database: Database) -> None:
     """No inline script, no frame, no form to elsewhere."""
-    await signed_in(api, database, Scope.READ)
-    for reply in (await look(api, "/jobs"), await look(api, "/nowhere"), await look(api, "/sign-in")):
+    await signed_in(keyed, database, Scope.READ)
+    for reply in (await look(keyed, "/jobs"), await look(keyed, "/nowhere"), await look(keyed, "/sign-in")):
         policy = reply.headers["content-security-policy"]
         assert "unsafe" not in policy
         assert {"default-src 'none'", "form-action 'self'", "frame-ancestors 'none'"} <= set(policy.split("; "))
@@ -170,12 +146,12 @@ async def test_every_page_has_a_policy_and_is_kept_by_nobody(api: Api, database:
         assert " style=" not in reply.text
 
 
-async def test_assets_are_for_everybody_and_for_ever(api: Api) -> None:
+async def test_assets_are_for_everybody_and_for_ever(keyed: Api) -> None:
     """Their names change with their content."""
-    page = await look(api, "/sign-in")
+    page = await look(keyed, "/sign-in")
     for address in (part.partition('"')[0] for part in page.text.split('"/assets/')[1:]):
-        reply = await api.http.get(f"/assets/{address}")
+        reply = await keyed.http.get(f"/assets/{address}")
         assert reply.status_code == 200, address
         assert "immutable" in reply.headers["cache-control"]
     for wrong in ("x/..%2f..%2fpyproject.toml", "x/htmx-4.0.1/LICENSE", "x", "x/"):
-        assert (await api.http.get(f"/assets/{wrong}")).status_code == 404, wrong
+        assert (await keyed.http.get(f"/assets/{wrong}")).status_code == 404, wrong

@@ -1,0 +1,28 @@
+"""The pages over a real database, where no keys are asked for and where they are."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.orchestrator.web import sign_in
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, serving
+from tests.integration.test_access import KEYED
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """An application that asks for no keys, with the scene's dataset `items`, corpus `docs` and models."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as open_api:
+        yield open_api
+
+
+@pytest.fixture
+async def keyed(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    """One that does."""
+    monkeypatch.setattr(sign_in, "_tries", sign_in.Tries())
+    await scene.furnish(database)
+    async with serving(database, redis_url, KEYED) as keyed_api:
+        yield keyed_api
