@@ -31,6 +31,7 @@ from services.orchestrator.api import (
     health,
     jobs,
     metrics,
+    now,
     openapi,
     orphans,
     plans,
@@ -122,7 +123,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     )
     for part in (
         corpora, orphans, datasets, questions, training, graphs, rules, rule_files, jobs, samples, events, provenance,
-        calibration, comparison, search, chat, plans, experiments, gpus, catalog, configuration, health, reference,
+        calibration, comparison, search, chat, plans, experiments, gpus, now, catalog, configuration, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

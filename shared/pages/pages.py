@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import jinja2
 
-from shared.pages import assets, texts, words
+from shared.pages import assets, flips, texts, words
 from shared.pages.figures import Figure, write
 
 TEMPLATES = resources.files(__package__) / "templates"
@@ -44,7 +44,7 @@ class Pages:
         )
         made.filters.update(
             accuracy=words.accuracy, pairs=pairs, number=number, verdict=verdict, when=when, address=address,
-            visible=texts.visible, math=texts.math,
+            visible=texts.visible, math=texts.math, why=flips.why, next_flip=flips.next_in_words,
         )  # fmt: skip
         style, script = ((TEMPLATES / "frozen" / name).read_text("utf-8") for name in ("style.css", "script.js"))
         made.globals.update(

@@ -51,3 +51,24 @@ def figure(value: float | None) -> str:
 def last_line(text: str | None) -> str | None:
     """Where a traceback says what happened; --json has all of it."""
     return text.strip().splitlines()[-1] if text else text
+
+
+def duration(seconds: float) -> str:
+    """Such as "8 s", "4 min" or "2.5 h"."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds)} s"
+
+
+def seconds_between(low: float, high: float) -> str:
+    """Such as "2 to 4 min"; both bounds where their units differ."""
+    one, other = duration(low), duration(high)
+    if one == other:
+        return f"about {one}"
+    value, _, unit = one.partition(" ")
+    return f"{value} to {other}" if other.endswith(f" {unit}") else f"{one} to {other}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")

@@ -30,3 +30,20 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
 
     bounds = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
     return Interval(value=successes / n, low=float(bounds.low), high=float(bounds.high))
+
+
+def poisson(count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval for the mean of a Poisson count (Garwood 1936), in the unit of the count.
+
+    Raises:
+        ValueError: unless 0 <= count and 0 < confidence < 1.
+    """
+    if count < 0:
+        raise ValueError(f"`count` must be 0 or more, not {count}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
+    from scipy import stats  # slow to import
+
+    tail = (1 - confidence) / 2
+    low = float(stats.chi2.ppf(tail, 2 * count)) / 2 if count else 0.0
+    return low, float(stats.chi2.ppf(1 - tail, 2 * count + 2)) / 2

@@ -25,7 +25,8 @@ SET = text("""
 DRAINED = text("SELECT reason, changed_at AS since FROM devices WHERE device = :device AND drained")
 RECENT = text("""
     SELECT r.epoch, r.models, r.cause, r.state, r.reason, r.servers, r.measured, r.wanted_at, r.opened_at, r.closed_at,
-        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS names
+        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS names,
+        (SELECT COALESCE(sum(m.footprint_mib), 0) FROM models m WHERE m.id = ANY(r.models)) AS declared_mib
     FROM residencies r WHERE r.device = :device ORDER BY r.epoch DESC LIMIT :n""")
 RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = ANY(:ids) ORDER BY name")
 
@@ -44,6 +45,8 @@ class Flip(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: datetime | None
     load_s: float | None
     """Starts of its model servers, added up; None: none was started."""
+    declared_mib: int = 0
+    """Footprints of its models, added up."""
 
 
 class ResidentModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +135,7 @@ async def _resident(connection: AsyncConnection, residency: RowMapping) -> list[
 
 
 def _flip(row: RowMapping) -> Flip:
-    copied = ("epoch", "cause", "state", "reason", "wanted_at", "opened_at", "closed_at")
+    copied = ("epoch", "cause", "state", "reason", "wanted_at", "opened_at", "closed_at", "declared_mib")
     return Flip(models=row["names"], load_s=_load_s(row["servers"]), **{field: row[field] for field in copied})
 
 

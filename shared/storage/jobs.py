@@ -52,6 +52,7 @@ STAGES = sql("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
     FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
+LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online ORDER BY rank, id LIMIT :n")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
@@ -225,6 +226,11 @@ async def listed(
         away = await waiting.of_jobs(connection, [row["id"] for row in rows if row["ended_at"] is None])
     found = [_job(row, away=away.get(row["id"], ())) for row in rows]
     return pages.page(found, limit, scope, *(row["id"] for row in rows[:limit][-1:]))
+
+
+async def live(connection: AsyncConnection, limit: int) -> list[str]:
+    """Ids of jobs that have not ended, in the order in which their calls are claimed."""
+    return [str(each) for each in (await connection.execute(LIVE, {"n": limit})).scalars()]
 
 
 async def public_id(database: Database, reference: str) -> uuid.UUID:

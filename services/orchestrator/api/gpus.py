@@ -86,7 +86,7 @@ EXAMPLE: dict[str, Any] = {
     "guard": {"reachable": True, "state": "open", "epoch": 12, "in_flight": 8, "detail": None},
     "flips": [{"epoch": 12, "models": ["world-judge"], "cause": "drained", "state": "open", "reason": None,
                "wanted_at": "2026-11-21T08:00:00Z", "opened_at": "2026-11-21T08:00:01Z", "closed_at": None,
-               "load_s": 0.42}],
+               "load_s": 0.42, "declared_mib": 96}],
 }  # fmt: skip
 EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
 
@@ -94,7 +94,7 @@ EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "sinc
 @route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]))
 async def listed(deps: RequestDeps) -> Response:
     """Every device that ever held a model or may, by name, each as in `GET /v1/gpus/{device}`."""
-    return json([await _view(deps, device) for device in sorted(await _known(deps))])
+    return json(await every(deps))
 
 
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
@@ -102,7 +102,7 @@ async def get(device: Device, deps: RequestDeps) -> Response:
     """What it holds, and why (docs/api.md#devices). From the database's rows; lease and guard are asked, too, and their
     absence is shown, not fatal.
     """
-    return json(await _view(deps, await _check_device(deps, device)))
+    return json(await _view(deps, await check_device(deps, device)))
 
 
 @route(
@@ -116,7 +116,7 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
     Queued calls stay queued: jobs wait, none fails. 202: it is written down. The device is empty once `state` is
     `open` or `closed` and `models` is empty. Again is harmless.
     """
-    await devices.drain(deps.database, await _check_device(deps, device), request.reason if request else None, actor)
+    await devices.drain(deps.database, await check_device(deps, device), request.reason if request else None, actor)
     deps.wake()
     return json(await _view(deps, device), 202)
 
@@ -127,21 +127,31 @@ async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainR
 )  # fmt: skip
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """The scheduler goes on at once with what is queued (docs/api.md#devices). Again is harmless."""
-    await devices.release(deps.database, await _check_device(deps, device), actor)
+    await devices.release(deps.database, await check_device(deps, device), actor)
     deps.wake()
     return json(await _view(deps, device), 202)
 
 
-async def _known(deps: Deps) -> set[str]:
-    return {*(device.id for device in deps.settings.all_devices()), *await devices.known(deps.database)}
+async def every(deps: Deps) -> list[DeviceView]:
+    """All devices, by name."""
+    return [await _view(deps, device) for device in sorted(await _known(deps))]
 
 
-async def _check_device(deps: Deps, device: str) -> str:
+async def check_device(deps: Deps, device: str) -> str:
+    """The device, which there must be.
+
+    Raises:
+        NotFound: there is none of this name.
+    """
     known = await _known(deps)
     if device not in known:
-        hint = suggestions.hint(device, known, "mathrag gpu list")
+        hint = suggestions.hint(device, known, "mathrag gpu")
         raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint=hint)
     return device
+
+
+async def _known(deps: Deps) -> set[str]:
+    return {*(device.id for device in deps.settings.all_devices()), *await devices.known(deps.database)}
 
 
 async def _view(deps: Deps, device: str) -> DeviceView:

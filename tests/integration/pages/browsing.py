@@ -1,10 +1,12 @@
 """What a browser sends."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 
 import httpx2
 
+from services.orchestrator.access.keyring import UNKNOWN_S
 from shared.contracts.api_keys import Scope
 from shared.storage import keys
 from shared.storage.database import Database
@@ -44,6 +46,7 @@ def rows(page: str) -> list[str]:
 async def sign_in(api: Api, database: Database, *scopes: Scope) -> str:
     """Sign in with a new key of these scopes; the session's cookie stays in the client, the key is returned."""
     key = await keys.create(database, "local", "-".join(scopes), set(scopes))
+    await asyncio.sleep(UNKNOWN_S)  # so often keys that are not known yet are looked for
     reply = await api.http.post("/sign-in", data={"key": key})
     assert reply.status_code == 303, reply.text
     return key

@@ -1,0 +1,51 @@
+"""`/v1/now`: what every device holds, both lanes do, and the next flips wait for, at this moment."""
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Response
+
+from services.orchestrator.api import gpus
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.scheduling.next_flip import NextFlip, next_flip
+from shared.contracts.api_keys import Scope
+from shared.storage import lanes
+
+router = APIRouter(prefix="/v1/now", tags=["gpus"])
+EXAMPLE: dict[str, Any] = {
+    "devices": [gpus.EXAMPLE],
+    "lanes": [
+        {"lane": "judge", "model": "world-judge", "device": "cpu:0", "queued": 42, "running": 8, "ended": 310,
+         "window_s": 30.0},
+        {"lane": "generate", "model": "world-generator", "device": "cpu:0", "queued": 500, "running": 0, "ended": 0,
+         "window_s": 30.0},
+    ],
+    "next_flips": {"cpu:0": {"models": ["world-generator"], "waiting": 500, "left": 42, "low_s": 3.6, "high_s": 4.6}},
+}  # fmt: skip
+
+
+class Now(msgspec.Struct, frozen=True, kw_only=True):
+    """This moment."""
+
+    devices: list[gpus.DeviceView]
+    lanes: list[lanes.LaneWork]
+    """Models with calls in a lane, or with some that ended in the last 30 s."""
+    next_flips: dict[str, NextFlip]
+    """By device; missing where no call waits for a model that it does not hold."""
+
+
+@route(router, "GET", "", Scope.READ, "What goes on now", answers(Now, EXAMPLE))
+async def now(deps: RequestDeps) -> Response:
+    """Devices as `GET /v1/gpus` shows them, calls queued and ended by lane and model, and what flips wait for."""
+    return json(await moment(deps))
+
+
+async def moment(deps: Deps) -> Now:
+    """What goes on."""
+    devices = await gpus.every(deps)
+    async with deps.database.snapshot() as connection:
+        work = await lanes.work(connection)
+    flips = {each.device: next_flip(each.device, [model.name for model in each.models], work) for each in devices}
+    return Now(devices=devices, lanes=work, next_flips={name: flip for name, flip in flips.items() if flip is not None})
