@@ -18,7 +18,6 @@ from services.orchestrator.access.scopes import authorised
 from services.orchestrator.access.values import storable
 from services.orchestrator.api import (
     calibration,
-    catalog,
     chat,
     comparison,
     configuration,
@@ -31,9 +30,11 @@ from services.orchestrator.api import (
     health,
     jobs,
     metrics,
+    models,
     now,
     openapi,
     orphans,
+    pipelines,
     plans,
     problems,
     provenance,
@@ -123,7 +124,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     )
     for part in (
         corpora, orphans, datasets, questions, training, graphs, rules, rule_files, jobs, samples, events, provenance,
-        calibration, comparison, search, chat, plans, experiments, gpus, now, catalog, configuration, health, reference,
+        calibration, comparison, search, chat, plans, experiments, gpus, now, models, pipelines, configuration, health,
+        reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

@@ -1,4 +1,4 @@
-"""What a job may ask for, as it is shown."""
+"""Pipelines as they are shown."""
 
 from types import SimpleNamespace
 from typing import Any

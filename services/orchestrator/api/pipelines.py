@@ -1,4 +1,4 @@
-"""`/v1/pipelines` and `/v1/models`: what a job may ask for."""
+"""`/v1/pipelines`: how a job may answer its questions."""
 
 import inspect
 from functools import cache
@@ -7,24 +7,17 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Response
-from sqlalchemy import Row, text
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
-from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
-from shared.models import known_versions
 from shared.pipelines import registry
 from shared.pipelines.source import Change
 from shared.runtime.price import dry_run, made_up_job
-from shared.settings import Settings
 
-router = APIRouter(prefix="/v1", tags=["catalog"])
-REGISTERED = text("""
-    SELECT DISTINCT ON (name) name, backend, version, digest FROM models WHERE served AND name = ANY(:names)
-    ORDER BY name, registered_at DESC""")
+router = APIRouter(prefix="/v1/pipelines", tags=["catalog"])
 
 
 PARAMS: dict[str, Any] = msgspec.to_builtins(Params())
@@ -48,34 +41,13 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     """Source files that were edited since: a restart of the service runs them."""
 
 
-class ModelView(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that a job may name."""
-
-    name: str
-    driver: str
-    default_for: list[str]
-    """Roles that it answers when a job does not name one."""
-    context: int
-    """Tokens."""
-    parallel: int
-    footprint_mib: int
-    """Declared; held against the device's budget."""
-    registered: bool
-    """The guard knows it."""
-    digest: str | None
-    version: str | None = None
-    """Of its server, as registered; null: it is not, or its server names none."""
-    warning: str | None = None
-    """What is known against this version."""
-
-
 PIPELINE: dict[str, Any] = {
     "name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
     "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": [],
 }  # fmt: skip
 
 
-@route(router, "GET", "/pipelines", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]))
+@route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]))
 async def pipelines() -> Response:
     """What a job may ask for, by name: roles, parameters with defaults, the source's hash, and in `changed` the source
     files that were edited since the service imported them (docs/operations.md#edited-source-files).
@@ -109,34 +81,3 @@ def _roles(pipeline: str) -> list[str]:
     """Of the calls of a dry run: no pipeline says it of itself."""
     job = made_up_job(pipeline, Params())
     return sorted({bound.role for round_ in dry_run(job, Item(ordinal=0, question="?")) for bound in round_})
-
-
-MODEL: dict[str, Any] = {
-    "name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
-    "footprint_mib": 96, "registered": True, "digest": "a2d1…", "version": "0.2.2", "warning": None,
-}  # fmt: skip
-
-
-@route(router, "GET", "/models", Scope.READ, "List models", answers(list[ModelView], [MODEL]))
-async def models(deps: RequestDeps) -> Response:
-    """Those that a job may name, as configured; addresses and keys are the operator's and not shown."""
-    names = sorted(deps.settings.models)
-    async with deps.database.transaction() as connection:
-        registered = {row.name: row for row in await connection.execute(REGISTERED, {"names": names})}
-    return json([_model(deps.settings, name, registered.get(name)) for name in names])
-
-
-def _model(settings: Settings, name: str, row: Row[Any] | None) -> ModelView:
-    model = settings.models[name]
-    return ModelView(
-        name=name,
-        driver=model.driver,
-        default_for=sorted(role for role, default in settings.roles.items() if default == name),
-        context=model.context,
-        parallel=model.parallel,
-        footprint_mib=model.footprint_mib,
-        registered=row is not None,
-        digest=row.digest if row else None,
-        version=row.version or None if row else None,
-        warning=known_versions.warning(row.backend, row.version) if row else None,
-    )

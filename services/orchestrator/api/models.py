@@ -1,0 +1,137 @@
+"""`/v1/models`: models that a job may name."""
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Path, Response
+from sqlalchemy import RowMapping
+
+from services.orchestrator.api.openapi import answers
+from services.orchestrator.api.routes import json, route
+from services.orchestrator.deps import Deps, RequestDeps
+from shared import suggestions
+from shared.contracts.api_keys import Scope
+from shared.errors import NotFound
+from shared.models import known_versions
+from shared.settings import Settings
+from shared.storage import models
+
+router = APIRouter(prefix="/v1/models", tags=["catalog"])
+
+MODEL: dict[str, Any] = {
+    "name": "world-judge", "driver": "process", "default_for": ["judge"], "context": 1024, "parallel": 8,
+    "footprint_mib": 96, "registered": True, "digest": "a2d1…", "version": "0.2.2", "warning": None,
+    "device": "cpu:0", "resident": ["cpu:0"],
+}  # fmt: skip
+DETAILS: dict[str, Any] = {
+    **MODEL,
+    "server": "embedded",
+    "records": {
+        "versions": [{
+            "backend": "llama.cpp", "digest": "a2d1…", "version": "0.2.2", "device": "cpu:0", "footprint_mib": 96,
+            "estimated": False, "registered_at": "2026-11-21T08:00:00Z", "served": True,
+        }],
+        "learned": [{
+            "device": "cpu:0", "driver": "", "parallel": 8, "least_mib": 45.7, "most_mib": 45.9, "loads": 7,
+            "measured_at": "2026-11-21T08:00:00Z", "digest": "a2d1…",
+        }],
+        "loads": {"loads": 7, "median_s": 0.09, "longest_s": 0.22},
+        "speed": {
+            "calls": 992, "median_s": 0.11, "p95_s": 0.2, "read_tokens_s": 1890.5, "written_tokens_s": 711.2,
+            "since": "2026-11-21T08:00:00Z", "until": "2026-11-21T08:01:00Z",
+        },
+        "jobs": [{
+            "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed",
+            "pipeline": "mathrag-gate", "created_at": "2026-11-21T08:00:00Z", "roles": ["judge"],
+        }],
+    },
+}  # fmt: skip
+
+
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that a job may name."""
+
+    name: str
+    driver: str
+    default_for: list[str]
+    """Roles that it answers when a job does not name one."""
+    context: int
+    """Tokens."""
+    parallel: int
+    footprint_mib: int
+    """Declared; held against the device's budget."""
+    registered: bool
+    """The guard knows it."""
+    digest: str | None
+    version: str | None = None
+    """Of its server, as registered; null: it is not, or its server names none."""
+    warning: str | None = None
+    """What is known against this version."""
+    device: str | None = None
+    """That its guard loads it on; null: it is not registered, or needs no device."""
+    resident: list[str] = []
+    """Devices that hold it now."""
+
+
+class ModelDetails(ModelView, frozen=True, kw_only=True):
+    """A model, and what was measured of it."""
+
+    server: str
+    """The program that serves it, of driver `process`."""
+    records: models.ModelRecords
+
+
+@route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView], [MODEL]))
+async def listed(deps: RequestDeps) -> Response:
+    """Those that a job may name, as configured; addresses and keys are the operator's and not shown."""
+    return json(await views(deps))
+
+
+@route(router, "GET", "/{name}", Scope.READ, "Get a model", answers(ModelDetails, DETAILS), refuses=(404,))
+async def get(name: Annotated[str, Path(examples=["world-judge"])], deps: RequestDeps) -> Response:
+    """With its registered versions, the memory that its loads took, how fast it answered, and the newest jobs that name
+    it.
+    """
+    return json(await details(deps, name))
+
+
+async def views(deps: Deps) -> list[ModelView]:
+    """Every model that a job may name, by name."""
+    names = sorted(deps.settings.models)
+    async with deps.database.transaction() as connection:
+        served = await models.served(connection, names)
+    return [_view(deps.settings, name, served.get(name)) for name in names]
+
+
+async def details(deps: Deps, name: str) -> ModelDetails:
+    """The model called `name`.
+
+    Raises:
+        NotFound: none is configured.
+    """
+    known = deps.settings.models
+    if name not in known:
+        raise NotFound(f"no model {name!r}", hint=suggestions.hint(name, known, "mathrag model list"))
+    async with deps.database.transaction() as connection:
+        served = await models.served(connection, [name])
+        records = await models.records(connection, name)
+    view = _view(deps.settings, name, served.get(name))
+    return ModelDetails(server=known[name].server, records=records, **msgspec.structs.asdict(view))
+
+
+def _view(settings: Settings, name: str, row: RowMapping | None) -> ModelView:
+    model = settings.models[name]
+    return ModelView(
+        name=name,
+        driver=model.driver,
+        default_for=sorted(role for role, default in settings.roles.items() if default == name),
+        context=model.context,
+        parallel=model.parallel,
+        footprint_mib=model.footprint_mib,
+        registered=row is not None,
+        digest=row["digest"] if row else None,
+        version=row["version"] or None if row else None,
+        warning=known_versions.warning(row["backend"], row["version"]) if row else None,
+        device=row["device"] if row else None,
+        resident=row["resident"] if row else [],
+    )

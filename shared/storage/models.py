@@ -1,0 +1,154 @@
+"""Models as users see them: which version answers now, what its loads took, how fast it was, which jobs name it."""
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import RowMapping, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+VERSIONS = 20
+"""Registered versions of a model that are shown."""
+MOST_JOBS = 20
+SERVED = text("""
+    WITH open AS MATERIALIZED (SELECT device, models FROM residencies WHERE state = 'open')
+    SELECT DISTINCT ON (m.name) m.name, m.backend, m.version, m.digest, m.device,
+        ARRAY(SELECT o.device FROM open o WHERE m.id = ANY(o.models) ORDER BY o.device) AS resident
+    FROM models m WHERE m.served AND m.name = ANY(:names) ORDER BY m.name, m.registered_at DESC""")
+REGISTERED = text("""
+    SELECT id, backend, digest, version, device, footprint_mib, estimated, registered_at, served
+    FROM models WHERE name = :name ORDER BY served DESC, registered_at DESC LIMIT :n""")
+LEARNED = text("""
+    SELECT f.device, f.driver, f.parallel, f.least_mib, f.most_mib, f.loads, f.measured_at, m.digest
+    FROM footprints f JOIN models m ON m.id = f.model_id WHERE m.id = ANY(:ids)
+    ORDER BY f.measured_at DESC, f.device, f.parallel LIMIT 50""")
+LOADS = text("""
+    SELECT count(*) AS loads, percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(s ->> 'seconds' AS float8)) AS median_s,
+        max(CAST(s ->> 'seconds' AS float8)) AS longest_s
+    FROM (SELECT servers FROM residencies ORDER BY epoch DESC LIMIT 1000) r
+    CROSS JOIN LATERAL jsonb_array_elements(r.servers) s WHERE CAST(s ->> 'model' AS integer) = ANY(:ids)""")
+# Calls have no index by model; the newest are enough to say how fast it is now.
+SPEED = text("""
+    SELECT count(*) AS calls,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS median_s,
+        percentile_cont(0.95) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS p95_s,
+        1000 * sum(a.prompt_tokens) FILTER (WHERE a.prompt_ms > 0)
+            / NULLIF(sum(a.prompt_ms) FILTER (WHERE a.prompt_ms > 0), 0) AS read_tokens_s,
+        1000 * sum(a.completion_tokens) FILTER (WHERE a.completion_ms > 0)
+            / NULLIF(sum(a.completion_ms) FILTER (WHERE a.completion_ms > 0), 0) AS written_tokens_s,
+        min(a.started_at) AS since, max(a.ended_at) AS until
+    FROM (SELECT id, model_id FROM calls ORDER BY id DESC LIMIT 20000) c
+    JOIN attempts a ON a.accepted AND a.call_id = c.id
+    WHERE c.model_id = ANY(:ids) AND a.started_at IS NOT NULL AND a.ended_at IS NOT NULL""")
+JOBS = text("""
+    SELECT j.public_id AS id, j.name, j.state, j.pipeline, j.created_at, r.roles
+    FROM (SELECT * FROM jobs WHERE NOT online ORDER BY id DESC LIMIT 1000) j
+    CROSS JOIN LATERAL (SELECT array_agg(pin.key ORDER BY pin.key) AS roles FROM jsonb_each(j.pins) pin
+        WHERE CAST(pin.value ->> 'model_id' AS integer) = ANY(:ids)) r
+    WHERE r.roles IS NOT NULL ORDER BY j.id DESC LIMIT :n""")
+
+
+class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a model as a guard registered it."""
+
+    backend: str
+    digest: str | None
+    version: str
+    """Of its server; empty where it names none."""
+    device: str | None
+    footprint_mib: int
+    estimated: bool
+    """`footprint_mib` is not declared, but follows from the model's metadata."""
+    registered_at: datetime
+    served: bool
+    """A guard answers for it now."""
+
+
+class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that verified loads took on a device, in MiB."""
+
+    device: str
+    driver: str
+    parallel: int
+    """Slots."""
+    least_mib: float
+    most_mib: float
+    loads: int
+    measured_at: datetime
+    digest: str | None
+
+
+class Loads(msgspec.Struct, frozen=True, kw_only=True):
+    """Starts of its server among the newest 1,000 residencies, in seconds."""
+
+    loads: int
+    median_s: float | None
+    longest_s: float | None
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """Of its calls among the newest 20,000 of all models."""
+
+    calls: int
+    median_s: float
+    """Seconds from the start of a call to its reply."""
+    p95_s: float
+    read_tokens_s: float | None
+    """Tokens of prompts a second in one slot, as its server measured it; null: it does not say."""
+    written_tokens_s: float | None
+    """Tokens of replies a second in one slot."""
+    since: datetime
+    until: datetime
+
+
+class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that names the model."""
+
+    id: uuid.UUID
+    name: str
+    state: str
+    pipeline: str
+    created_at: datetime
+    roles: list[str]
+
+
+class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """What the database knows of a model."""
+
+    versions: list[RegisteredModel]
+    """The one that is served first, then the newest."""
+    learned: list[LearnedFootprint]
+    """The latest first."""
+    loads: Loads
+    speed: Speed | None
+    """Null: none of the newest calls was its."""
+    jobs: list[ModelJob]
+    """The newest that name it, whether their pipelines ask it or not."""
+
+
+async def served(connection: AsyncConnection, names: Sequence[str]) -> dict[str, RowMapping]:
+    """The versions that guards serve now, by name, with the devices that hold them."""
+    rows = (await connection.execute(SERVED, {"names": list(names)})).mappings()
+    return {row["name"]: row for row in rows}
+
+
+async def records(connection: AsyncConnection, name: str) -> ModelRecords:
+    """What is known of the model called `name`, in five statements."""
+    rows = (await connection.execute(REGISTERED, {"name": name, "n": VERSIONS})).mappings().all()
+    ids = [row["id"] for row in rows]
+    learned = (await connection.execute(LEARNED, {"ids": ids})).mappings()
+    loads = (await connection.execute(LOADS, {"ids": ids})).mappings().one()
+    speed = (await connection.execute(SPEED, {"ids": ids})).mappings().one()
+    named = (await connection.execute(JOBS, {"ids": ids, "n": MOST_JOBS})).mappings()
+    return ModelRecords(
+        versions=[_version(row) for row in rows],
+        learned=[LearnedFootprint(**row) for row in learned],
+        loads=Loads(**loads),
+        speed=Speed(**speed) if speed["calls"] else None,
+        jobs=[ModelJob(**row) for row in named],
+    )
+
+
+def _version(row: RowMapping) -> RegisteredModel:
+    return RegisteredModel(**{name: value for name, value in row.items() if name != "id"})
