@@ -10,6 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeVar
+
+import msgspec
 
 from shared.statistics import randomisation, shares
 from shared.statistics.bootstrap import RESAMPLES, SEED, bootstrap
@@ -17,6 +20,9 @@ from shared.statistics.intervals import Interval
 from shared.statistics.power import needed
 from shared.statistics.shares import Table, Values
 from shared.statistics.significance import LEVEL, Tested
+
+MOST_CORRECTED = RESAMPLES // 200
+"""Comparisons for which the resamples reach far enough: five of them lie outside on either side."""
 
 
 class Pair(Tested, frozen=True, kw_only=True):
@@ -33,6 +39,10 @@ class Pair(Tested, frozen=True, kw_only=True):
     difference: Interval | None
     """Of the means over these items, left minus right, with its 95 % bootstrap interval over items, drawn within
     datasets and not corrected for other comparisons; None: there is no such item."""
+    corrected: Interval | None
+    """The same with Bonferroni's correction (Dunn 1961): of m comparisons made together each has an interval of
+    1 - 0.05 / m, so that all of them hold at once in 95 % of cases. Holm's test is the sharper one: a difference may be
+    separable and its corrected interval still reach 0. None: no item, or more than `MOST_CORRECTED` comparisons."""
     effect: float | None
     """Cohen's h (1988, section 6.2): 0.2 is small, 0.5 medium, 0.8 large. Of a score his d of the differences, mean /
     standard deviation; None where they are all equal."""
@@ -40,10 +50,15 @@ class Pair(Tested, frozen=True, kw_only=True):
     """Items at which a difference like this one would be found with a probability of 80 %; None: there is none."""
 
 
-def compared(strata: Sequence[Table], *, degrees: bool = False) -> Pair:
+AnyPair = TypeVar("AnyPair", bound=Pair)
+
+
+def compared(strata: Sequence[Table], *, degrees: bool = False, tests: int = 1) -> Pair:
     """The pair, pooled over strata (such as datasets): items of each are compared and drawn among themselves.
 
-    `degrees`: the values are a score's, and not shares of answers that are right or wrong.
+    Args:
+        degrees: the values are a score's, and not shares of answers that are right or wrong.
+        tests: comparisons that are made together, this one among them. p is corrected by `significance.together`.
     """
     apart = [shares.differences(table) for table in strata]
     together = shares.merged(apart)
@@ -53,6 +68,7 @@ def compared(strata: Sequence[Table], *, degrees: bool = False) -> Pair:
         gained=sum(count for value, count in together.items() if value > 0),
         lost=sum(count for value, count in together.items() if value < 0),
         difference=bootstrap(apart),
+        corrected=bootstrap(apart, 1 - LEVEL / tests) if tests <= MOST_CORRECTED else None,
         effect=standardised(together) if degrees else _of_shares(strata),
         needed=needed(together),
         p=p,
@@ -107,6 +123,24 @@ def _drawn(sizes: Counter[int], total: int) -> float:
     for size, count in sorted(sizes.items()):
         sums += size * (2 * rng.binomial(count, 0.5, RESAMPLES) - count)
     return float((1 + np.count_nonzero(np.abs(sums) >= total)) / (1 + RESAMPLES))
+
+
+def reversed_pair(pair: AnyPair) -> AnyPair:
+    """The right system against the left one."""
+    return msgspec.structs.replace(
+        pair,
+        gained=pair.lost,
+        lost=pair.gained,
+        difference=_negative(pair.difference),
+        corrected=_negative(pair.corrected),
+        effect=None if pair.effect is None else -pair.effect,
+    )
+
+
+def _negative(found: Interval | None) -> Interval | None:
+    if found is None or found.value is None:
+        return found
+    return Interval(value=-found.value, low=-found.high, high=-found.low)
 
 
 def words(pair: Pair) -> str:

@@ -76,7 +76,9 @@ async def test_jobs_are_compared_with_a_baseline_and_corrected_for_their_number(
     assert better["words"].startswith(f"not separable at n = {ITEMS}: +20.0 points")
     assert better["needed"] > 0
     assert alike["words"] == f"not separable: no difference on any of {ITEMS} items"
-    assert found["notes"] == ["p-values are corrected for 3 comparisons (Holm); intervals are not"]
+    assert better["corrected"]["low"] < better["difference"]["low"]
+    (note,) = found["notes"]
+    assert note.startswith("p-values are corrected for 3 comparisons (Holm), and `corrected` intervals (Bonferroni)")
 
 
 async def test_without_a_baseline_each_is_compared_with_each(api: Api, answered: Answered) -> None:

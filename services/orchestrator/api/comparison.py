@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Response
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.reports.comparison import Comparison, compare_jobs
+from services.orchestrator.reports.compared import Comparison
+from services.orchestrator.reports.comparison import compare_jobs
 from services.orchestrator.reports.comparison_example import EXAMPLE
 from services.orchestrator.reports.measuring import chosen
 from shared.contracts.api_keys import Scope
@@ -33,8 +34,8 @@ async def comparison(
     job: Jobs, deps: RequestDeps, baseline: Baseline = None, measure: MeasureName = ACCURACY
 ) -> Response:
     """Accuracy, or another `measure`, of each with its intervals; of each pair McNemar's exact test (of a score the
-    paired randomisation test) with Holm's correction, the difference with a bootstrap interval, the effect, and how
-    many items would tell the two apart. Items are matched by content (docs/statistics.md#comparisons). `job` is given
-    once for each job.
+    paired randomisation test) with Holm's correction, the difference with a bootstrap interval, alone and with
+    Bonferroni's correction, the effect, and how many items would tell the two apart; the finding in one sentence. Items
+    are matched by content (docs/statistics.md#comparisons). `job` is given once for each job.
     """
     return json(await compare_jobs(deps.database, job, baseline, chosen(measure)))

@@ -10,7 +10,8 @@ from itertools import combinations
 
 import msgspec
 
-from services.orchestrator.reports.comparison import Comparison, System, compare
+from services.orchestrator.reports.compared import Comparison
+from services.orchestrator.reports.comparison import System, compare
 from shared.contracts.measures import Measure
 from shared.storage.database import Database
 from shared.storage.experiments import Cell, Member, Standing
@@ -57,8 +58,7 @@ async def comparisons(
 
 
 async def _compared(database: Database, of: Family, baseline: str | None, measure: Measure) -> Comparison:
-    compared = await compare(database, of.systems, measure=measure, against=of.pairs)
-    return msgspec.structs.replace(compared, baseline=baseline)
+    return await compare(database, of.systems, baseline, measure=measure, against=of.pairs)
 
 
 def family(found: Standing, members: Mapping[int, Member]) -> Family:

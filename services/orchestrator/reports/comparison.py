@@ -9,27 +9,31 @@ from typing import Any, NamedTuple
 import msgspec
 from anyio import to_thread
 
+from services.orchestrator.reports.compared import Compared, Comparison, Versus
 from services.orchestrator.reports.drawing import spread_note
 from services.orchestrator.reports.endings import ByContent, Counts, Endings, by_content, in_order, moved
 from services.orchestrator.reports.facts import facts
+from services.orchestrator.reports.finding import finding
 from services.orchestrator.reports.measuring import check_scores, mean_of, not_measured
-from services.orchestrator.reports.tally import Accuracy, accuracy
+from services.orchestrator.reports.tally import accuracy
 from shared.contracts.measures import ACCURACY, Measure
 from shared.errors import Conflict, Invalid
 from shared.rag.taxonomy import Ending
 from shared.statistics import pairs, shares, significance
 from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval
 from shared.statistics.pairs import Pair
-from shared.statistics.repeats import Repeats, spread
+from shared.statistics.repeats import spread
 from shared.statistics.shares import Graded, Table
-from shared.statistics.significance import Mean
 from shared.storage import jobs, samples, verdicts
 from shared.storage.database import Database
 from shared.storage.states import TERMINAL
 from shared.storage.stored import decoded_params
 
 APART = "an item that only one side has a value for is in no pair; see `left_only` and `right_only`"
+CORRECTED = (
+    "p-values are corrected for {} comparisons (Holm), and `corrected` intervals (Bonferroni); those of `difference`"
+    " are not"
+)
 BY_VERDICT = Measure(ACCURACY)
 
 
@@ -39,51 +43,6 @@ class System(NamedTuple):
     name: str
     jobs: Mapping[str, int]
     """jobs.id by dataset; systems are compared over the datasets that they share, items within each."""
-
-
-class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One system over all its datasets."""
-
-    name: str
-    jobs: tuple[uuid.UUID, ...]
-    """One for each dataset, in the order of `datasets`."""
-    datasets: tuple[str, ...]
-    pipeline: str
-    items: int
-    """Those with a value by the measure."""
-    accuracy: Accuracy
-    measured: Mean
-    """By the measure: Wilson's interval over items of what is yes or no, Student's of a score."""
-    bootstrap: Interval | None
-    """The mean of the measure over items, drawn within datasets; None: nothing was measured."""
-    repeats: Repeats
-    endings: dict[str, int]
-    """Samples by what became of them (docs/statistics.md); empty unless asked for, since every reply is read for it."""
-
-
-class Versus(Pair, frozen=True, kw_only=True):
-    """Two systems on their common items: `difference` is left minus right."""
-
-    left: str
-    right: str
-    left_only: int
-    """Items that only the left one has a value for: they are in no figure of the pair."""
-    right_only: int
-    moved: dict[str, dict[str, int]]
-    """Common samples by their ending on the left, then on the right; empty unless asked for."""
-    words: str
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Systems, and pairs of them as one family of tests (Holm)."""
-
-    measure: str
-    """What was compared: `accuracy`, `exact`, `score` or `answer@K`."""
-    baseline: str | None
-    """The right side of every pair; None: each was compared with each."""
-    jobs: list[Compared]
-    pairs: list[Versus]
-    notes: list[str]
 
 
 class _Ended(NamedTuple):
@@ -218,9 +177,9 @@ def _comparison(
 ) -> Comparison:
     compared = [_compared(read, system) for system in systems]
     degrees = read.readings.measure.has_degrees
-    tests = [
-        pairs.compared([read.common.get(both, {}) for both in _matched(*pair)], degrees=degrees) for pair in wanted
-    ]
+    tables = [[read.common.get(both, {}) for both in _matched(*pair)] for pair in wanted]
+    count = sum(shares.items(strata) > 0 for strata in tables) or 1
+    tests = [pairs.compared(strata, degrees=degrees, tests=count) for strata in tables]
     family = significance.together([each if each.items else None for each in tests])
     counted = {each.name: each.items for each in compared}
     found = [
@@ -228,8 +187,8 @@ def _comparison(
         for (left, right), alone, corrected in zip(wanted, tests, family, strict=True)
     ]
     return Comparison(
-        measure=read.readings.measure.name, baseline=baseline, jobs=compared, pairs=found,
-        notes=list(_notes(read, found)),
+        measure=read.readings.measure.name, baseline=baseline, finding=finding(compared, found, baseline),
+        jobs=compared, pairs=found, notes=list(_notes(read, found)),
     )  # fmt: skip
 
 
@@ -291,5 +250,5 @@ def _notes(read: _Read, found: Sequence[Versus]) -> list[str]:
     if any(pair.left_only or pair.right_only for pair in found):
         said[APART] = None
     if len(found) > 1:
-        said[f"p-values are corrected for {len(found)} comparisons (Holm); intervals are not"] = None
+        said[CORRECTED.format(len(found))] = None
     return list(said)

@@ -5,6 +5,7 @@ from typing import Any
 EXAMPLE: dict[str, Any] = {
     "measure": "accuracy",
     "baseline": "dense",
+    "finding": "No variant beats dense at n = 500; gate leads by 0.8 points, not separable",
     "jobs": [
         {"name": "dense", "jobs": ["6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"], "datasets": ["world"], "pipeline": "dense",
          "items": 500, "accuracy": {"value": 0.612, "low": 0.569, "high": 0.654, "correct": 306, "graded": 500},
@@ -22,7 +23,8 @@ EXAMPLE: dict[str, Any] = {
     ],
     "pairs": [
         {"left": "gate", "right": "dense", "items": 500, "gained": 21, "lost": 17, "p": 0.627, "adjusted": 0.627,
-         "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
+         "separable": False, "difference": {"value": 0.008, "low": -0.016, "high": 0.032},
+         "corrected": {"value": 0.008, "low": -0.016, "high": 0.032}, "effect": 0.017,
          "needed": 9319, "left_only": 0, "right_only": 0,
          "moved": {"correct": {"correct": 289, "arithmetic": 6, "logic": 15}, "truncated": {"truncated": 1},
                    "arithmetic": {"correct": 5, "arithmetic": 53},

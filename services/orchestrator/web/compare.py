@@ -1,5 +1,149 @@
-"""`/compare`: several jobs, or an experiment, side by side."""
+"""`/compare`: several jobs side by side, and which of them differ."""
 
-from fastapi import APIRouter
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Response
+from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict
+
+from services.orchestrator.api.submissions import Named
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.reports.compared import Compared, Comparison, Versus
+from services.orchestrator.reports.comparison import CORRECTED, compare_jobs
+from services.orchestrator.reports.finding import against, best
+from services.orchestrator.reports.measuring import chosen
+from services.orchestrator.web.page import Visit, Visitor, page
+from shared.contracts.measures import ACCURACY, EXACT, SCORE
+from shared.errors import Invalid
+from shared.pages.charts.whiskers import whisker
+from shared.pages.pages import address
+from shared.rag.taxonomy import Ending
+from shared.storage import jobs
 
 router = APIRouter()
+FEWEST, MOST = 2, 8
+RECENT = 100
+"""Completed jobs among which one chooses."""
+MEASURES = (ACCURACY, EXACT, SCORE)
+Jobs = Annotated[list[str], Query(alias="jobs", default_factory=list)]
+
+
+class Choice(BaseModel):
+    """Which jobs one may choose from."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    dataset: Named | None = None
+    baseline: str | None = None
+    measure: str = ACCURACY
+
+
+class Row(NamedTuple):
+    """A system, and how it stands against the baseline or the best one."""
+
+    system: Compared
+    versus: Versus | None
+    """None: it is that one, or nothing was compared."""
+    figure: Markup | None
+    difference: Markup | None
+    verdict: str
+    changed: str | None
+    """Where the samples are that changed; None: none did, or the two have several jobs."""
+
+
+@page(router, "/compare")
+async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
+    """Two to eight jobs; without any, which there are to choose from."""
+    asked = visit.query(Choice)
+    several = list(dict.fromkeys(filter(None, (asked.baseline, *names))))
+    if not several:
+        return await _choose(visit, deps, asked.dataset)
+    check_number(len(several))
+    found = await compare_jobs(deps.database, several, asked.baseline, chosen(asked.measure))
+    others = {"baseline": asked.baseline, "measure": asked.measure}
+    query = urlencode([("job", name) for name in several] + [each for each in others.items() if each[1]])
+    return visit.show(
+        "compare/jobs.html", title="Compare", json=f"/v1/comparison?{query}", found=found, names=several, asked=asked,
+        notes=[note for note in found.notes if note != CORRECTED.format(len(found.pairs))],
+        measures=MEASURES, rows=rows(found), reference=found.baseline or best(found.jobs),
+        endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
+    )  # fmt: skip
+
+
+def check_number(count: int) -> None:
+    """Return if so many jobs can stand side by side on a page.
+
+    Raises:
+        Invalid: they are too few, or too many.
+    """
+    if not FEWEST <= count <= MOST:
+        raise Invalid(
+            f"`jobs`: {count or 'no'} job{'s' * (count != 1)} chosen, and a comparison needs {FEWEST} to {MOST}",
+            hint="choose again at /compare; the API compares up to 30: /v1/comparison",
+        )
+
+
+def rows(found: Comparison) -> list[Row]:
+    """Best first; those without a figure last."""
+    reference = None if found.baseline is not None else best(found.jobs)
+    widest = max([abs(bound) for each in found.pairs for bound in _bounds(each)], default=1.0) or 1.0
+    ordered = sorted(found.jobs, key=lambda each: -1.0 if each.measured.value is None else each.measured.value)
+    by_name = {each.name: each for each in ordered}
+    return [_row(each, against(found.pairs, each.name, reference), widest, by_name) for each in reversed(ordered)]
+
+
+def _row(system: Compared, versus: Versus | None, widest: float, by_name: Mapping[str, Compared]) -> Row:
+    mean = system.measured
+    figure = None if mean.value is None else whisker(mean.value, mean.low or 0.0, mean.high or 0.0)
+    wide = versus and (versus.corrected or versus.difference)
+    difference = wide and whisker(wide.value or 0.0, wide.low, wide.high, start=-widest, end=widest)
+    changed = _changed(system, by_name[versus.right]) if versus and versus.gained + versus.lost else None
+    return Row(system, versus, figure, difference or None, verdict(versus), changed)
+
+
+def _changed(left: Compared, right: Compared) -> str | None:
+    if len(left.jobs) > 1 or len(right.jobs) > 1:
+        return None
+    return f"/compare/changed{address({'left': left.jobs[0], 'right': right.jobs[0]})}"
+
+
+def _bounds(pair: Versus) -> tuple[float, ...]:
+    wide = pair.corrected or pair.difference
+    return (wide.low, wide.high) if wide else ()
+
+
+def verdict(pair: Versus | None) -> str:
+    """In words, without the figures that stand beside it."""
+    if pair is None:
+        return ""
+    if pair.difference is None or pair.difference.value is None:
+        return "nothing in common to compare"
+    if pair.separable:
+        return "better" if pair.difference.value > 0 else "worse"
+    if not pair.gained + pair.lost:
+        return "no difference on any item"
+    return "not separable" + (f"; about {pair.needed:,} items would tell" if pair.needed else "")
+
+
+async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
+    recent = await jobs.listed(deps.database, RECENT, None, jobs.Filters(state="completed"))
+    datasets = list(dict.fromkeys(job.dataset for job in recent.data))
+    often = [name for name, count in Counter(job.dataset for job in recent.data).items() if count >= FEWEST]
+    shown = dataset or next(iter(often + datasets), None)
+    found: list[jobs.Job] = []
+    if shown is not None:
+        filters = jobs.Filters(state="completed", dataset=shown)
+        found = (await jobs.listed(deps.database, RECENT, None, filters)).data
+    return visit.show(
+        "compare/choose.html", title="Compare", json=f"/v1/jobs{address({'state': 'completed', 'dataset': shown})}",
+        datasets=datasets, dataset=shown, found=[_named(job, found) for job in found], most=MOST,
+    )  # fmt: skip
+
+
+def _named(job: jobs.Job, among: list[jobs.Job]) -> tuple[str, jobs.Job]:
+    """What stands for the job in an address; earlier releases let a name be used again."""
+    alone = sum(each.name == job.name for each in among) == 1
+    return (job.name if alone else str(job.id)), job

@@ -12,7 +12,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_effectsize
 
-from shared.statistics.pairs import Pair, compared, effect, p_value, words
+from shared.statistics.pairs import MOST_CORRECTED, Pair, compared, effect, p_value, reversed_pair, words
 from shared.statistics.shares import Table, differences
 from shared.statistics.significance import holm, together
 
@@ -205,3 +205,39 @@ def test_words_do_not_call_equal_what_did_not_differ() -> None:
     """It is not separable on these items; no number of items would be needed to see a difference of nothing."""
     assert words(pair(0, 0, 30, 10)) == "not separable: no difference on any of 40 items"
     assert words(pair(4, 4, 30, 2)) == "not separable at n = 40: +0.0 points (-15.0 to +15.0), +4 -4 of 40, p = 1.000"
+
+
+def test_the_corrected_interval_worked_out_by_hand() -> None:
+    """Three of six items gained: a resample gains Binomial(6, 1/2), none with probability 1/64 = 0.0156.
+
+    That is less than 0.025 and more than 0.05 / 3 / 2 = 0.0083: of one comparison the interval begins at one item of
+    six, of three at none.
+    """
+    alone, one_of_three = (compared([table(3, 0, both=3)], tests=tests) for tests in (1, 3))
+    assert alone.corrected == alone.difference
+    assert alone.difference is not None
+    assert one_of_three.difference == alone.difference
+    assert (alone.difference.low, alone.difference.high) == (pytest.approx(1 / 6), pytest.approx(5 / 6))
+    assert one_of_three.corrected is not None
+    assert (one_of_three.corrected.low, one_of_three.corrected.high) == (0, 1)
+
+
+def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() -> None:
+    """A bound between the two most extreme draws would be chance."""
+    counts = table(9, 1, both=20)
+    assert compared([counts], tests=MOST_CORRECTED).corrected is not None
+    assert compared([counts], tests=MOST_CORRECTED + 1).corrected is None
+
+
+@settings(deadline=None, max_examples=25)
+@given(BINARY)
+def test_a_reversed_pair_is_that_of_the_sides_changed(counts: tuple[int, int, int, int]) -> None:
+    """Up to the draws, which are of other counts; the mean is exact."""
+    gained, lost, both, neither = counts
+    found, changed = reversed_pair(pair(*counts)), pair(lost, gained, both, neither)
+    assert (found.gained, found.lost) == (changed.gained, changed.lost)
+    assert (found.p, found.needed) == (changed.p, changed.needed)
+    assert value(found) == pytest.approx(value(changed))
+    assert found.effect == pytest.approx(changed.effect)
+    assert found.difference is not None
+    assert found.difference.low <= value(found) <= found.difference.high
