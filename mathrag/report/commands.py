@@ -1,12 +1,11 @@
 """The commands that ask for the same job again."""
 
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from shared.contracts.params import Params
+from shared.contracts.changed_params import changed
 from shared.contracts.records import JobRecord
 from shared.pipelines import registry
 
@@ -22,7 +21,7 @@ def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
         words += ["--limit", str(limit)]
     if record.corpus is not None:
         words += ["--corpus", record.corpus.name]
-    for key, value in _changed(msgspec.to_builtins(Params()), _accepted(record.pipeline, job["params"])):
+    for key, value in changed(_accepted(record.pipeline, job["params"])):
         words += ["--set", f"{key}={msgspec.json.encode(value).decode()}"]
     for role, name in models.items():
         words += ["--model", f"{role}={name}"]
@@ -32,13 +31,3 @@ def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
 def _accepted(pipeline: str, params: Any) -> Any:
     """Without what the pipeline does not read, such as a value of the configuration: a submit refuses it."""
     return registry.get(pipeline).only_read(params) if pipeline in registry.names() else params
-
-
-def _changed(defaults: Any, given: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of what is not as it would be by itself."""
-    for name, value in given.items():
-        default = defaults.get(name) if isinstance(defaults, dict) else None
-        if isinstance(value, dict) and isinstance(default, dict) and default:
-            yield from _changed(default, value, f"{prefix}{name}.")
-        elif value != default:
-            yield f"{prefix}{name}", value

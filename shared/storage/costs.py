@@ -48,11 +48,16 @@ async def costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
     made: defaultdict[int, dict[str, int]] = defaultdict(dict)
     reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
     loads: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
-    failures: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for row in await connection.execute(CALLS, values):
         made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
     for row in await connection.execute(LOADS, values):
         loads[row.job_id].add((row.epoch, row.model_id))
-    for row in await connection.execute(FAILURES, values):
-        failures[row.job_id][row.failure] = row.samples
-    return Costs(made=dict(made), reused=dict(reused), loads=dict(loads), failures=dict(failures))
+    return Costs(made=dict(made), reused=dict(reused), loads=dict(loads), failures=await failures(connection, jobs))
+
+
+async def failures(connection: AsyncConnection, jobs: Sequence[int]) -> Counted:
+    """Failed samples of these jobs (row ids) by kind."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(FAILURES, {"jobs": sorted(set(jobs))}):
+        found[row.job_id][row.failure] = row.samples
+    return dict(found)

@@ -54,6 +54,7 @@ STAGES = sql("""
     GROUP BY c.role""")
 LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online ORDER BY rank, id LIMIT :n")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
+PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
@@ -256,6 +257,12 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int, 
         in_progress=left if state not in ("failed", "cancelled") else 0,
         unparsed=unparsed,
     )
+
+
+async def decision(connection: AsyncConnection, job: int) -> GateDecision | None:
+    """The gate's decision with its vectors; None: there is none yet, or none that this release can read."""
+    prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
+    return decoded(prepared, GateDecision, "")[0]
 
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")

@@ -1,0 +1,92 @@
+"""How a job stands: what its page shows, and what is drawn again while it runs."""
+
+from typing import Any, NamedTuple
+
+from anyio import to_thread
+
+from services.orchestrator.reports.tally import Accuracy, accuracy
+from services.orchestrator.web.page import as_json
+from shared.contracts.samples import GateDecision
+from shared.pages import words
+from shared.pages.charts import funnel, gate
+from shared.storage import costs, jobs, verdicts
+from shared.storage.database import Database
+from shared.storage.jobs import Job
+from shared.storage.states import RUNNABLE, TERMINAL
+
+PAUSABLE = RUNNABLE
+RESUMABLE = frozenset({"paused"})
+CANCELLABLE = RUNNABLE | RESUMABLE
+ACTIONS = {"pause": PAUSABLE, "resume": RESUMABLE, "cancel": CANCELLABLE, "requeue": TERMINAL}
+"""What may be done in which states: the functions behind it decide, this only hides what they would refuse."""
+
+
+class Standing(NamedTuple):
+    """A job at one instant."""
+
+    job: Job
+    accuracy: Accuracy
+    """Of the samples that have ended so far."""
+    failures: dict[str, int]
+    """Failed samples by kind."""
+    decision: GateDecision | None
+
+    def shown(self) -> dict[str, Any]:
+        """What the templates of a job's state need."""
+        return {
+            "job": self.job,
+            "headline": headline(self.job, self.accuracy),
+            "accuracy": as_json(self.accuracy),
+            "failures": self.failures,
+            "actions": [action for action, states in ACTIONS.items() if self.job.state in states],
+            "decision": self.decision,
+            "took": (self.job.ended_at - self.job.created_at).total_seconds() if self.job.ended_at else None,
+            "funnel": funnel,
+            "gate": gate,
+        }
+
+
+async def standing(database: Database, reference: str) -> Standing:
+    """The one job that `reference` stands for, now.
+
+    Raises:
+        NotFound, Conflict: there is none, or there are several.
+    """
+    async with database.snapshot() as connection:
+        row = await jobs.resolve(connection, reference)
+        job = await jobs.view(connection, row)
+        graded = await verdicts.graded(connection, [row])
+        failures = await costs.failures(connection, [row]) if job.request_counts.failed else {}
+        decision = await jobs.decision(connection, row) if job.gate else None
+    # In a thread: the interval imports scipy once, which takes a second.
+    found = await to_thread.run_sync(accuracy, graded.get(row, {}))
+    return Standing(job, found, failures.get(row, {}), decision)
+
+
+def headline(job: Job, found: Accuracy) -> str:
+    """Such as "Completed: 61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
+    return "; ".join([f"{_state(job)}: {_outcome(job, found)}", *_troubles(job)])
+
+
+def _state(job: Job) -> str:
+    if job.ended or job.state == "preparing":
+        return job.state.capitalize()
+    counts = job.request_counts
+    return f"{job.state.capitalize()}, {counts.total - counts.in_progress} of {counts.total} done"
+
+
+def _outcome(job: Job, found: Accuracy) -> str:
+    if job.state == "failed":
+        return words.last_line(job.reason) or "no reason is known"
+    if not found.graded:
+        return "nothing was graded" if job.ended else "nothing is graded yet"
+    value, low, high = (100 * share for share in (found.value or 0.0, found.low, found.high))
+    so_far = "" if job.ended else " so far"
+    return f"{value:.1f} % right{so_far} ({low:.1f} to {high:.1f}), {found.correct} of {found.graded}"
+
+
+def _troubles(job: Job) -> list[str]:
+    counts = job.request_counts
+    failed = [f"{counts.failed} failed"] if counts.failed and job.state != "failed" else []
+    cancelled = [f"{counts.cancelled} cancelled"] if counts.cancelled else []
+    return [*failed, *cancelled]
