@@ -1,9 +1,6 @@
 """Tables of the documentation that the code determines."""
 
-import ast
-import inspect
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from services.orchestrator.api.problems import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
 from shared.contracts.params import Params
+from shared.docstrings import docstrings
 from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.settings import REPOSITORY, Settings
@@ -140,19 +138,3 @@ def _kinds() -> Iterator[Row]:
     for error in sorted(found, key=lambda each: each.status):
         later = " Sent with `Retry-After`." if error.kind in RETRY_AFTER_S else ""
         yield f"`{error.kind}`", str(error.status), with_choices(error.__doc__, None) + later
-
-
-def docstrings(kind: type[Any]) -> dict[str, str]:
-    """What stands under the attributes of a class and of the classes that it extends, each on one line."""
-    bases = [base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "shared")]
-    return {name: text for base in bases for name, text in _own_docstrings(base)}
-
-
-def _own_docstrings(kind: type[Any]) -> Iterator[tuple[str, str]]:
-    for attribute, text in pairwise(ast.parse(inspect.getsource(kind)).body[0].body):
-        match attribute, text:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
-                ast.Expr(value=ast.Constant(value=str(said))),
-            ):
-                yield name, " ".join(said.split())

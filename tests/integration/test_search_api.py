@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from shared.rag.fusion import rrf
+from shared.rag.rule_rqp import document_score
 from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime.models import NO_RERANKER, ModelIdentity, register
 from shared.storage.database import Database
@@ -94,6 +95,38 @@ async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
     assert [hit["rank"] for hit in found["hits"]] == [1, 2, 3, 4]
     assert len(api.asked) == 2
     assert found["duplicates"] == [HASHES[-1]]
+
+
+@pytest.mark.parametrize("fields", [{}, {"enhance": True}, {"params": {"rrf_k": 3, "fusion": {"dense": 0.9}}}])
+async def test_what_each_list_added_is_the_fused_score(api: Api, fields: dict[str, Any]) -> None:
+    """In the ratio of weight / (rrf_k + rank)."""
+    found = await search(api, question="apples plus pears", k=12, **fields)
+    for hit in found["hits"]:
+        assert sum(hit["contributions"].values()) == pytest.approx(hit["fused"])
+    weights, rrf_k = found["fusion"]["weights"], found["fusion"]["rrf_k"]
+    both = next(hit for hit in found["hits"] if hit["dense_rank"] and hit["sparse_rank"])
+    by_dense, by_sparse = list(both["contributions"].values())[:2]
+    expected = weights["dense"] / (rrf_k + both["dense_rank"]) * (rrf_k + both["sparse_rank"]) / weights["sparse"]
+    assert by_dense / by_sparse == pytest.approx(expected)
+
+
+async def test_lists_that_are_added_by_score_or_stand_alone_have_no_parts(api: Api) -> None:
+    """Normalised scores follow from whole lists."""
+    weighted = await search(api, k=1, params={"fusion": {"method": "weighted"}})
+    assert weighted["fusion"]["normaliser"] == "min-max"
+    alone = await search(api, k=1, mode="dense")
+    assert alone["fusion"] is None
+    assert weighted["hits"][0]["contributions"] is alone["hits"][0]["contributions"] is None
+
+
+async def test_quality_is_what_the_rules_of_the_gate_say(api: Api) -> None:
+    """Of the whole document; the order stays, and nobody is rated who was not asked for."""
+    plain, rated = await search(api, k=3), await search(api, k=3, quality=True)
+    assert [hit["hash"] for hit in rated["hits"]] == [hit["hash"] for hit in plain["hits"]]
+    assert [hit["quality"] for hit in plain["hits"]] == [None] * 3
+    for hit in rated["hits"]:
+        scored = document_score(scene.DOCUMENTS[HASHES.index(hit["hash"])])
+        assert (hit["quality"], hit["features"]) == (scored.score, scored.features)
 
 
 async def test_a_search_looks_at_as_many_documents_as_a_job_and_shows_the_first(api: Api) -> None:

@@ -89,6 +89,11 @@ async def _validation(request: Request, error: Exception) -> Response:
     return respond(problem_of(Invalid(f"`{field}`: {_words(first)}", hint=hint), request.url.path))
 
 
+def field_messages(error: RequestValidationError) -> dict[str, str]:
+    """Everything that is wrong, by field; a problem names only the first."""
+    return {_path(each["loc"]): _words(each) for each in reversed(error.errors())}
+
+
 def _hint(request: Request, name: str) -> str:
     """The field that was meant, of all that this operation's request knows."""
     found = getattr(request.scope.get("route"), "dependant", None)

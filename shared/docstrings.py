@@ -1,0 +1,26 @@
+"""What the sources say about a field: the string that stands under it."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+
+@cache
+def docstrings(kind: type[Any]) -> dict[str, str]:
+    """What stands under the attributes of a class and of the classes that it extends, each on one line."""
+    bases = [base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "shared")]
+    return {name: text for base in bases for name, text in _own_docstrings(base)}
+
+
+def _own_docstrings(kind: type[Any]) -> Iterator[tuple[str, str]]:
+    source: Any = ast.parse(inspect.getsource(kind))
+    for attribute, text in pairwise(source.body[0].body):
+        match attribute, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(said))),
+            ):
+                yield name, " ".join(said.split())
