@@ -17,7 +17,7 @@ def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningSt
     """Without a reload."""
     page = seen.open("/")
     expect(page.locator("#jobs")).to_contain_text("No job runs")
-    job = world.submit(stack, "appears", repeats=8, reuse="none")
+    job = world.submit(stack, "appears", repeats=4, reuse="none")
     expect(page.locator("#jobs")).to_contain_text("appears", timeout=SOON)
     expect(page.locator("#lanes")).to_contain_text("world-judge", timeout=SOON)
     stack.wait(job, ended)
@@ -31,7 +31,7 @@ def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack:
         expect(page.locator("#jobs")).to_contain_text("No job runs")
         page.context.set_offline(True)
         stack.restart("orchestrator")
-        job = world.submit(stack, "meanwhile", repeats=20, reuse="none")
+        job = world.submit(stack, "meanwhile", repeats=6, reuse="none")
         page.context.set_offline(False)
         expect(page.locator("#jobs")).to_contain_text("meanwhile", timeout=SOON)
         expect(page.locator("#jobs tr[data-row]")).to_have_count(1)
