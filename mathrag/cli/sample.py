@@ -13,7 +13,7 @@ from mathrag.client import jobs
 from mathrag.client.audits import audited
 from mathrag.client.client import Client
 from mathrag.client.request import MOST_OF_A_PAGE
-from mathrag.report.rules import bringing, rules
+from shared.pages.rules import bringing, rules
 
 SHOWN_ROWS = 5
 """Of a violation; --json has all."""

@@ -5,12 +5,14 @@ from datetime import datetime
 
 import msgspec
 
-from mathrag.report.rules import bringing, rules
 from mathrag.report.source import Sample
 from shared.contracts.records import CallRecord
-from shared.contracts.replies import Failure, Generated, Graded, Rated, Reply, Retrieved, Scored
+from shared.contracts.replies import Generated, Reply
 from shared.contracts.requests import Request
 from shared.contracts.samples import Candidate
+from shared.pages.replies import summary
+from shared.pages.rules import bringing, rules
+from shared.rag.candidates import found_order
 from shared.storage.samples import SampleRow
 
 _REPLY = msgspec.json.Decoder(Reply)
@@ -83,8 +85,8 @@ def entry(sample: Sample, models: Mapping[str, str]) -> Entry:
 
 def before(candidates: Sequence[Candidate]) -> dict[str, int]:
     """Ranks as fusion ordered the documents, ties as everywhere: the smaller hash first."""
-    fused = sorted((-each.fused, each.document) for each in candidates if each.fused is not None)
-    return {document: rank for rank, (_, document) in enumerate(fused, 1)}
+    fused = [each for each in found_order(candidates) if each.fused is not None]
+    return {each.document: rank for rank, each in enumerate(fused, 1)}
 
 
 def waited(call: CallRecord) -> float | None:
@@ -122,37 +124,12 @@ def _passages(sample: Sample) -> list[Passage]:
 def _made(sample: Sample, call: CallRecord, models: Mapping[str, str]) -> Made:
     request = _REQUEST.decode(sample.texts[call.key])
     model = models.get(request.model, request.model[:12])
-    said = _said(_reply(sample, call), call)
+    said = summary(_reply(sample, call), call.completion_tokens)
     return Made(role=request.role, model=model, said=said, waited=waited(call), ran=ran(call), record=call)
 
 
 def _reply(sample: Sample, call: CallRecord) -> Reply | None:
     return _REPLY.decode(sample.texts[call.reply]) if call.reply else None
-
-
-def _said(reply: Reply | None, call: CallRecord) -> str:
-    match reply:
-        case None:
-            return "no reply was used"
-        case Failure():
-            return f"{reply.kind.value}: {reply.detail}"
-        case Retrieved():
-            return f"{len(reply.hits)} documents"
-        case Rated():
-            return f"rating {reply.rating}"
-        case Graded():
-            return f"math-verify {_word(reply.math_verify)}, strict {_word(reply.strict)}"
-        case Generated():
-            ended = f", cut off: {reply.truncated_by or 'length'}" if reply.truncated else ""
-            return f"{call.completion_tokens or '?'} tokens{ended}"
-        case Scored():
-            return f"{len(reply.scores)} scores"
-        case _:
-            return ", ".join(f"{name} {value}" for name, value in msgspec.structs.asdict(reply).items())
-
-
-def _word(verdict: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words
-    return {True: "right", False: "wrong", None: "none"}[verdict]
 
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:

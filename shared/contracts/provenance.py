@@ -7,7 +7,7 @@ import msgspec
 
 from shared.contracts.documents import Document
 from shared.contracts.replies import Reply
-from shared.contracts.samples import Outcome
+from shared.contracts.samples import Outcome, Strategy
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -122,6 +122,14 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     """By model, measured once, when the residency opened; None: nothing was measured."""
 
 
+class Equation(msgspec.Struct, frozen=True, kw_only=True):
+    """An equation of numbers in the generated text, as the verifier reads it."""
+
+    text: str
+    holds: bool | None
+    """Null: that cannot be said."""
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """One sample, whole."""
 
@@ -140,6 +148,12 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None
     text: str | None
     """All that the generator wrote; of several texts the last one that gives the sample's answer."""
+    equations: tuple[Equation, ...]
+    """Of `text`, checked; the first 500."""
+    scored_by: Strategy | None
+    """Who scored the documents' quality; None: nobody did."""
+    relevant: dict[str, int] | None
+    """Grades of the documents that the dataset calls relevant, by hash in the job's corpus; None: it says nothing."""
     ending: str | None
     """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
     ending_reason: str | None

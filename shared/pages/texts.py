@@ -9,6 +9,9 @@ HIDDEN = re.compile(
 )
 """Control characters and those that turn the direction of a text around, which would let it look like another."""
 MATHEMATICS = re.compile(r"\$[^$]+\$|\\\(|\\\[|\\begin\{|\\boxed\{|\\d?frac\{")
+MARKED = re.compile(r"\$|\\\(|\\\[|\\boxed\{")
+"""What the browser takes as the beginning of mathematics."""
+COMMAND = re.compile(r"\\[A-Za-z]|\^")
 
 
 def visible(text: object) -> Markup:
@@ -20,6 +23,12 @@ def math(text: object) -> Markup:
     """As `visible`; where there is mathematics in it, marked to be typeset in the browser."""
     shown = visible(text)
     return Markup('<span class="math">%s</span>') % shown if MATHEMATICS.search(str(text)) else shown
+
+
+def formula(text: object) -> Markup:
+    """An answer or an equation, which may be mathematics without saying so."""
+    bare = str(text)
+    return math(f"${bare}$" if COMMAND.search(bare) and not MARKED.search(bare) else bare)
 
 
 def _code_point(found: re.Match[str]) -> str:

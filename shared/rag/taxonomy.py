@@ -4,7 +4,7 @@ The MathRAG-Gate paper, 5.2, compares logic errors and retrieval misses between 
 told apart. These rules tell, from what is stored, and name a cause only where the rows show one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 
 from shared.contracts.replies import FailureKind
 from shared.contracts.samples import Candidate, Extraction
+from shared.rag.candidates import found_order
 
 
 class Ending(StrEnum):
@@ -180,19 +181,9 @@ def _found(facts: Facts) -> frozenset[str]:
 
 def _displaced(facts: Facts) -> Candidate | None:
     """A candidate whose score is missing and which has a place in the prompt, or had one until others were scored."""
-    before = _before(facts.candidates)[: len(facts.context)]
+    before = found_order(facts.candidates)[: len(facts.context)]
     affected = {*facts.context, *(each.document for each in before)}
     return next((each for each in facts.candidates if each.failure is not None and each.document in affected), None)
-
-
-def _before(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """In the order in which they were found: by fused score, else by the best rank of any list."""
-    return sorted(candidates, key=lambda each: (each.fused is None, -(each.fused or 0.0), _best_rank(each)))
-
-
-def _best_rank(candidate: Candidate) -> int:
-    ranks = (candidate.dense_rank, candidate.sparse_rank, *(candidate.paths or {}).values())
-    return min((rank for rank in ranks if rank is not None), default=candidate.rank)
 
 
 def _shown(facts: Facts) -> str:

@@ -5,18 +5,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
-from shared.contracts.provenance import Attempt, Fusion, Place, Provenance, Sent, Source, Step
+from shared.contracts.provenance import Attempt, Equation, Fusion, Place, Provenance, Sent, Source, Step
 from shared.contracts.replies import Generated, Reply
 from shared.contracts.requests import Request, seed_of
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
+from shared.mathtext.equations import arithmetic
+from shared.rag.candidates import scored_by
 from shared.rag.graders import Extract, grader
-from shared.storage import jobs, samples
+from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
 from shared.storage.library import LibraryCache
 from shared.storage.prompts import ROLES, prompts_of
@@ -77,11 +80,15 @@ async def provenance(
         outcome, problem = decoded(row["outcome"], Outcome, "its outcome")
         params, _ = decoded_params(row["params"], "")
         ended = await samples.one(connection, job, index, repeat)
+        text = _text(steps, outcome, params)
         return Provenance(
             index=row["ordinal"],
             state=SampleState(row["state"]).word,
             outcome=outcome,
-            text=_text(steps, outcome, params),
+            text=text,
+            equations=await to_thread.run_sync(_equations, text, params),
+            scored_by=scored_by(outcome.trace) if outcome else None,
+            relevant=(await gold.among(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
@@ -98,6 +105,13 @@ _COPIED = (
     "repeat", "custom_id", "question", "gold", "gold_documents", "subject", "level", "failure", "ended_at",
     "record_hash", "item_hash", "gold_hash", "pipeline_hash", "decision_hash", "code",
 )  # fmt: skip
+
+
+def _equations(written: str | None, params: Params | None) -> tuple[Equation, ...]:
+    """None where this release cannot read how the job's equations are meant."""
+    if written is None or params is None:
+        return ()
+    return tuple(Equation(text=each.text, holds=each.holds) for each in arithmetic(written, params.verify.modulus))
 
 
 def _text(steps: Sequence[Step], outcome: Outcome | None, params: Params | None) -> str | None:

@@ -41,6 +41,7 @@ PROVENANCE: dict[str, Any] = {
     "fusion": {"rrf_k": 60, "tie_break": "document hash"},
     "link": {"sequence": 0, "hash": KEY, "previous": DOCUMENT},
     "outcome": {"answer": "5", "extraction": "ok", "context": [DOCUMENT]}, "text": "So it is $\\boxed{5}$.",
+    "equations": [{"text": "2+3=5", "holds": True}], "scored_by": None, "relevant": None,
     "steps": [{
         "position": 0, "slot": 0, "created": True, "source": None, "role": "generate", "key": KEY,
         "model": "world-generator", "model_hash": KEY, "backend": "llama.cpp", "digest": "c0ffee…", "version": "b6000",

@@ -1,31 +1,8 @@
-"""Rules as a sample shows them, and as a report's lines do."""
-
-from typing import Any
+"""Rules as a report's lines show them."""
 
 from mathrag.report.lines import guided
-from mathrag.report.rules import bringing, rules
 
 FIGURE = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
-
-
-def test_a_sample_names_its_rules_and_what_each_brought() -> None:
-    """Other decisions are none."""
-    told: dict[str, Any] = {"rule": "[..] leads to [..]", "number": 12.0, "certainty": 0.25}
-    decisions = [
-        {"stage": "relation", "action": "named"},
-        {"stage": "rule", "action": "search", "detail": {**told, "documents": ["a", "b"]}},
-        {"stage": "rule", "action": "prompt", "detail": told},
-    ]
-    assert list(rules(decisions)) == [
-        ("rule 12", "[..] leads to [..] (0.250): 2 documents"),
-        ("rule 12", "[..] leads to [..] (0.250): in the prompt alone"),
-    ]
-
-
-def test_a_document_names_the_rules_that_brought_it() -> None:
-    """And no other path."""
-    assert bringing({"paths": {"rule 3": 1, "rule 12": 4}}) == "rule 3, rule 12"
-    assert bringing({"paths": {"original dense": 1}}) == bringing({"paths": None}) == bringing({}) == ""
 
 
 def test_a_report_says_what_rules_did() -> None:
