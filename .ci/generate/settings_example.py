@@ -12,8 +12,8 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
-from setting_texts import meaning, section
 
+from shared.contracts.field_texts import meaning, section
 from shared.settings import REPOSITORY, Settings
 
 WIDTH = 120

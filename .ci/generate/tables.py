@@ -6,15 +6,16 @@ from typing import Any
 
 import msgspec
 from fastapi.routing import iter_route_contexts
+from links import linked
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from setting_texts import linked, meaning, section, with_choices
 
 from mathrag.cli.failures import CODES, Exit
 from services.orchestrator.access.scopes import declared_scope
 from services.orchestrator.api.problems import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
+from shared.contracts.field_texts import meaning, section, with_choices
 from shared.contracts.params import Params
 from shared.docstrings import docstrings
 from shared.model_settings import Model

@@ -23,6 +23,7 @@ from services.orchestrator.api import (
     configuration,
     corpora,
     datasets,
+    effective_settings,
     events,
     experiments,
     gpus,
@@ -124,8 +125,8 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     )
     for part in (
         corpora, orphans, datasets, questions, training, graphs, rules, rule_files, jobs, samples, events, provenance,
-        calibration, comparison, search, chat, plans, experiments, gpus, now, models, pipelines, configuration, health,
-        reference,
+        calibration, comparison, search, chat, plans, experiments, gpus, now, models, pipelines, configuration,
+        effective_settings, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

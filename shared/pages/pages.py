@@ -45,7 +45,7 @@ class Pages:
         made.filters.update(
             accuracy=words.accuracy, duration=words.duration, pairs=pairs, number=number, verdict=verdict, when=when,
             address=address, visible=texts.visible, math=texts.math, formula=texts.formula,
-            why=flips.why, next_flip=flips.next_in_words,
+            code=texts.code, value=texts.value, why=flips.why, next_flip=flips.next_in_words,
         )  # fmt: skip
         style, script = ((TEMPLATES / "frozen" / name).read_text("utf-8") for name in ("style.css", "script.js"))
         made.globals.update(

@@ -25,6 +25,7 @@ LIST = text(f"{SELECT} WHERE version < :before ORDER BY version DESC LIMIT :n")
 INSERT = text("""
     INSERT INTO configurations (version, document, changed_by) VALUES (:version, CAST(:document AS json), :actor)
     ON CONFLICT DO NOTHING RETURNING version""")
+VERSIONS = text(f"{SELECT} WHERE version = ANY(:versions)")
 SCOPE = pages.scope("configurations")
 
 
@@ -74,6 +75,13 @@ async def holding(database: Database) -> Configuration:
     """The same, in one round trip."""
     async with database.statement() as connection:
         return await newest(connection)
+
+
+async def versions(database: Database, wanted: Collection[int]) -> dict[int, Configuration]:
+    """Those with these numbers, by number; 0 is what is shipped. One that does not exist is missing."""
+    async with database.statement() as connection:
+        rows = (await connection.execute(VERSIONS, {"versions": sorted(wanted)})).mappings()
+        return {0: SHIPPED} | {row["version"]: _configuration(row) for row in rows}
 
 
 async def follow(connection: AsyncConnection, actor: str, found: Configuration, params: Tree) -> None:

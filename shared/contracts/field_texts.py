@@ -1,13 +1,10 @@
-"""What the code says of a setting."""
+"""What the code says of a setting or parameter, and the values that it may have."""
 
-import re
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-
-PAGE = re.compile(r"docs/([\w/-]+\.md)(?:#([\w-]+))?")
 
 
 def section(field: FieldInfo) -> type[BaseModel] | None:
@@ -30,15 +27,3 @@ def with_choices(text: str, kind: Any) -> str:
     if all(choice in text for choice in choices):
         return text
     return f"{text} One of {', '.join(choices)}.".strip()
-
-
-def linked(text: str, page: str) -> str:
-    """`text` as it stands on `page` of docs/: pages that it names are links."""
-
-    def link(found: re.Match[str]) -> str:
-        name, anchor = found[1], found[2]
-        if name == page and anchor:
-            return f"[{anchor.replace('-', ' ')}](#{anchor})"
-        return f"[{name}]({name}{'#' + anchor if anchor else ''})"
-
-    return PAGE.sub(link, text)
