@@ -93,15 +93,19 @@ class Drafting:
         self._settings = settings
         self._known: dict[bytes, Any] = {}
 
-    async def draft(self, submission: Submission) -> Draft:
+    async def draft(self, submission: Submission, questions: int | None = None) -> Draft:
         """The job as it would run; the operator's default models fill the roles that it does not name.
+
+        Args:
+            submission: what it names.
+            questions: so many in the place of a dataset's, for a plan.
 
         Raises:
             NotFound: no such dataset or corpus.
             Invalid: a field cannot be used; the message names it.
         """
         pipeline = _pipeline(submission.pipeline, submission.graph)
-        dataset, items, grader = await self._once(_dataset, submission.dataset)
+        dataset, items, grader = (0, questions, None) if questions else await self._once(_dataset, submission.dataset)
         submission = _with_grader(submission, grader)
         items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._once(_corpus, submission.corpus)

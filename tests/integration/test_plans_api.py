@@ -191,3 +191,37 @@ async def test_what_is_not_there_is_not_found(api: Api) -> None:
     """Job and dataset alike."""
     assert (await api.http.get("/v1/jobs/nobody/plan")).status_code == 404
     await asked(api, {"job": {"name": "j", "dataset": "nothing", "pipeline": "closed-book"}}, 404)
+
+
+async def test_so_many_questions_are_planned_without_a_dataset(api: Api) -> None:
+    """As of a dataset with as many; what exists needs no second number."""
+    body = {"corpus": "docs", "pipeline": "mathrag-gate", "repeats": 2}
+    uploaded = await asked(api, {"job": {**body, "dataset": "items"}})
+    assert await asked(api, {"job": body, "questions": ITEMS}) == uploaded
+    for wrong in ({"job": body}, {"job": {**body, "dataset": "items"}, "questions": 3}):
+        refused = await asked(api, wrong, 422)
+        assert "a `dataset` of the job or a number of `questions`, and not both" in refused["detail"]
+
+
+async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_time(api: Api) -> None:
+    """Ratings are of documents: 20 of the corpus and as many of the calibration, however many samples there are."""
+    found = await asked(api, {"job": {"dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}})
+    assert (found["calls"]["generate"], found["calls"]["judge"]) == (ITEMS, len(scene.DOCUMENTS))
+    alone = {model["name"]: model["calls"] for each in found["chosen"]["residencies"] for model in each["models"]}
+    assert alone["a-judge"] > len(scene.DOCUMENTS)
+    assert found["shared_s"] < found["chosen"]["seconds"]
+    assert (await asked(api, WHAT_IF))["calls"] is None
+
+
+async def test_models_that_are_not_there_take_the_place_of_a_jobs(api: Api) -> None:
+    """With its calls; one model in both roles is one server."""
+    job = {"dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}
+    own = await asked(api, {"job": job})
+    both = await asked(api, {"job": job, **WHAT_IF, "devices": [{"budget_mib": 12_288}]})
+    assert planned(both)[0][0] == ["qwen2.5-0.5b f16", "qwen2.5-7b q4_k_m"]
+    calls = [[m["calls"] for r in plan["chosen"]["residencies"] for m in r["models"]] for plan in (own, both)]
+    assert calls[0] == calls[1]
+    one = [{"role": role, "preset": "qwen2.5-0.5b"} for role in ("judge", "generate")]
+    alone = await asked(api, {"job": job, "models": one, "devices": [{"budget_mib": 12_288}]})
+    ((model,),) = [each["models"] for each in alone["chosen"]["residencies"]]
+    assert model["calls"] == sum(calls[0])

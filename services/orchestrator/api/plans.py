@@ -13,6 +13,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.experiments import planning
 from services.orchestrator.scheduling import needs, whatif
 from services.orchestrator.scheduling.demands import demands, rooms
 from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
@@ -26,6 +27,7 @@ from services.orchestrator.scheduling.whatif import (
     Speed,
 )
 from shared.contracts.api_keys import Scope
+from shared.contracts.fields import WHOLE, Stored
 from shared.errors import Invalid
 from shared.lease.demand import Demand, Retrieval, Room
 from shared.lease.hardware import Hardware
@@ -36,6 +38,7 @@ from shared.runtime.jobs import Jobs
 from shared.storage import configurations, devices, jobs
 
 router = APIRouter(prefix="/v1", tags=["plans"])
+MOST_QUESTIONS = 1 << 24
 
 EXAMPLE: dict[str, Any] = {
     "models": [{"role": "judge", "preset": "qwen2.5-0.5b", "quantisation": "f16", "calls": 5000},
@@ -56,7 +59,7 @@ _OPTION = {
 }  # fmt: skip
 ANSWER: dict[str, Any] = {
     "chosen": {**_OPTION, "name": "alone"}, "why": "alone: loads 1, flips 0, 4.6 s, the only way that fits",
-    "others": [], "resident": {"cpu:0": []},
+    "others": [], "resident": {"cpu:0": []}, "calls": {"judge": 1000}, "shared_s": 4.62,
 }  # fmt: skip
 
 
@@ -70,6 +73,10 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     """The best of every other kind, refused ones with the reason."""
     resident: dict[str, list[str]]
     """Models that each device holds now."""
+    calls: dict[str, int] | None = None
+    """By role, at most, with a rating of a document counted once; null: not of a job that is not submitted."""
+    shared_s: float | None = None
+    """Seconds of the cheapest way with so many calls, where `chosen` has every sample ask for itself; null as above."""
 
 
 class Speeds(BaseModel):
@@ -86,21 +93,33 @@ class Speeds(BaseModel):
         return Hardware(**self.model_dump())
 
 
+class PlanJob(JobRequest):
+    """A job that is not submitted: it needs no name, and no dataset where a number of questions is given."""
+
+    name: str = "plan"
+    dataset: Stored = ""
+
+
 class PlanRequest(BaseModel):
     """What if: a job as for `POST /v1/jobs`, or models by their metadata; on the devices that are there, or others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
-    job: JobRequest | None = None
+    job: PlanJob | None = None
+    questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None
+    """In the place of the dataset's: so many that nobody has uploaded yet."""
     models: Annotated[list[ModelWanted], Field(max_length=MOST_MODELS)] = []
+    """With a `job`: in the place of its models of these roles, with its calls."""
     devices: Annotated[list[DeviceWanted], Field(max_length=MOST_DEVICES)] = []
     retrieval: RetrievalWanted | None = None
     speeds: Speeds = Speeds()
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        if (self.job is None) == (not self.models):
-            raise ValueError("give a `job` or `models`, and not both")
+        if self.job is None and not self.models:
+            raise ValueError("give a `job` or `models`")
+        if self.job is not None and bool(self.job.dataset) == (self.questions is not None):
+            raise ValueError("give a `dataset` of the job or a number of `questions`, and not both")
         return self
 
 
@@ -129,21 +148,47 @@ async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
 
     Nothing is stored or loaded. A job's calls are those of one question times its samples: an upper end.
     """
+    return json(await planned(request, deps))
+
+
+async def planned(request: PlanRequest, deps: Deps) -> PlanView:
+    """What `POST /v1/plan` answers.
+
+    Raises:
+        NotFound, Invalid: a name or a value of the request cannot be used; the message names it.
+    """
     retrieval = request.retrieval.retrieval() if request.retrieval else None
-    hardware = request.speeds.hardware()
     async with deps.database.transaction() as connection:
         there = whatif.roomy(request.devices) or await rooms(connection, deps.settings.all_devices())
         if request.job is None:
             on_gpu = whatif.on_gpu(there[0].device)
-            wanting = whatif.demanded(request.models, hardware, on_gpu=on_gpu)
-            return json(await _plan_view(connection, wanting, there, None, retrieval))
+            wanting = whatif.demanded(request.models, request.speeds.hardware(), on_gpu=on_gpu)
+            return await _plan_view(connection, wanting, there, None, retrieval)
         submission = request.job.submission(await configurations.newest(connection))
-        draft = await Drafting(connection, deps.settings).draft(submission)
-        wanted = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
-        wanting = await _demands(connection, deps, wanted, hardware)
-        if request.devices:
-            wanting = [msgspec.structs.replace(demand, device=None) for demand in wanting]
-        return json(await _plan_view(connection, wanting, there, wanted.order, retrieval))
+        draft = await Drafting(connection, deps.settings).draft(submission, request.questions)
+        work = await to_thread.run_sync(planning.work, await planning.sized(connection, [draft]))
+        alone = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
+        views = [
+            await _plan_view(connection, each.demands, there, each.order, retrieval)
+            for each in [await _asked(connection, deps, request, wanted, there) for wanted in (alone, work.needs)]
+        ]
+    found, shared = views
+    return msgspec.structs.replace(
+        found, calls={role: each.most for role, each in work.calls.items()},
+        shared_s=shared.chosen and shared.chosen.seconds,
+    )  # fmt: skip
+
+
+async def _asked(
+    connection: AsyncConnection, deps: Deps, request: PlanRequest, wanted: Needs, there: list[Room]
+) -> whatif.Replaced:
+    """The models of a job, or those that stand in their place, on the devices that the request names."""
+    hardware = request.speeds.hardware()
+    found = await _demands(connection, deps, wanted, hardware)
+    if request.devices:
+        found = [msgspec.structs.replace(demand, device=None) for demand in found]
+    on_gpu = whatif.on_gpu(there[0].device)
+    return whatif.replaced(found, wanted, request.models, hardware, on_gpu=on_gpu)
 
 
 async def plan_of(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:

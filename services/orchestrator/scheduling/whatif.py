@@ -1,9 +1,14 @@
 """Plans of models and devices that need not be there: a request's own figures instead of rows."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from services.orchestrator.scheduling.demands import Wanted
+from services.orchestrator.scheduling.needs import Needs
 from shared import suggestions
 from shared.contracts.architecture import MIB, Architecture
 from shared.contracts.calls import Lane
@@ -153,6 +158,45 @@ def demanded(models: list[ModelWanted], hardware: Hardware, *, on_gpu: bool) -> 
         known = distinct.get(model.model)
         distinct[model.model] = known.beside(model) if known else model
     return [model.demand(number, hardware, on_gpu=on_gpu) for number, model in enumerate(distinct.values(), 1)]
+
+
+class Replaced(NamedTuple):
+    """The models of a job, some of them by others."""
+
+    demands: list[Demand]
+    order: tuple[int, ...]
+    """As one question needs them, by the ids of the demands."""
+
+
+def replaced(
+    demands: list[Demand], needs: Needs, models: list[ModelWanted], hardware: Hardware, *, on_gpu: bool
+) -> Replaced:
+    """`demands`, which `needs` asks for, with `models` in the place of those of their roles.
+
+    A model that answers two roles in a job stands in the lane of the first; two roles of one model are one server.
+    """
+    by_lane = {Lane(model.role): model for model in models}
+    ids: dict[str, int] = {}
+    same: dict[int, int] = {}
+    made: dict[int, Demand] = {}
+    for demand in demands:
+        model = by_lane.get(demand.lane)
+        number = demand.model_id if model is None else ids.setdefault(model.model, demand.model_id)
+        stands = demand if model is None else _in_place(model, number, needs.wanted[demand.model_id], hardware, on_gpu)
+        calls = demand.calls + (made[number].calls if number in made else 0)
+        made[number] = msgspec.structs.replace(stands, calls=calls)
+        same[demand.model_id] = number
+    return Replaced(list(made.values()), _runs(same.get(model, model) for model in needs.order))
+
+
+def _in_place(model: ModelWanted, number: int, wanted: Wanted, hardware: Hardware, on_gpu: bool) -> Demand:  # noqa: FBT001 - handed on
+    longest = model.model_copy(update={"tokens": model.tokens or wanted.tokens})
+    return longest.demand(number, hardware, on_gpu=on_gpu)
+
+
+def _runs(order: Iterable[int]) -> tuple[int, ...]:
+    """Without a model that follows itself."""
+    return tuple(model for model, _ in groupby(order))
 
 
 def roomy(devices: list[DeviceWanted]) -> list[Room]:
