@@ -67,7 +67,7 @@ def _source(text: str) -> str:
 
 def address(query: Mapping[str, object]) -> str:
     """`query` as the end of an address, without what is not set."""
-    named = {name: value for name, value in query.items() if value not in (None, "", False)}
+    named = {name: value for name, value in query.items() if value is not False and value not in (None, "")}
     return f"?{urlencode(named)}" if named else ""
 
 

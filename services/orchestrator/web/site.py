@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from services.orchestrator.web import (
     assets,
     audit,
+    changed,
     compare,
     configuration,
     corpora,
@@ -29,6 +30,7 @@ from services.orchestrator.web import (
 PARTS = (
     assets,
     audit,
+    changed,
     compare,
     configuration,
     corpora,

@@ -1,0 +1,41 @@
+"""Where two prompts differ: what is left out, what is cut."""
+
+from services.orchestrator.reports.prompt_difference import MOST_CHARACTERS, MOST_LINES, difference
+
+
+def told(left: str, right: str) -> list[tuple[str, str]]:
+    """The lines, each with whose it is."""
+    return [(line.side, line.text) for line in difference(left, right).lines]
+
+
+def test_equal_prompts_have_no_lines() -> None:
+    """And nothing is cut of short ones."""
+    found = difference("a\nb", "a\nb")
+    assert (found.lines, found.cut) == ([], False)
+
+
+def test_what_differs_stands_among_three_equal_lines() -> None:
+    """What lies further away is counted."""
+    equal = [f"line {n}" for n in range(10)]
+    left, right = "\n".join([*equal, "old", *equal]), "\n".join([*equal, "new", "newer", *equal])
+    before, after = [("both", line) for line in equal[-3:]], [("both", line) for line in equal[:3]]
+    assert told(left, right) == [
+        ("gap", "7 equal lines"), *before, ("left", "old"), ("right", "new"), ("right", "newer"), *after,
+        ("gap", "7 equal lines"),
+    ]  # fmt: skip
+
+
+def test_long_prompts_are_cut_and_say_so() -> None:
+    """A difference behind the bounds is not found, and not denied."""
+    long = "x" * MOST_CHARACTERS
+    assert difference(long + "a", long + "b").cut
+    assert not difference(long, "y" + long[1:]).cut
+    many = "\n".join("x" * MOST_LINES)
+    assert difference(many + "\na", many).cut
+    assert difference(many + "\na", many).lines == []
+
+
+def test_empty_lines_and_no_line_differ() -> None:
+    """A prompt that ends in a line break has one line more."""
+    assert told("a", "a\n") == [("both", "a"), ("right", "")]
+    assert told("", "a") == [("left", ""), ("right", "a")]
