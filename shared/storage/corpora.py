@@ -19,7 +19,8 @@ from shared.storage.unknown import not_found
 
 COLUMNS = """
     id, name, encode(hash, 'hex') AS hash, documents, created_at,
-    dense_index IS NOT NULL AND sparse_index IS NOT NULL AS indexed"""
+    dense_index IS NOT NULL AND sparse_index IS NOT NULL AS indexed,
+    (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
 SCOPE = pages.scope("corpora")
@@ -46,6 +47,8 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     indexed: bool
     """Both indexes are built: jobs may use it."""
     created_at: datetime
+    graph: str | None = None
+    """Whose facts its documents are; null: it was uploaded as documents."""
 
 
 class Created(msgspec.Struct, frozen=True, kw_only=True):

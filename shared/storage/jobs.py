@@ -44,6 +44,7 @@ LIST = text(f"""{JOBS}
         AND (CAST(:state AS text) IS NULL OR j.state = :state) AND (CAST(:name AS text) IS NULL OR j.name = :name)
         AND (CAST(:pipeline AS text) IS NULL OR j.pipeline = :pipeline)
         AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
+        AND (CAST(:corpus AS text) IS NULL OR k.name = :corpus)
         AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
     ORDER BY j.id DESC LIMIT :n""")
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
@@ -152,6 +153,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     pipeline: str | None = None
     dataset: str | None = None
+    corpus: str | None = None
     name: str | None = None
     experiment: str | None = None
 

@@ -57,9 +57,15 @@ async def items(database: Database, dataset: str, limit: int, cursor: str | None
         NotFound: no such dataset.
         BadRequest: the cursor is of another list.
     """
-    found = await datasets.get(database, dataset)
-    scope = pages.scope("items", dataset=str(found.id))
-    return await _page(database, ItemPreview, ITEMS, {"dataset": found.id}, scope, limit, cursor)
+    return await items_of(database, await datasets.get(database, dataset), limit, cursor)
+
+
+async def items_of(
+    database: Database, dataset: datasets.Dataset, limit: int, cursor: str | None
+) -> pages.Page[ItemPreview]:
+    """The same of a dataset that is known."""
+    scope = pages.scope("items", dataset=str(dataset.id))
+    return await _page(database, ItemPreview, ITEMS, {"dataset": dataset.id}, scope, limit, cursor)
 
 
 async def documents(database: Database, corpus: str, limit: int, cursor: str | None) -> pages.Page[DocumentPreview]:
@@ -69,9 +75,15 @@ async def documents(database: Database, corpus: str, limit: int, cursor: str | N
         NotFound: no such corpus.
         BadRequest: the cursor is of another list.
     """
-    found = await corpora.get(database, corpus)
-    scope = pages.scope("documents", corpus=str(found.id))
-    values = {"corpus": found.id, "most": LONGEST_TEXT}
+    return await documents_of(database, await corpora.get(database, corpus), limit, cursor)
+
+
+async def documents_of(
+    database: Database, corpus: corpora.Corpus, limit: int, cursor: str | None
+) -> pages.Page[DocumentPreview]:
+    """The same of a corpus that is known."""
+    scope = pages.scope("documents", corpus=str(corpus.id))
+    values = {"corpus": corpus.id, "most": LONGEST_TEXT}
     return await _page(database, DocumentPreview, DOCUMENTS, values, scope, limit, cursor)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
@@ -15,17 +15,32 @@ from services.orchestrator.reports import leaks
 from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
-from shared.storage import corpora, pages, previews
+from shared.storage import corpora, corpus_details, pages, previews
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 
 EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math", "hash": "9f2c…", "documents": 7500, "indexed": True, "created_at": "2026-11-21T08:00:00Z",
+    "graph": None,
 }  # fmt: skip
 DOCUMENTS: dict[str, Any] = {
     "data": [{"index": 0, "id": "algebra/17", "hash": "9f2c…", "problem": "What is $2+2$?",
               "text": "Therefore \\boxed{4}.", "truncated": False}],
     "next_cursor": None,
+}  # fmt: skip
+DETAILS: dict[str, Any] = {
+    **EXAMPLE,
+    "indexes": [{
+        "id": 3, "kind": "dense", "state": "ready", "signature": "51c9…", "documents": 7500, "used": True,
+        "recipe": {"kind": "dense", "backend": "faiss IndexFlatIP", "dimension": 379, "embedder": "3ee6…",
+                   "corpus": "9f2c…", "text": "problem \\n text", "version": "1"},
+        "created_at": "2026-11-21T08:00:00Z",
+    }],
+    "texts": {"sampled": 1000, "mean_bytes": 812.5, "longest_bytes": 9120, "problems": 1000},
+}  # fmt: skip
+DOCUMENT: dict[str, Any] = {
+    "hash": "9f2c…", "problem": "What is $2+2$?", "text": "Therefore \\boxed{4}.",
+    "places": [{"index": 0, "id": "algebra/17", "meta": {"level": "Level 1"}}],
 }  # fmt: skip
 UPLOADED: dict[str, Any] = {
     **EXAMPLE, "skipped": 0, "rejected": 1,
@@ -112,10 +127,13 @@ async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | 
     return json(await corpora.listed(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.Corpus, EXAMPLE), refuses=(404,))
+@route(
+    router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpus_details.CorpusDetails, DETAILS),
+    refuses=(404,),
+)  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
-    """By name."""
-    return json(await corpora.get(deps.database, name))
+    """By name, with its indexes and their recipes, and how long its texts are."""
+    return json(await corpus_details.details(deps.database, name))
 
 
 @route(
@@ -140,3 +158,14 @@ async def contamination(
 async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
     """In the corpus's order, page by page, with texts up to 4,000 characters."""
     return json(await previews.documents(deps.database, name, limit, cursor))
+
+
+@route(
+    router, "GET", "/{name}/documents/{document}", Scope.READ, "Get a document of a corpus",
+    answers(corpus_details.CorpusDocument, DOCUMENT), refuses=(404,),
+)  # fmt: skip
+async def document(
+    deps: RequestDeps, name: str, document: Annotated[str, Path(max_length=200, examples=["9f2c41d0"])]
+) -> Response:
+    """By its hash, in full, with every place that it has in the corpus."""
+    return json(await corpus_details.document(deps.database, name, document))

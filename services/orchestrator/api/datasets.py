@@ -12,7 +12,7 @@ from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches,
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.grading import Grading
-from shared.storage import datasets, pages, previews
+from shared.storage import dataset_details, datasets, pages, previews
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -20,7 +20,14 @@ EXAMPLE: dict[str, Any] = {
     "id": 1, "name": "math-500", "hash": "41be…", "items": 500, "created_at": "2026-11-21T08:00:00Z",
     "grader": None,
 }  # fmt: skip
-
+DETAILS: dict[str, Any] = {
+    **EXAMPLE,
+    "counts": {
+        "counted": 500, "gold": 500, "gold_documents": 0,
+        "subjects": [{"name": "Algebra", "items": 124}, {"name": "Geometry", "items": 41}],
+        "levels": [{"name": "Level 1", "items": 43}],
+    },
+}  # fmt: skip
 ITEMS: dict[str, Any] = {
     "data": [{"index": 0, "id": "test/algebra/12", "question": "What is $2+3$?", "gold": "5", "subject": "Algebra",
               "level": "Level 1", "gold_documents": {"algebra/17": 1}, "relation": None}],
@@ -84,10 +91,13 @@ async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | 
     return json(await datasets.listed(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(datasets.Dataset, EXAMPLE), refuses=(404,))
+@route(
+    router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(dataset_details.DatasetDetails, DETAILS),
+    refuses=(404,),
+)  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
-    """By name."""
-    return json(await datasets.get(deps.database, name))
+    """By name, with what its items have, by subject and level."""
+    return json(await dataset_details.details(deps.database, name))
 
 
 @route(

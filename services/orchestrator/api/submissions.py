@@ -96,6 +96,7 @@ class JobFilters(BaseModel):
     state: State | None = None
     pipeline: Named | None = None
     dataset: Named | None = None
+    corpus: Named | None = None
     name: Named | None = None
     experiment: Named | None = None
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT

@@ -1,6 +1,7 @@
 """What a browser sends."""
 
 import asyncio
+import html
 import re
 from collections.abc import Mapping
 
@@ -50,3 +51,9 @@ async def sign_in(api: Api, database: Database, *scopes: Scope) -> str:
     reply = await api.http.post("/sign-in", data={"key": key})
     assert reply.status_code == 303, reply.text
     return key
+
+
+def next_page(page: str) -> str | None:
+    """Where the page's link to the next one leads."""
+    found = re.search(r'<a href="([^"]*)" rel="next"', page)
+    return html.unescape(found[1]) if found else None

@@ -11,7 +11,7 @@ from shared.retrieval_settings import Elasticsearch, Retrieval
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import look, rows, send, sign_in, text, token
+from tests.integration.pages.browsing import look, next_page, rows, send, sign_in, text, token
 
 pytestmark = pytest.mark.anyio
 
@@ -71,12 +71,12 @@ async def test_older_versions_are_on_further_pages(api: Api, monkeypatch: pytest
     monkeypatch.setattr(configuration, "ROWS", 2)
     for seed in range(1, 6):
         await change(api, seed=seed)
-    page, seen = await text(api, "/configuration"), []
-    while True:
+    path: str | None = "/configuration"
+    seen = []
+    while path:
+        page = await text(api, path)
         seen += [row.split()[0] for row in rows(page) if "seed : " in row]
-        if 'rel="next"' not in page:
-            break
-        page = await text(api, page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0])
+        path = next_page(page)
     assert seen == ["5", "4", "3", "2", "1"]
 
 
