@@ -5,7 +5,7 @@ from typing import Any
 import typer
 
 from mathrag.cli.output import facts, table
-from mathrag.report.lines import GRADERS, lines
+from shared.pages.report_lines import GRADERS, lines
 from shared.pages.words import accuracy
 
 

@@ -11,10 +11,10 @@ from mathrag.client.audits import audited
 from mathrag.report import overview, source
 from mathrag.report.commands import again
 from mathrag.report.drilldown import entry
-from mathrag.report.lines import lines
 from mathrag.report.measured import Measured
 from mathrag.report.source import Sample, Source
 from shared.pages.pages import Pages, when
+from shared.pages.report_lines import lines
 
 SIZE = 200
 """Samples of a page: some megabytes, which every browser filters and sorts at once."""
@@ -60,8 +60,9 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
         "frozen/index.html",
         index := out / "index.html",
         title=title,
-        jobs=[_listed(each) for each in told],
+        jobs=sorted(map(_listed, told), key=lambda job: -(job["report"]["accuracy"]["value"] or 0.0)),
         period=_period(told),
+        headline=overview.headline([each.report for each in told], comparison, experiment),
         notes=list(overview.notes([each.report for each in told], experiment)),
         drawn=drawn,
         comparisons=list(overview.comparisons(comparison, experiment)),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shared.pages.figures import Figure, accuracy, endings, heatmap
+from shared.pages.words import finding
 from shared.rag.taxonomy import Ending
 
 NOTHING: dict[str, Any] = {"value": None, "low": None, "high": None, "graded": 0}
@@ -27,6 +28,14 @@ def figures(reports: Sequence[Any], experiment: Any) -> Iterator[Figure]:
         yield endings.chart(told)
     if experiment:
         yield from _weights(experiment["rows"])
+
+
+def headline(reports: Sequence[Any], comparison: Any, experiment: Any) -> str:
+    """What the report found: of its comparison, else of its one job."""
+    compared = comparison or ((experiment or {}).get("comparisons") or {}).get("pooled")
+    if compared and compared.get("finding"):
+        return str(compared["finding"])
+    return finding(reports[0]) if len(reports) == 1 else f"{len(reports)} jobs, which were not compared"
 
 
 def comparisons(comparison: Any, experiment: Any) -> Iterator[dict[str, Any]]:

@@ -38,6 +38,13 @@ def script() -> str:
 
 
 @cache
+def typesetting() -> list[str]:
+    """The scripts that typeset mathematics in a page that is one file: the library, then what calls it."""
+    library = (FOLDER / "vendor" / KATEX / "katex.min.js").read_text("utf-8")
+    return [library, (FOLDER / "scripts" / "2-mathematics.js").read_text("utf-8")]
+
+
+@cache
 def address(name: str) -> str:
     """Where a page finds `style.css`, `pages.js`, or a vendored file such as `htmx-4.0.1/htmx.min.js`.
 

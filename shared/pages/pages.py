@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import resources
@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import jinja2
 
 from shared.pages import assets, flips, texts, words
-from shared.pages.figures import Figure, write
+from shared.pages.figures import Figure, inline, write
 
 TEMPLATES = resources.files(__package__) / "templates"
 
@@ -29,8 +29,12 @@ class Pages:
 
     def drawn(self, figure: Figure, folder: Path) -> dict[str, Any]:
         """Write a figure's files; what a page needs to show it."""
-        picture, *_ = write(figure, folder)
-        return {"name": figure.name, "caption": figure.caption, "svg": picture.read_text("utf-8")}
+        write(figure, folder)
+        shown = inline(figure)
+        return {
+            "name": figure.name, "title": figure.title, "said": shown.said, "caption": figure.caption,
+            "svg": shown.wide, "narrow": shown.narrow,
+        }  # fmt: skip
 
     @cached_property
     def environment(self) -> jinja2.Environment:
@@ -45,20 +49,20 @@ class Pages:
         made.filters.update(
             accuracy=words.accuracy, duration=words.duration, pairs=pairs, number=number, verdict=verdict, when=when,
             address=address, visible=texts.visible, math=texts.math, formula=texts.formula,
-            code=texts.code, value=texts.value, why=flips.why, next_flip=flips.next_in_words,
+            code=texts.code, value=texts.value, finding=words.finding, why=flips.why,
+            next_flip=flips.next_in_words,
         )  # fmt: skip
-        style, script = ((TEMPLATES / "frozen" / name).read_text("utf-8") for name in ("style.css", "script.js"))
         made.globals.update(
-            policy=policy(style, script), style=style, script=script, asset=assets.address, HTMX=assets.HTMX,
-            KATEX=assets.KATEX,
+            policy=policy, style=assets.style(), filtering=(TEMPLATES / "frozen" / "script.js").read_text("utf-8"),
+            typesetting=assets.typesetting(), asset=assets.address, HTMX=assets.HTMX, KATEX=assets.KATEX,
         )  # fmt: skip
         return made
 
 
-def policy(style: str, script: str) -> str:
-    """Nothing is loaded from anywhere, and only this style and this script count, whatever a text holds."""
-    ours = f"style-src {_source(style)}; script-src {_source(script)}"
-    return f"default-src 'none'; {ours}; base-uri 'none'; form-action 'none'"
+def policy(style: str, scripts: Sequence[str]) -> str:
+    """Nothing is loaded from anywhere, and only this style and these scripts count, whatever a text holds."""
+    run = " ".join(map(_source, scripts)) or "'none'"
+    return f"default-src 'none'; style-src {_source(style)}; script-src {run}; base-uri 'none'; form-action 'none'"
 
 
 def _source(text: str) -> str:

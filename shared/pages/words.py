@@ -14,6 +14,13 @@ def accuracy(figure: Any) -> str:
     return f"{value:.1f} % ({low:.1f} to {high:.1f}), {figure['correct']} of {figure['graded']}"
 
 
+def finding(report: Any) -> str:
+    """The headline of a job's report, such as "61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
+    found, failed = report["accuracy"], report["request_counts"]["failed"]
+    said = accuracy(found).replace(" %", " % right", 1) if found["value"] is not None else "Nothing was graded"
+    return f"{said}; {failed} failed" if failed else said
+
+
 def measured(mean: Any) -> str:
     """Such as "61.0 % (56.7 to 65.2), 500 items"."""
     if mean["value"] is None:

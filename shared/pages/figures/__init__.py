@@ -4,6 +4,6 @@
 make the same bytes. What is drawn needs the extra `report`.
 """
 
-from shared.pages.figures.figure import Figure, svg, write
+from shared.pages.figures.figure import Figure, inline, svg, write
 
-__all__ = ["Figure", "svg", "write"]
+__all__ = ["Figure", "inline", "svg", "write"]

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 import msgspec
@@ -12,7 +12,27 @@ from shared.pages.figures import library
 
 SCALE = 2.0
 """Pixels of the PNG per unit of the SVG: sharp in print and on dense screens."""
+NARROW = {
+    ("width", 460): 150,
+    ("value", 470): 160,
+    ("labelLimit", 260): 110,
+    ("labelLimit", 420): 190,
+    ("columns", 4): 1,
+}
+"""What charts set along their width (plot, what stands right of it, labels, panels), and what a narrow window gets."""
+PARTS = re.compile(r' (?:role|aria-roledescription|aria-label)="[^"]*"')
+"""What the parts of a figure are called: it is one image to who hears it."""
 ID = re.compile(r'\bid="([^"]+)"')
+
+
+class Inline(NamedTuple):
+    """A figure as a part of a page, which has its title and lines as text."""
+
+    wide: str
+    narrow: str
+    """For windows in which the wide one could not be read."""
+    said: list[str]
+    """Lines that stand under its title."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +74,33 @@ def write_all(figures: Iterable[Figure], folder: Path) -> list[str]:
     for figure in drawn:
         write(figure, folder)
     return [figure.name for figure in drawn]
+
+
+def inline(figure: Figure) -> Inline:
+    """Two widths of it without title and ground, so that the page's style gives it the colours of the theme.
+
+    Raises:
+        Unavailable: the extra `report` is not installed.
+    """
+    title = figure.chart["title"]
+    bare = {**figure.chart, "title": None, "config": {**figure.chart["config"], "background": None, "padding": 4}}
+    wide = svg(msgspec.structs.replace(figure, chart=bare))
+    narrow = svg(msgspec.structs.replace(figure, name=f"{figure.name}-narrow", chart=narrowed(bare)))
+    return Inline(_as_one(wide), _as_one(narrow), list(title.get("subtitle", ())))
+
+
+def _as_one(drawn: str) -> str:
+    head, _, parts = drawn.partition(">")
+    return f"{head}>{PARTS.sub('', parts)}"
+
+
+def narrowed(chart: Any, key: str = "") -> Any:
+    """`chart` with everything that is measured along its width made as small as a telephone wants it."""
+    if isinstance(chart, dict):
+        return {name: narrowed(value, name) for name, value in chart.items()}
+    if isinstance(chart, list):
+        return [narrowed(value) for value in chart]
+    return NARROW.get((key, chart), chart) if isinstance(chart, int) else chart
 
 
 def svg(figure: Figure) -> str:

@@ -2,13 +2,15 @@
 // Typesets what the server marked as mathematics. Texts are hostile: no command that loads or links, bounded expansion.
 (() => {
   const DELIMITERS = /\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\]|\$([^$\n]+?)\$|\\\(([\s\S]+?)\\\)|(\\boxed\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
+  // A page that is one file has no fonts: there the browser sets the mathematics itself.
+  const output = document.querySelector('link[href*="katex"]') ? "htmlAndMathml" : "mathml";
   const LONGEST = 4000; // characters of one formula
 
   const set = (place, source, displayMode) => {
     const span = document.createElement("span");
     try {
       window.katex.render(source, span, {
-        displayMode, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20, strict: "ignore",
+        displayMode, output, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20, strict: "ignore",
       });
       place.append(span);
     } catch {

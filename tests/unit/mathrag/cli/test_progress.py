@@ -10,7 +10,7 @@ from rich.console import Console
 from mathrag.cli.job_state import summary
 from mathrag.cli.output import waits
 from mathrag.cli.progress_bars import Bars
-from mathrag.report.lines import lapsed, lines, priced, retrieved, staged
+from shared.pages.report_lines import lapsed, lines, priced, retrieved, staged
 from shared.pages.words import accuracy, counted, last_line
 from world.demo.running import merged
 

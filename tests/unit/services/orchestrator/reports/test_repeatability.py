@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from mathrag.report.lines import repeated
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
 from shared.contracts.replies import Failure, FailureKind, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request
+from shared.pages.report_lines import repeated
 from shared.statistics.intervals import wilson
 
 
