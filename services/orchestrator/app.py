@@ -30,6 +30,7 @@ from services.orchestrator.api import (
     graphs,
     health,
     jobs,
+    labels,
     metrics,
     models,
     now,
@@ -125,7 +126,7 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
     )
     for part in (
         corpora, orphans, datasets, questions, training, graphs, rules, rule_files, jobs, samples, events, provenance,
-        calibration, comparison, search, chat, plans, experiments, gpus, now, models, pipelines, configuration,
+        calibration, comparison, search, chat, plans, experiments, labels, gpus, now, models, pipelines, configuration,
         effective_settings, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)

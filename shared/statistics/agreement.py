@@ -27,7 +27,7 @@ DEFINED = 0.95
 """Share of the resamples that have a value, below which there is no interval."""
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Coefficient(msgspec.Struct, frozen=True, kw_only=True):
     """An agreement and its 95 % percentile interval."""
 
     value: float | None
@@ -48,7 +48,7 @@ def weighted_kappa(table: Table) -> float | None:
     return _value(_kappa(np.array(table, dtype=float), "interval"))
 
 
-def cohens_kappa(pairs: Sequence[tuple[int, int]], ratings: int, level: Level, seed: int = SEED) -> Estimate:
+def cohens_kappa(pairs: Sequence[tuple[int, int]], ratings: int, level: Level, seed: int = SEED) -> Coefficient:
     """Cohen's kappa (1960) of two raters, with an interval over what they rated.
 
     Args:
@@ -60,7 +60,7 @@ def cohens_kappa(pairs: Sequence[tuple[int, int]], ratings: int, level: Level, s
     return _estimate([_pair(pair, ratings) for pair in pairs], lambda tables: _kappa(tables, level), seed)
 
 
-def krippendorffs_alpha(units: Sequence[Sequence[int]], ratings: int, level: Level, seed: int = SEED) -> Estimate:
+def krippendorffs_alpha(units: Sequence[Sequence[int]], ratings: int, level: Level, seed: int = SEED) -> Coefficient:
     """Krippendorff's alpha ("Computing Krippendorff's Alpha-Reliability", 2011), with an interval over units.
 
     Args:
@@ -120,12 +120,12 @@ def _distances(level: Level, tables: "Array") -> "Array":
     return (apart > 0).astype(float) if level == "nominal" else apart
 
 
-def _estimate(units: Sequence["Array"], statistic: Callable[["Array"], "Array"], seed: int) -> Estimate:
+def _estimate(units: Sequence["Array"], statistic: Callable[["Array"], "Array"], seed: int) -> Coefficient:
     """`statistic` of the units' tables together, and its interval: units that are alike are drawn as one count."""
     import numpy as np
 
     if not units:
-        return Estimate(value=None)
+        return Coefficient(value=None)
     tables, counts = np.unique(np.array(units), axis=0, return_counts=True)
     value = _value(statistic(np.tensordot(counts, tables, 1)))
     rng, total = np.random.default_rng(seed), int(counts.sum())
@@ -133,9 +133,9 @@ def _estimate(units: Sequence["Array"], statistic: Callable[["Array"], "Array"],
     resampled = np.concatenate([statistic(np.tensordot(each, tables, 1)) for each in drawn])
     known = resampled[~np.isnan(resampled)]
     if value is None or len(known) < DEFINED * RESAMPLES:
-        return Estimate(value=value)
+        return Coefficient(value=value)
     low, high = np.quantile(known, [0.025, 0.975])
-    return Estimate(value=value, low=float(low), high=float(high))
+    return Coefficient(value=value, low=float(low), high=float(high))
 
 
 def _value(found: "Array") -> float | None:

@@ -17,12 +17,14 @@ NAMES = {
     "corpus": text("SELECT name FROM corpora ORDER BY id DESC LIMIT :most"),
     "rules": text("SELECT name FROM rule_banks ORDER BY id DESC LIMIT :most"),
     "graph": text("SELECT name FROM graphs ORDER BY id DESC LIMIT :most"),
+    "label": text("SELECT name FROM label_sets ORDER BY id DESC LIMIT :most"),
 }
-Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules"]
+Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules", "label"]
+CALLED = {"rules": "rule bank", "label": "label set"}
+"""Kinds that are not called by their command."""
 
 
 async def not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:
     """That there is no `kind` called `name`, and which one is called almost so."""
     known = (await connection.execute(NAMES[kind], {"most": MOST})).scalars()
-    what = "rule bank" if kind == "rules" else kind
-    return NotFound(f"no {what} {name!r}", hint=suggestions.hint(name, known, f"mathrag {kind} list"))
+    return NotFound(f"no {CALLED.get(kind, kind)} {name!r}", hint=suggestions.hint(name, known, f"mathrag {kind} list"))

@@ -13,8 +13,10 @@ from shared.audit import Violation, check
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
 from shared.contracts.rules import Atom, Rule
-from shared.storage import corpora, datasets, rule_banks
+from shared.storage import corpora, datasets, label_sets, labels, rule_banks
 from shared.storage.database import Database
+from shared.storage.label_sets import Wanted
+from shared.storage.labels import Given
 from shared.storage.rule_banks import Origin
 from tests.integration.scene import DOCUMENTS, furnish, run_sql, scalar, submit_job
 from tests.integration.test_audit import staged
@@ -51,8 +53,15 @@ async def uploaded(database: Database) -> uuid.UUID:
         " seed, job_id) SELECT 1, 0, 'asked', 'shelf', 'v', pipeline, '{}', 0, id FROM jobs")  # fmt: skip
     await staged(database)
     assert await scalar(database, "SELECT state FROM jobs") == "completed"
+    await labelled(database, job)
     await submit_job(database, "closed-book", name="waiting")
     return job
+
+
+async def labelled(database: Database, job: uuid.UUID) -> None:
+    """A set of one answer of the job, with a label."""
+    made, _ = await label_sets.create(database, Wanted("answers", "answers", str(job), 1, 0), "ana")
+    await labels.give(database, made, 1, "ana", Given("tie", blind=True, note=""))
 
 
 async def _batches(rows: Iterable[T]) -> AsyncIterator[list[T]]:

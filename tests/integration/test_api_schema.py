@@ -26,7 +26,9 @@ from shared.contracts.experiments import Experiment
 from shared.contracts.replies import Retrieved
 from shared.runtime import online
 from shared.settings import Access, Settings
+from shared.storage import label_sets
 from shared.storage.database import Database
+from shared.storage.label_sets import Wanted
 from tests.integration import scene
 from tests.integration.api import finished
 from tests.integration.conftest import EmptyDatabase
@@ -61,6 +63,8 @@ CONFIG = SchemathesisConfig.from_dict(
                     "/v1/graphs",
                     "/v1/rules/import",
                     "/v1/rules",
+                    "/v1/labels/sets",
+                    "/v1/labels/sets/{name}/tasks/{number}/labels",
                 )
             ),
             # Nor how many cells and jobs an operator allows.
@@ -131,6 +135,7 @@ async def furnish() -> None:
     await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
     await running.submit_once(database, scene.SETTINGS, asked, None)
+    await label_sets.create(database, Wanted("reasoning", "documents", EXAMPLES["job"], 100, 0), "local")
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
     await database.close()

@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.storage.database import Database
 from tests.integration.scene import rows, run_sql, scalar
+from tests.integration.tampering import labelled
 from tests.integration.test_audit import completed
 
 pytestmark = pytest.mark.anyio
@@ -16,6 +17,8 @@ TABLES = {
     "attempts": "outcome = 'x'",
     "documents": "body = 'x'",
     "job_events": "state = 'failed'",
+    "label_tasks": "system = '5'",
+    "labels": "value = '5'",
     "operations": "actor = 'x'",
     "outcomes": "answer = 'x'",
     "records": "seq = 99",
@@ -25,8 +28,9 @@ TABLES = {
 
 @pytest.fixture
 async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    """The database as its owner, with one completed job and one note of an operator."""
-    await completed(database, "closed-book")
+    """The database as its owner, with one completed job, a label, and one note of an operator."""
+    job = await completed(database, "closed-book")
+    await labelled(database, job)
     await run_sql(database, "INSERT INTO operations (actor, action, target) VALUES ('a', 'b', 'c')")
     owner = Database(owner_url, pinned=False)
     yield owner

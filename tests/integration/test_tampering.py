@@ -46,6 +46,7 @@ OTHERWISE = {
     "jobs.dataset_id": "(SELECT min(id) FROM datasets)",
     "jobs.reuse": "'none'",
     "jobs.state": "'cancelled'",
+    "label_sets.job_id": "(SELECT max(id) FROM jobs)",
     "residencies.state": "'open'",
     "rule_banks.job_id": "(SELECT max(id) FROM jobs)",
     "rule_banks.state": "'failed'",
@@ -156,6 +157,12 @@ OWNERS = {
     "shown beside a bank; which content a job follows is in its record": (
         "rule_banks.created_at", "rule_banks.hash", "rule_banks.name", "rule_banks.reason", "rule_banks.relations",
         "rule_banks.sealed_at", "rules.ordinal",
+    ),
+    "what people say of a job's answers and documents; it changes none of them": (
+        "label_sets.created_at", "label_sets.eligible", "label_sets.hash", "label_sets.job", "label_sets.job_id",
+        "label_sets.job_name", "label_sets.made_by", "label_sets.name", "label_sets.seed", "label_sets.size",
+        "label_sets.tasks", "label_tasks.content", "label_tasks.item", "label_tasks.repeat", "label_tasks.system",
+        "labels.at", "labels.blind", "labels.labeller", "labels.note", "labels.value",
     ),
     "the journal of operators": (
         "operations.action", "operations.actor", "operations.at", "operations.detail", "operations.target",

@@ -1,0 +1,308 @@
+"""Labels over REST: sets drawn from jobs, blind tasks, labels that are only added, export and agreement."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from shared.contracts.api_keys import Scope
+from shared.contracts.replies import Rated, Reply
+from shared.contracts.requests import Request
+from shared.runtime import purge, retention
+from shared.storage import keys
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+from tests.integration.test_access import KEYED, sent
+
+pytestmark = pytest.mark.anyio
+SETS = "/v1/labels/sets"
+HIDDEN = ("system", "rating", "correct", "judge", "model", "score")
+"""Names of what a blind labeller is not shown."""
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application over a completed gate job, all of whose documents the judge has rated."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as serving_api:
+        await judged(serving_api, database)
+        yield serving_api
+
+
+async def judged(api: Api, database: Database, **fields: Any) -> None:
+    """Run "a-job" to its end."""
+    await api.job("mathrag-gate", params={"quality": "judge"}, **fields)
+    await finished(database)
+
+
+async def make(api: Api, status: int = 201, **fields: Any) -> Any:
+    """Ask for a set."""
+    reply = await api.http.post(SETS, json={"name": "set", "job": "a-job", **fields})
+    assert reply.status_code == status, reply.text
+    return reply.json()
+
+
+async def post(api: Api, number: int, key: str | None = None, name: str = "set", **label: Any) -> httpx2.Response:
+    """Give a label."""
+    headers = sent(key) if key else {}
+    return await api.http.post(f"{SETS}/{name}/tasks/{number}/labels", json=label, headers=headers)
+
+
+async def give(api: Api, number: int, key: str | None = None, **label: Any) -> Any:
+    """The same, which is taken."""
+    reply = await post(api, number, key, **label)
+    assert reply.status_code == 201, reply.text
+    return reply.json()
+
+
+async def exported(api: Api, name: str = "set") -> list[Any]:
+    """Every label, line by line."""
+    reply = await api.http.get(f"{SETS}/{name}/export")
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "application/x-ndjson")
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+async def test_a_set_is_drawn_from_the_documents_that_the_judge_rated(api: Api, database: Database) -> None:
+    """Each of them once; its rating is the judge's first one."""
+    made = await make(api, size=1000)
+    rated = await scene.scalar(
+        database,
+        "SELECT count(DISTINCT convert_from(request, 'UTF8')::jsonb #>> '{values,document,doc}') FROM calls"
+        " WHERE role = 'judge'",
+    )
+    assert (made["tasks"], made["eligible"], made["what"], made["purged"]) == (rated, rated, "documents", False)
+    assert made["scale"] == [1, 2, 3, 4, 5]
+    task = await api.get(f"{SETS}/set/tasks/1", blind=False)
+    document = next(each for each in scene.DOCUMENTS if each.hash == task["content"]["document"])
+    assert (task["content"]["problem"], task["content"]["text"]) == (document.problem, document.text)
+    reply = await scene.scalar(
+        database,
+        "SELECT convert_from(a.reply, 'UTF8')::jsonb ->> 'rating' FROM calls c JOIN attempts a ON a.call_id = c.id"
+        " WHERE convert_from(c.request, 'UTF8')::jsonb #>> '{values,document,doc}' = :document",
+        document=document.hash,
+    )
+    assert task["system"] == int(str(reply))
+
+
+async def test_a_seed_draws_the_same_and_another_one_others(api: Api) -> None:
+    """Whatever the set is called; a larger set begins with the smaller one."""
+    await make(api, size=3)
+    await make(api, name="again", size=3)
+    await make(api, name="larger", size=4)
+    await make(api, name="other", size=3, seed=1)
+    drawn = {
+        name: [(await api.get(f"{SETS}/{name}/tasks/{n}"))["content"]["document"] for n in (1, 2, 3)]
+        for name in ("set", "again", "larger", "other")
+    }
+    assert drawn["set"] == drawn["again"] == drawn["larger"]
+    assert drawn["set"] != drawn["other"]
+
+
+async def test_the_same_again_is_the_same_set_and_another_under_its_name_is_refused(api: Api) -> None:
+    """A name stands for one set."""
+    first = await make(api, size=3)
+    assert (await make(api, 200, size=3))["hash"] == first["hash"]
+    assert "choose another name" in (await make(api, 409, size=4))["hint"]
+    assert [each["name"] for each in (await api.get(SETS))["data"]] == ["set"]
+
+
+async def test_a_blind_task_says_nothing_of_what_the_system_said(api: Api) -> None:
+    """Neither the task nor the next one; whoever wants to see it says so."""
+    for what in ("documents", "answers"):
+        await make(api, name=what, what=what)
+        task = (await api.get(f"{SETS}/{what}/next"))["task"]
+        assert task["system"] is None
+        shown = {*task, *task["content"]} - {"system"}
+        assert not [name for name in shown for hidden in HIDDEN if hidden in name]
+        assert (await api.get(f"{SETS}/{what}/next", blind=False))["task"]["system"] is not None
+
+
+async def test_answers_are_labelled_with_the_grader_s_verdict_hidden(api: Api, database: Database) -> None:
+    """Question, right answer and answer are shown; the verdict is the grader's."""
+    made = await make(api, what="answers")
+    assert (made["tasks"], made["scale"]) == (5, ["wrong", "tie", "right"])
+    for number in range(1, 6):
+        task = await api.get(f"{SETS}/set/tasks/{number}", blind=False)
+        content = task["content"]
+        right = [content["answer"]] == content["golds"]
+        assert task["system"] == ("right" if right else "wrong")
+        assert content["question"] == f"What is {task['item']} plus {task['item']}?"
+
+
+async def test_relevance_is_labelled_for_each_question(api: Api, database: Database) -> None:
+    """Of a crag job: a document has a rating for each question that found it."""
+    await api.job("crag", name="corrective")
+    await finished(database)
+    made = await make(api, what="relevance", job="corrective", size=1000)
+    pairs = "SELECT count(*) FROM calls WHERE convert_from(request, 'UTF8')::jsonb ->> 'template' LIKE 'relevance@%'"
+    assert made["tasks"] == await scene.scalar(database, pairs)
+    task = (await api.get(f"{SETS}/set/next"))["task"]
+    assert task["content"]["question"].startswith("What is ")
+    assert "relevance" in (await make(api, 409, name="none", what="relevance"))["detail"]
+
+
+async def test_next_goes_on_with_what_is_not_labelled(api: Api) -> None:
+    """An abstention is a label, too; a task may be looked at and labelled again."""
+    await make(api, size=3)
+    await give(api, 1, value=4)
+    await give(api, 2, abstained=True, note="cannot read it")
+    found = await api.get(f"{SETS}/set/next")
+    assert (found["task"]["number"], found["done"], found["tasks"]) == (3, 2, 3)
+    await give(api, 3, value=1)
+    assert (await api.get(f"{SETS}/set/next")) == {"task": None, "done": 3, "tasks": 3}
+    mine = (await api.get(f"{SETS}/set/tasks/2"))["label"]
+    assert (mine["value"], mine["abstained"], mine["note"]) == (None, True, "cannot read it")
+
+
+async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
+    """The same once more is no other label, so that a request can be sent again."""
+    await make(api, size=2)
+    await give(api, 1, value=4)
+    await give(api, 1, value=2, blind=False, note="I looked")
+    assert (await post(api, 1, value=2, blind=False, note="I looked")).status_code == 200
+    lines = await exported(api)
+    assert [(line["value"], line["blind"], line["counts"]) for line in lines] == [(4, True, False), (2, False, True)]
+    assert {line["labeller"] for line in lines} == {"local"}
+    assert (await api.get(f"{SETS}/set/agreement"))["majority"]["confusion"][3] != [0] * 5
+    assert (await api.get(f"{SETS}/set/agreement", blind=False))["majority"]["confusion"][1] != [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ({"value": 6}, "not on the scale: 1, 2, 3, 4, 5"),
+        ({"value": "right"}, "not on the scale"),
+        ({"value": True}, "value"),
+        ({"value": 2.5}, "value"),
+        ({}, "either a `value` or `abstained: true`"),
+        ({"value": 3, "abstained": True}, "either"),
+        ({"value": 3, "note": "x" * 1_000_000}, "2000 characters"),
+        ({"value": 3, "note": "a\x00b"}, "u0000"),
+        ({"value": 3, "labeller": "somebody else"}, "labeller"),
+    ],
+)
+async def test_a_label_that_cannot_be_used_is_refused(api: Api, label: Any, said: str) -> None:
+    """With what would be; nothing is stored."""
+    await make(api, size=2)
+    reply = await post(api, 1, **label)
+    assert (reply.status_code, said in reply.text) == (422, True), reply.text[:500]
+    assert await exported(api) == []
+
+
+async def test_another_set_s_task_is_not_found(api: Api) -> None:
+    """Tasks are numbered within their set; a number that no set can have is refused."""
+    await make(api, size=2)
+    await make(api, name="larger", size=3)
+    assert "its tasks are 1 to 2" in (await post(api, 3, value=3)).text
+    assert (await post(api, 3, value=3, name="larger")).status_code == 201
+    assert (await post(api, 1, value=3, name="larger-2")).status_code == 404
+    assert (await post(api, 0, value=3)).status_code == 422
+    assert (await post(api, 1 << 40, value=3)).status_code == 422
+
+
+async def test_two_who_label_at_once_are_kept_apart(database: Database, redis_url: str) -> None:
+    """By the names of their keys; the same task at the same time is a label of each."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as open_api:
+        await judged(open_api, database)
+        await make(open_api, size=5)
+    ana, ben = [await keys.create(database, "local", name, {Scope.SUBMIT}) for name in ("ana", "ben")]
+    reader = await keys.create(database, "local", "reader", {Scope.READ})
+    async with serving(database, redis_url, KEYED) as api:
+        given = [post(api, number, key, value=3) for number in range(1, 6) for key in (ana, ben) for _ in range(2)]
+        assert {reply.status_code for reply in await asyncio.gather(*given)} <= {200, 201}
+        assert (await post(api, 1, reader, value=3)).status_code == 403
+        found = (await api.http.get(f"{SETS}/set", headers=sent(reader))).json()
+    assert [(each["labeller"], each["labels"]) for each in found["labellers"]] == [("ana", 5), ("ben", 5)]
+
+
+async def test_agreement_says_how_far_people_and_judge_agree(api: Api, database: Database) -> None:
+    """Labels that repeat the judge agree wholly; one labeller agrees with nobody else."""
+    made = await make(api, size=1000)
+    for number in range(1, made["tasks"] + 1):
+        task = await api.get(f"{SETS}/set/tasks/{number}", blind=False)
+        await give(api, number, value=task["system"])
+    found = await api.get(f"{SETS}/set/agreement")
+    assert found["majority"]["same"] == found["labelled"] == made["tasks"]
+    assert found["majority"]["weighted_kappa"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert found["with_system"]["interval"]["value"] == 1.0
+    assert (found["people"]["tasks"], found["people"]["interval"]["value"]) == (0, None)
+    assert "labels of two people" in found["people"]["note"]
+    assert found["disagreements"] == []
+    assert f"the same of {made['tasks']} of {made['tasks']} documents" in found["words"]
+
+
+async def test_without_labels_there_is_a_sentence_and_no_figure(api: Api) -> None:
+    """Nothing is made up of nothing, and little of little."""
+    await make(api)
+    found = await api.get(f"{SETS}/set/agreement")
+    assert found["words"] == "Nobody has labelled any of the documents yet."
+    assert found["majority"]["kappa"]["value"] is None
+    await give(api, 1, value=3)
+    found = await api.get(f"{SETS}/set/agreement")
+    assert found["majority"]["kappa"]["value"] is None
+    assert "begin at 10" in found["majority"]["note"]
+
+
+async def test_a_live_job_and_one_without_ratings_have_nothing_to_label(api: Api, database: Database) -> None:
+    """Each refusal says why, and what to do; a job that was cancelled before it asked anything is empty."""
+    await api.job(name="live")
+    assert "there is more to come" in (await make(api, 409, job="live"))["detail"]
+    await api.http.post("/v1/jobs/live/cancel")
+    await scene.repair(database)
+    assert "none of its answers was graded" in (await make(api, 409, job="live", what="answers"))["detail"]
+    said = await make(api, 409, job="live")
+    assert "rated the reasoning of no document" in said["detail"]
+    assert (await make(api, 404, job="nowhere"))["detail"] == "no job 'nowhere'"
+
+
+async def test_what_a_set_holds_outlives_its_job_and_its_documents(
+    api: Api, database: Database, owner_url: str
+) -> None:
+    """A purge is not held up; the set says that its job is gone, and can be labelled all the same."""
+    await make(api, size=3)
+    before = await api.get(f"{SETS}/set/tasks/1")
+    owner = Database(owner_url, pinned=False)
+    try:
+        (job,) = await purge.chosen(owner, ["a-job"])
+        await purge.purge(owner, job, "operator")
+        removed = await retention.remove_unused(owner, "operator")
+    finally:
+        await owner.close()
+    assert removed.documents == len(scene.DOCUMENTS)
+    assert (await api.get(f"{SETS}/set"))["purged"] is True
+    assert await api.get(f"{SETS}/set/tasks/1") == before
+    await give(api, 1, value=2)
+    assert (await make(api, 200, size=3))["tasks"] == 3
+
+
+async def test_nobody_changes_a_set_a_task_or_a_label(api: Api, database: Database) -> None:
+    """The application has no right to."""
+    await make(api, size=2)
+    await give(api, 1, value=3)
+    for statement in (
+        "UPDATE label_sets SET seed = 7", "UPDATE label_tasks SET system = '5'", "UPDATE labels SET value = '5'",
+        "DELETE FROM label_sets", "DELETE FROM label_tasks", "DELETE FROM labels",
+    ):  # fmt: skip
+        with pytest.raises(DBAPIError, match="permission denied"):
+            await scene.attempt(database, statement)
+
+
+def with_nul(request: Request) -> Reply:
+    """A judge that writes NUL."""
+    reply = scene.by_rule(request)
+    return Rated(rating=reply.rating, text="\x00[[3]]") if isinstance(reply, Rated) else reply
+
+
+async def test_a_judge_that_writes_nul_can_be_labelled(database: Database, redis_url: str) -> None:
+    """PostgreSQL's functions of JSON refuse it, so they do not see it."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as api:
+        await api.job("mathrag-gate", params={"quality": "judge"})
+        await scene.drain(database, scene.ScriptedExecutor(with_nul))
+        assert (await make(api))["tasks"] > 0
