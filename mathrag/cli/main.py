@@ -66,6 +66,7 @@ ENTRIES = (
     Entry("job", "job", "Runs of a pipeline over a dataset."),
     Entry("experiment", "experiment", "Grids of jobs that are compared."),
     Entry("sample", "sample", "Single answers, with all they were made from."),
+    Entry("label", "label", "Labels by people, held against the judge and the grader."),
     Entry("pipeline", "pipeline_and_model", "Pipelines that jobs may name."),
     Entry("model", "pipeline_and_model", "Models that jobs may name."),
     Entry("gpu", "gpu", "Devices: what they hold, why, and whether they may."),

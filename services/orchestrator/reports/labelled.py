@@ -184,7 +184,7 @@ def _alphas(what: What, raters: Sequence[Sequence[int]], rated: str, seed: int) 
 
 def _note(tasks: int, rated: str, found: Coefficient) -> str | None:
     if tasks < FEWEST:
-        return f"{tasks} tasks have {rated}: figures of agreement begin at {FEWEST}"
+        return f"{tasks} {'task has' if tasks == 1 else 'tasks have'} {rated}: figures of agreement begin at {FEWEST}"
     return "all ratings are the same, so chance alone would agree as well" if found.value is None else None
 
 
