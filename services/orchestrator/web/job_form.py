@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from services.orchestrator.api import parameters
 from services.orchestrator.deps import Deps
-from services.orchestrator.web import parameters
 from shared.contracts.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import params_of

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import msgspec
 from fastapi import APIRouter, Response
 
+from services.orchestrator.api import parameters
 from services.orchestrator.api.plans import PlanRequest, PlanView, planned
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.web import parameters
 from services.orchestrator.web.job_form import MODELS, choices, read_by
 from services.orchestrator.web.messages import Tried, tried
 from services.orchestrator.web.page import Visitor, page, parsed

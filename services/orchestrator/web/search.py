@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, get_args
 
 from fastapi import APIRouter, Response
 
+from services.orchestrator.api import parameters
 from services.orchestrator.api.search import READS, SearchAnswer, SearchHit, SearchRequest, found
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.searching.steps import Mode
-from services.orchestrator.web import parameters
 from services.orchestrator.web.messages import Tried, tried
 from services.orchestrator.web.page import Visitor, page, parsed
 from shared.pages import highlights

@@ -1,0 +1,86 @@
+"""Pipelines: what they do step by step, and the parameters that they read."""
+
+import pytest
+
+from shared.contracts.params import Params
+from shared.contracts.samples import Library, Sample, Steps
+from shared.pipelines import registry
+from tests.integration import scene
+from tests.integration.api import Api
+from tests.integration.pages.browsing import look, rows, text
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_list_says_what_every_pipeline_does(api: Api) -> None:
+    """And which models it asks."""
+    found = {row.split()[0]: row for row in rows(await text(api, "/pipelines"))}
+    assert tuple(sorted(found)) == registry.offered()
+    assert found["closed-book"].endswith("Generate without documents. generate no")
+    assert found["mathrag-gate"].endswith("generate, judge yes, calibrates first")
+
+
+@pytest.mark.parametrize("name", registry.offered())
+async def test_every_pipeline_has_a_page(api: Api, name: str) -> None:
+    """With each parameter that it reads, and none that it ignores."""
+    page = await text(api, f"/pipelines/{name}")
+    registered = registry.get(name)
+    shown = {row.split()[0] for row in rows(page)}
+    assert shown
+    assert not {path for path in shown if registered.ignored(path)}
+    assert {path for path in ("generate.temperature", "rrf_k", "gate.tau") if not registered.ignored(path)} <= shown
+
+
+async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
+    """The calibration once a job, then what every question costs; the API says the same."""
+    page = await text(api, "/pipelines/mathrag-gate")
+    assert "Once a job, for each calibration item" in page
+    assert "rate a document with the judge model" in page
+    assert "Seed document 000" in page
+    found = await api.get("/v1/pipelines/mathrag-gate")
+    assert [step["calls"] for step in found["steps"]] == [{"retrieve": 2}, {"judge": 10}, {"generate": 1}]
+    assert found["calibration"][0]["calls"] == {"retrieve": 2}
+    assert (await api.get("/v1/pipelines/dense"))["calibration"] == []
+
+
+async def test_a_parameter_has_default_bounds_and_meaning(api: Api) -> None:
+    """And what the configuration says instead."""
+    tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))
+    assert tau == "gate.tau 0.45 -1 to 1 Rules stand in for the judge above this correlation."
+    change = {"params": {"gate": {"tau": 0.3}}}
+    await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})
+    tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))
+    assert tau.startswith("gate.tau 0.3 configured , 0.45 shipped -1 to 1")
+
+
+async def test_jobs_with_a_pipeline_are_linked(api: Api) -> None:
+    """Or the command for the first one."""
+    assert "mathrag job submit --name NAME --dataset NAME --pipeline dense --corpus NAME" in await text(
+        api, "/pipelines/dense"
+    )
+    await api.job("dense")
+    assert rows(await text(api, "/pipelines/dense"))[-1].startswith("a-job")
+    assert "/submit?pipeline=dense" in await text(api, "/pipelines/dense")
+
+
+async def test_an_unknown_pipeline_is_told_from_what_was_meant(api: Api) -> None:
+    """One that only the service starts is none."""
+    for name, meant in (
+        ("mathrag-gat", "did you mean &#39;mathrag-gate&#39;?"),
+        ("mine-rules", "mathrag pipeline list"),
+    ):
+        reply = await look(api, f"/pipelines/{name}")
+        assert reply.status_code == 404
+        assert meant in reply.text
+
+
+async def test_a_pipeline_of_somebody_else_is_shown_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a docstring, and reading every parameter."""
+
+    def silent(sample: Sample, params: Params, library: Library) -> Steps:
+        return (yield from scene.two_questions(sample, params, library))
+
+    silent.__doc__ = None
+    scene.install(monkeypatch, "silent", silent)
+    page = await text(api, "/pipelines/silent")
+    assert len(rows(page)) > 100
