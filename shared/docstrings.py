@@ -11,7 +11,9 @@ from typing import Any
 @cache
 def docstrings(kind: type[Any]) -> dict[str, str]:
     """What stands under the attributes of a class and of the classes that it extends, each on one line."""
-    bases = [base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "shared")]
+    bases = [
+        base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "services", "shared")
+    ]
     return {name: text for base in bases for name, text in _own_docstrings(base)}
 
 

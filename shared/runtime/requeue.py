@@ -36,16 +36,31 @@ async def again(database: Database, public_id: uuid.UUID) -> Submission:
         Conflict: it has not ended.
         Unreadable: this release does not know its parameters.
     """
-    async with database.transaction() as connection:
-        row = (await connection.execute(SOURCE, {"jobs": [public_id]})).mappings().first()
-    if row is None:
-        raise NotFound(f"no job {public_id}", hint="mathrag job list")
+    row = await _source(database, public_id)
     if row["ended_at"] is None:
         raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
     if row["pipeline"] == MINE_RULES:
         hint = "mine the bank again: mathrag rules mine"
         raise Conflict(f"job {public_id} mined the rules of a bank, so it cannot be requeued by itself", hint=hint)
     return _submission(row)
+
+
+async def like(database: Database, public_id: uuid.UUID) -> Submission:
+    """What to submit for the same as a job asks, whatever its state: a beginning for somebody who wants it otherwise.
+
+    Raises:
+        NotFound: no such job.
+        Unreadable: this release does not know its parameters.
+    """
+    return _submission(await _source(database, public_id))
+
+
+async def _source(database: Database, public_id: uuid.UUID) -> RowMapping:
+    async with database.transaction() as connection:
+        row = (await connection.execute(SOURCE, {"jobs": [public_id]})).mappings().first()
+    if row is None:
+        raise NotFound(f"no job {public_id}", hint="mathrag job list")
+    return row
 
 
 async def all_again(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]) -> list[Submission]:

@@ -1,6 +1,6 @@
 """Which scope of an API key each route asks for. A route that declares none is answered to nobody."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from fastapi import Request
@@ -38,7 +38,17 @@ async def authorised(request: Request) -> None:
     except KeyError:
         route = f"{request.method} {request.scope['route'].path}"
         raise Forbidden(f"{route} declares no scope", hint="a defect: write it with `api.routes.route`") from None
-    if scope is not None and not allows(request.state.scopes, scope):
+    if scope is not None:
+        check(request.state.scopes, scope)
+
+
+def check(scopes: Collection[str], wanted: Scope) -> None:
+    """Return if a key with these scopes allows `wanted`.
+
+    Raises:
+        Forbidden: it does not.
+    """
+    if not allows(scopes, wanted):
         raise Forbidden(
-            f"this API key lacks the scope {scope.value!r}", hint=f"mathrag key create NAME --scope {scope.value}"
+            f"this API key lacks the scope {wanted.value!r}", hint=f"mathrag key create NAME --scope {wanted.value}"
         )

@@ -22,9 +22,19 @@ def _key(
     if idempotency_key is None:
         if deps.settings.require_idempotency_key:
             raise BadRequest("`Idempotency-Key`: is needed here", hint="send any text that is new for a new request")
-    elif not _KEY.fullmatch(idempotency_key):
+        return None
+    return checked(idempotency_key)
+
+
+def checked(key: str) -> str:
+    """`key` itself.
+
+    Raises:
+        BadRequest: it can be none.
+    """
+    if not _KEY.fullmatch(key):
         raise BadRequest("`Idempotency-Key`: must have 1 to 255 characters, and no control characters")
-    return idempotency_key
+    return key
 
 
 IdempotencyKey = Annotated[str | None, Depends(_key)]

@@ -18,9 +18,11 @@ FILLED_IN = ("mining", "crag.calibrated", "rulerag.phrases")
 """At submission, or by the service alone."""
 
 SHIPPED = Params()
+LONGEST_LINE = 200
+"""Characters: what may be longer has a field of several lines."""
 UNBOUNDED = 1e12
 """Bounds from here on are those of the machine."""
-Kind = Literal["whole", "number", "choice", "flag", "text", "json"]
+Kind = Literal["whole", "number", "choice", "flag", "text", "lines", "json"]
 
 
 class Parameter(NamedTuple):
@@ -35,11 +37,12 @@ class Parameter(NamedTuple):
     choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    prefix: str = PREFIX
 
     @property
     def name(self) -> str:
         """In forms."""
-        return f"{PREFIX}{self.path}"
+        return f"{self.prefix}{self.path}"
 
     @property
     def bounds(self) -> str:
@@ -143,7 +146,7 @@ def _parameter(path: str, found: Any, default: Any, text: str) -> Parameter:
             kind: Kind = "whole" if isinstance(found, inspect.IntType) else "number"
             return Parameter(path, kind, default, text, low=low, high=high)
         case inspect.StrType():
-            return Parameter(path, "text", default, text)
+            return Parameter(path, "lines" if (found.max_length or 0) > LONGEST_LINE else "text", default, text)
     return Parameter(path, "json", default, text)
 
 

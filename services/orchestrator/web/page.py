@@ -134,7 +134,10 @@ def environment() -> Any:
 
 def _answer(request: Request, drawn: str, status: int) -> Response:
     body = drawn.encode("utf-8", "replace")
-    headers = {"Content-Security-Policy": POLICY, "Vary": "Accept-Encoding, Cookie"}
+    # With "no-referrer" a browser says of its own forms that they come from nowhere, and they are refused.
+    headers = {
+        "Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin", "Vary": "Accept-Encoding, Cookie"
+    }  # fmt: skip
     if len(body) >= SMALLEST_PACKED and "gzip" in request.headers.get("accept-encoding", ""):
         body, headers["Content-Encoding"] = gzip.compress(body, 3), "gzip"
     return Response(body, status, headers, "text/html; charset=utf-8")

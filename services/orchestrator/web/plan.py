@@ -58,7 +58,7 @@ async def what_if(visit: Visitor, deps: RequestDeps) -> Response:
         sections=sections, presets=list(QUANTISED), roles=list(deps.settings.roles), messages=answer.messages,
         others=answer.others({*FIELDS, *parameters.names(sections)}),
         adjusted=any(name.startswith(parameters.PREFIX) for name in query), submission=_submission(query),
-        **_drawn(answer.value, card),
+        **drawn(answer.value, card.mib),
     )  # fmt: skip
 
 
@@ -106,24 +106,25 @@ def _submission(query: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _drawn(answer: object, card: Card) -> dict[str, Any]:
+def drawn(answer: object, budget_mib: int) -> dict[str, Any]:
+    """What a template needs to show a plan; nothing where there is none."""
     if not isinstance(answer, PlanView):
         return {"plan": None}
     ways = [each for each in (answer.chosen, *answer.others) if each is not None]
     nearest = ways[:1] if answer.chosen else sorted(ways, key=lambda each: each.peak_mib)[:1]
     return {
-        "plan": answer, "fits": answer.chosen is not None or not ways, "headline": _headline(answer, card),
+        "plan": answer, "fits": answer.chosen is not None or not ways, "headline": _headline(answer, budget_mib),
         "bars": [bar for way in nearest for bar in _bars(way)],
         "ways": [(each, _needed(each)) for each in ways],
     }  # fmt: skip
 
 
-def _headline(answer: PlanView, card: Card) -> str:
+def _headline(answer: PlanView, budget_mib: int) -> str:
     chosen = answer.chosen
     if chosen is None:
-        return f"Does not fit {card.mib:,} MiB" if answer.others else "No model has anything to do"
+        return f"Does not fit {budget_mib:,} MiB" if answer.others else "No model has anything to do"
     loads = "no load" if not chosen.loads else f"{chosen.loads} load{'s' if chosen.loads > 1 else ''}"
-    budget = max((each.budget_mib for each in chosen.residencies), default=card.mib)
+    budget = max((each.budget_mib for each in chosen.residencies), default=budget_mib)
     return f"Fits {budget:,} MiB with {loads}, {words.seconds_between(*sorted(_seconds(answer, chosen)))}"
 
 

@@ -155,3 +155,10 @@ async def test_assets_are_for_everybody_and_for_ever(keyed: Api) -> None:
         assert "immutable" in reply.headers["cache-control"]
     for wrong in ("x/..%2f..%2fpyproject.toml", "x/htmx-4.0.1/LICENSE", "x", "x/"):
         assert (await keyed.http.get(f"/assets/{wrong}")).status_code == 404, wrong
+
+
+async def test_a_browser_may_say_of_a_form_that_it_comes_from_here(keyed: Api) -> None:
+    """Under `no-referrer` it says `Origin: null`, and a service without keys would refuse its own forms."""
+    page = await look(keyed, "/sign-in")
+    assert page.headers["referrer-policy"] == "same-origin"
+    assert '<meta name="referrer" content="same-origin">' in page.text
