@@ -2,31 +2,33 @@
 
 from collections.abc import AsyncIterator
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import RowMapping
+from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.samples import Outcome
+from shared.contracts.samples import GateDecision, Outcome, Strategy
 from shared.rag.taxonomy import Ended
 from shared.storage import endings, jobs, pages
 from shared.storage.database import Database
-from shared.storage.sql import sql
+from shared.storage.sample_filters import EVERY, Only, statement
 from shared.storage.states import SampleState
-from shared.storage.stored import decoded
+from shared.storage.stored import decoded, decoded_params
 
-# Keyset over the unique index (job_id, kind, ordinal, repeat): every page costs the same.
-PAGE = sql("""
-    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
-        i.subject, i.level, o.outcome, o.correct, o.strict
-    FROM samples s JOIN jobs j ON j.id = s.job_id
-    JOIN items i ON {ASKED_BY_SAMPLE}
-    LEFT JOIN outcomes o ON o.sample_id = s.id
-    WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat)
-        AND (s.state >= {COMPLETED} OR NOT :ended) AND (o.correct <> o.strict OR NOT :differing)
-        AND (NOT o.correct OR NOT :wrong)
-    ORDER BY s.ordinal, s.repeat LIMIT :n""")
+# A plan for any value would look through all samples where one for this value needs an index.
+PLAN_EACH = text("SET LOCAL plan_cache_mode = force_custom_plan")
+JOB = text("SELECT repeats, prepared, params FROM jobs WHERE id = :job")
+BEHIND = text("""
+    SELECT EXISTS (
+        SELECT FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat))""")
 START = (-1, -1)
+LAST, LAST_REPEAT = (1 << 31) - 1, (1 << 15) - 1
+WINDOW = 100_000
+"""Samples that one page of a filtered list looks through; its cursor goes on behind them."""
+MOST_READ = 2_000
+"""Of them those whose outcomes are read: a filter that SQL does not know stops there."""
+BATCH = 250
 
 
 class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,31 +70,86 @@ class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
     """What `correct` was decided by, where the grader has degrees: token F1, F1 of a set, or a rating from 1 to 5."""
 
 
-class Only(msgspec.Struct, frozen=True, kw_only=True):
-    """Which samples a list holds."""
-
-    differing: bool = False
-    """Those that the two graders judge differently."""
-    wrong: bool = False
-    """Those whose answer is wrong (`correct` is false); failed samples have no verdict."""
-
-
-EVERY = Only()
 Traced = tuple[SampleRow, Outcome | None]
+Place = tuple[int, int]
+"""Index and repeat."""
+
+
+class _Read(NamedTuple):
+    """Rows that were read, and those of them that a list holds."""
+
+    found: list[Traced]
+    size: int
+    place: Place
+    """Of the last row that was read."""
 
 
 async def listed(
     database: Database, reference: str, limit: int, cursor: str | None, only: Only = EVERY
 ) -> pages.Page[SampleRow]:
-    """Samples in dataset order, whatever their state."""
+    """Samples in dataset order, whatever their state. A page may hold fewer of them than `limit`, and others follow:
+    each looks through a bounded part of the job.
+    """
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
-        scope = pages.scope("samples", job=str(job), differing=str(only.differing), wrong=str(only.wrong))
-        after = pages.decode(cursor, scope, 2) if cursor else START
-        found = await _traced(connection, job, after, limit + 1, ended=False, only=only)
-    rows = [row for row, _ in found]
-    last = rows[:limit][-1:]
-    return pages.page(rows, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
+        scope = pages.scope("samples", job=str(job), **{name: str(value) for name, value in only.asked.items()})
+        after = _decoded(pages.decode(cursor, scope, 2)) if cursor else START
+        if not only.asked:
+            found = (await _read(connection, job, after, limit + 1)).found
+            return _page([row for row, _ in found], limit, scope, None)
+        rows, stopped = await _searched(connection, job, after, limit + 1, only)
+    return _page(rows, limit, scope, stopped)
+
+
+def _decoded(key: tuple[int, ...]) -> Place:
+    index, repeat = key
+    return index, repeat
+
+
+def _page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> pages.Page[SampleRow]:
+    """`stopped`: where the search ended although there is more to look through."""
+    if len(rows) > limit:
+        stopped = rows[limit - 1].index, rows[limit - 1].repeat
+    return pages.Page(data=rows[:limit], next_cursor=pages.encode(scope, *stopped) if stopped else None)
+
+
+async def _searched(
+    connection: AsyncConnection, job: int, after: Place, limit: int, only: Only
+) -> tuple[list[SampleRow], Place | None]:
+    """The next `limit` of these samples, or those in the part that is looked through, and where that ends."""
+    until = await _end(connection, job, after, only)
+    if until is None:
+        return [], None
+    await connection.execute(PLAN_EACH)
+    found: list[SampleRow] = []
+    size, seen = limit, 0
+    while len(found) < limit and seen < MOST_READ:
+        read = await _read(connection, job, after, size, only=only, until=until)
+        found += [row for row, _ in read.found]
+        seen += read.size
+        if read.size < size:
+            after = until - 1, LAST_REPEAT
+            break
+        after, size = read.place, BATCH
+    return found, after if await _goes_on(connection, job, after) else None
+
+
+async def _end(connection: AsyncConnection, job: int, after: Place, only: Only) -> int | None:
+    """The first item behind the part that is looked through; None: none of the job's samples can be one of these."""
+    row = (await connection.execute(JOB, {"job": job})).one()
+    decision, _ = decoded(row.prepared, GateDecision, "")
+    params, _ = decoded_params(row.params, "")
+    if only.scored_by is not None and decision is not None and params is not None:
+        routed = {Strategy.RULES} if params.route.enabled else set()
+        if only.scored_by not in {decision.strategy, *routed}:
+            return None
+    items = max(1, WINDOW // int(row.repeats))
+    return min(after[0] + 1 + items, LAST)
+
+
+async def _goes_on(connection: AsyncConnection, job: int, after: Place) -> bool:
+    place = {"ordinal": after[0], "repeat": after[1]}
+    return bool((await connection.execute(BEHIND, {"job": job, **place})).scalar_one())
 
 
 async def ended(database: Database, job: int, batch: int = 500) -> AsyncIterator[list[SampleRow]]:
@@ -121,35 +178,40 @@ async def traced_within(connection: AsyncConnection, job: int, batch: int = 500)
         after = _place(found)
 
 
-async def traced_after(connection: AsyncConnection, job: int, after: tuple[int, int], limit: int) -> list[Traced]:
+async def traced_after(connection: AsyncConnection, job: int, after: Place, limit: int) -> list[Traced]:
     """Ended samples behind the place (index, repeat), in dataset order."""
-    return await _traced(connection, job, after, limit, ended=True)
+    return (await _read(connection, job, after, limit, ended=True)).found
 
 
-def _place(found: list[Traced]) -> tuple[int, int]:
+def _place(found: list[Traced]) -> Place:
     last, _ = found[-1]
     return last.index, last.repeat
 
 
 async def one(connection: AsyncConnection, job: int, index: int, repeat: int) -> SampleRow | None:
     """A single sample."""
-    found = await _traced(connection, job, (index, repeat - 1), 1, ended=False)
+    found = (await _read(connection, job, (index, repeat - 1), 1)).found
     return next((row for row, _ in found if (row.index, row.repeat) == (index, repeat)), None)
 
 
-async def _traced(
-    connection: AsyncConnection, job: int, after: tuple[int, ...], limit: int, *, ended: bool, only: Only = EVERY
-) -> list[Traced]:
-    place = {"job": job, "ordinal": after[0], "repeat": after[1]}
-    values = {**place, "n": limit, "ended": ended, **msgspec.structs.asdict(only)}
-    rows = (await connection.execute(PAGE, values)).mappings().all()
-    read = [decoded(row["outcome"], Outcome, "its outcome") for row in rows]
-    asked = [_subject(row, outcome) for row, (outcome, _) in zip(rows, read, strict=True)]
-    ends = await endings.endings(connection, job, asked)
-    return [
+async def _read(
+    connection: AsyncConnection, job: int, after: Place, limit: int, *, ended: bool = False, only: Only = EVERY,
+    until: int = LAST,
+) -> _Read:  # fmt: skip
+    """The next `limit` samples that SQL finds, and which of them are those that are asked for."""
+    place = {"job": job, "ordinal": after[0], "repeat": after[1], "until": until}
+    found = await connection.execute(statement(only, ended=ended), {**place, "n": limit, **only.values()})
+    rows = found.mappings().all()
+    read = [(row, *decoded(row["outcome"], Outcome, "its outcome")) for row in rows]
+    kept = [each for each in read if only.has(each[1])]
+    ends = await endings.endings(connection, job, [_subject(row, outcome) for row, outcome, _ in kept])
+    traced = [
         (_row(row, outcome, problem, ended), outcome)
-        for row, (outcome, problem), ended in zip(rows, read, ends, strict=True)
+        for (row, outcome, problem), ended in zip(kept, ends, strict=True)
+        if only.ending in (None, ended and ended.ending)
     ]
+    last = (rows[-1]["ordinal"], rows[-1]["repeat"]) if rows else after
+    return _Read(traced, len(rows), last)
 
 
 def _subject(row: RowMapping, outcome: Outcome | None) -> endings.Subject:

@@ -1,21 +1,27 @@
 """`/v1/jobs/{job}/samples` and `/results`: what became of each question."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from services.orchestrator.api import formats
 from services.orchestrator.api.openapi import answers
-from services.orchestrator.api.routes import Limit, json, route
+from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
+from shared.contracts.fields import WHOLE
 from shared.contracts.provenance import Provenance
+from shared.contracts.samples import Strategy
+from shared.rag.taxonomy import Ending
 from shared.storage import jobs, pages, provenance, samples
 from shared.storage import results as stored
+from shared.storage.sample_filters import Only
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
+Word = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 RAN, ENDED = "2026-11-21T08:00:07Z", "2026-11-21T08:00:41.2Z"
 DOCUMENT = "9f2c61a5c2b0d7f64b1f0e6a4a7d8e9bb7c6f5e4d3c2b1a0918273645546372a"
 KEY = "41be07c3a2d9586f7e1b0c4d5a6978879605a4b3c2d1e0f9182736455463728f"
@@ -61,6 +67,37 @@ PROVENANCE: dict[str, Any] = {
 }  # fmt: skip
 
 
+class SampleFilters(BaseModel):
+    """Which samples a list holds, and which page of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["ready", "waiting", "completed", "failed", "cancelled"] | None = None
+    correct: bool | None = None
+    """By the job's grader; samples without a verdict are in neither list."""
+    ending: Ending | None = None
+    """Correct, or what was wrong with it (docs/statistics.md)."""
+    subject: Word | None = None
+    level: Word | None = None
+    scored_by: Strategy | None = None
+    """Who scored the sample's documents: the gate's choice, or the rules where the question was routed to them."""
+    moved: bool | None = None
+    """Whether the prompt holds other documents, or in another order, than without reranking."""
+    text: Word | None = None
+    """In the question or in the answer, in capitals or not."""
+    differing: bool = False
+    """Only those that the two graders judge differently."""
+    wrong: bool = False
+    """Only those whose answer is wrong."""
+    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
+    """Rows of a page."""
+    cursor: str | None = None
+
+    def only(self) -> Only:
+        """Without the page."""
+        return Only(**self.model_dump(exclude={"limit", "cursor"}))
+
+
 @route(
     router, "GET", "/{job}/results", Scope.READ, "Stream results",
     formats.with_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
@@ -91,16 +128,13 @@ async def results(
 async def sample_page(
     job: str,
     deps: RequestDeps,
-    limit: Limit = pages.DEFAULT,
-    cursor: str | None = None,
-    differing: Annotated[bool, Query(description="Only those that the two graders judge differently.")] = False,  # noqa: FBT002 - a query parameter
-    wrong: Annotated[bool, Query(description="Only those whose answer is wrong.")] = False,  # noqa: FBT002 - a query parameter
+    filters: Annotated[SampleFilters, Query()],
 ) -> Response:
-    """In dataset order, whatever their state, page by page; with `differing` only those that the two graders judge
-    differently, with `wrong` only those whose answer is wrong.
+    """In dataset order, whatever their state, page by page. A filtered page may hold fewer samples than `limit`, even
+    none, while `next_cursor` leads on: each looks through a bounded part of the job. A cursor belongs to its filters:
+    with others it answers 400.
     """
-    only = samples.Only(differing=differing, wrong=wrong)
-    return json(await samples.listed(deps.database, job, limit, cursor, only))
+    return json(await samples.listed(deps.database, job, filters.limit, filters.cursor, filters.only()))
 
 
 @route(

@@ -1,0 +1,209 @@
+"""Pages of samples against their SQL alone, on a job of 100,000 samples.
+
+    .venv/bin/python -m bench.pages [--samples 100000] [--times 40]
+
+System: the page as the application draws it for a browser, in this process. Floor: the statements that it sent, sent
+again by asyncpg on a bare connection, one after the other. Both in turn; printed is the ratio of their 95th percentiles
+for each address, and nothing that depends on this machine.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import asyncpg
+import httpx2
+import msgspec
+from redis.asyncio import Redis
+from sqlalchemy import event
+
+from bench.uploads import connected, database, server
+from mathrag.stack import postgres as pg
+from services.orchestrator.app import build
+from services.orchestrator.deps import Deps
+from shared.contracts import canonical
+from shared.contracts.params import Params
+from shared.contracts.replies import Generated, Graded
+from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
+from shared.settings import Settings
+from shared.storage.database import Database
+
+MOST = 2.0
+"""A page may take twice as long as its SQL."""
+WARM = 5
+QUERIES = (
+    "", "limit=200", "state=failed", "correct=false", "wrong=true", "subject=rare", "subject=algebra&level=3",
+    "text=w99000", "ending=logic", "ending=correct", "ending=failed", "scored_by=judge", "scored_by=rules",
+    "moved=true", "moved=false", "correct=true&text=rare",
+)  # fmt: skip
+"""Common and rare ones; `w99000` and `rare` are of few of the samples, near the end."""
+ITEMS = """
+    INSERT INTO items (dataset_id, ordinal, hash, question, gold, subject, level)
+    SELECT d.id, n, sha256(n::text::bytea), 'What is w' || n || ' of ' || repeat('so the sum of both sides ', 6) || '?',
+        (n % 10)::text,
+        CASE WHEN n % 9000 = 8999 THEN 'rare' ELSE (ARRAY['algebra', 'geometry', 'number theory'])[1 + n % 3] END,
+        (1 + n % 5)::text
+    FROM datasets d, generate_series(0, $1::integer - 1) n"""
+JOB = """
+    INSERT INTO jobs (name, pipeline, pipeline_hash, params, dataset_id, pins, repeats, reuse, total, state, ended_at)
+    SELECT 'job', 'mathrag-gate', 'h', $1, id, '{}', 1, 'all', items, 'completed', now() FROM datasets"""
+SAMPLES = """
+    INSERT INTO samples (job_id, kind, ordinal, repeat, state, position, failure, ended_at)
+    SELECT j.id, 'item', n, 0, CASE WHEN n % 5000 = 4999 THEN 3 ELSE 2 END, 3,
+        CASE WHEN n % 5000 = 4999 THEN 'timeout' END, now()
+    FROM jobs j, generate_series(0, j.total - 1) n"""
+OUTCOMES = """
+    INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
+    SELECT s.id, o.outcome, '5', 'ok', o.correct, o.correct, 'h'
+    FROM samples s JOIN unnest($1::integer[], $2::bytea[], $3::boolean[]) AS o (which, outcome, correct)
+        ON o.which = CASE WHEN s.ordinal % 8000 = 7999 THEN 3 ELSE s.ordinal % 3 END
+    WHERE s.state = 2"""
+CALLS = """
+    WITH made AS (
+        INSERT INTO calls (key, lane, role, model_id, request)
+        SELECT sha256(s.id::text::bytea), 'generate', 'generate', m.id, '{}' FROM samples s, models m RETURNING id),
+    numbered AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM made),
+    asking AS (SELECT id, row_number() OVER (ORDER BY id) AS n FROM samples),
+    asked AS (
+        INSERT INTO steps (sample_id, position, slot, call_id, created)
+        SELECT a.id, 1, 0, c.id, true FROM numbered c JOIN asking a USING (n))
+    INSERT INTO attempts (call_id, accepted, outcome, reply) SELECT id, true, 'value', $1 FROM numbered"""
+
+
+Sent = list[tuple[str, Sequence[Any]]]
+"""Statements with their values."""
+
+
+def main() -> None:
+    """Print a ratio for each address; exit with 1 where one is above the limit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=int, default=100_000)
+    parser.add_argument("--times", type=int, default=40)
+    options = parser.parse_args()
+    with TemporaryDirectory() as folder, server(Path(folder)) as running:
+        asyncio.run(seed(running, options.samples))
+        worst = asyncio.run(measured(running, options.times))
+    print(f"largest ratio {worst:.2f}, limit {MOST:.2f}")
+    raise SystemExit(worst > MOST)
+
+
+async def measured(running: pg.Postgres, times: int) -> float:
+    """The largest ratio."""
+    async with (
+        connected(running.url()) as bare,
+        database(running.url()) as application,
+        browser(running, application) as http,
+    ):
+        return max([await ratio(http, application, bare, query, times) for query in QUERIES])
+
+
+async def ratio(
+    http: httpx2.AsyncClient, application: Database, bare: asyncpg.Connection, query: str, times: int
+) -> float:
+    """Of the 95th percentiles of page and SQL, in turn."""
+    pages, floors = [], []
+    for number in range(WARM + times):
+        sent, page = await looked(http, application, f"/jobs/job/samples?{query}")
+        floor = await replayed(bare, sent)
+        if number >= WARM:
+            pages.append(page)
+            floors.append(floor)
+    found = p95(pages) / p95(floors)
+    print(f"?{query}: ratio {found:.2f}", flush=True)
+    return found
+
+
+async def looked(http: httpx2.AsyncClient, application: Database, address: str) -> tuple[Sent, float]:
+    """What a page sent to the database, and its seconds."""
+    sent: Sent = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        sent.append((statement, values))
+
+    event.listen(application.engine.sync_engine, "before_cursor_execute", note)
+    began = time.perf_counter()
+    reply = await http.get(address)
+    took = time.perf_counter() - began
+    event.remove(application.engine.sync_engine, "before_cursor_execute", note)
+    reply.raise_for_status()
+    return sent, took
+
+
+async def replayed(bare: asyncpg.Connection, sent: Sent) -> float:
+    """Seconds of the statements alone, in one transaction."""
+    began = time.perf_counter()
+    async with bare.transaction():
+        for statement, values in sent:
+            if not statement.startswith("SET TRANSACTION"):
+                await bare.fetch(statement, *values)
+    return time.perf_counter() - began
+
+
+def p95(taken: Sequence[float]) -> float:
+    """In seconds."""
+    return quantiles(taken, n=20)[18]
+
+
+@asynccontextmanager
+async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the application, without a network between them."""
+    settings = Settings(database_url=running.url())
+    app = build(settings)
+    async with httpx2.AsyncClient() as others, Redis.from_url("redis://127.0.0.1:1") as redis:
+        app.state.deps = Deps(settings=settings, database=application, redis=redis, http=others, wake=lambda: None)
+        transport = httpx2.ASGITransport(app=app)
+        headers = {"accept": "text/html", "accept-encoding": "gzip"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+            yield http
+
+
+async def seed(running: pg.Postgres, samples: int) -> None:
+    """A finished job, its outcomes of four kinds: right, wrong, moved, and a few that the judge scored."""
+    outcomes = [msgspec.json.encode(each) for each in (right(), wrong(), right(moved=True), right(judged=True))]
+    async with connected(running.owner_url()) as owner:
+        await owner.execute("INSERT INTO datasets (name, hash, items) VALUES ('items', 'h', $1)", samples)
+        await owner.execute("INSERT INTO models (name, backend, hash, needs_lease) VALUES ('g', 'scripted', 'h', true)")
+        await owner.execute(ITEMS, samples)
+        await owner.execute(JOB, canonical.encode(Params()))
+        await owner.execute(SAMPLES)
+        await owner.execute(OUTCOMES, [0, 1, 2, 3], outcomes, [True, False, True, True])
+        await owner.execute(CALLS, msgspec.json.encode(Generated(text="so $1+1=2$ and \\boxed{5} " * 5)))
+        await owner.execute("VACUUM ANALYZE")
+
+
+def right(*, moved: bool = False, judged: bool = False) -> Outcome:
+    """An outcome with ten candidates, one of which is the context."""
+    trace = Trace(candidates=tuple(candidate(rank, judged=judged) for rank in range(1, 11)))
+    context = trace.candidates[4 if moved else 0].document
+    return Outcome(
+        answer="5",
+        extraction=Extraction.OK,
+        context=(context,),
+        trace=trace,
+        verdict=Graded(math_verify=True, strict=True),
+    )
+
+
+def wrong() -> Outcome:
+    """The same with a wrong answer."""
+    return msgspec.structs.replace(right(), verdict=Graded(math_verify=False, strict=False))
+
+
+def candidate(rank: int, *, judged: bool) -> Candidate:
+    """As mathrag-gate has them."""
+    features = None if judged else {"box": 1.0, "length": 0.8, "logic": 1 / 3, "math": 1.0, "structure": 1.0}
+    return Candidate(
+        document=canonical.digest(f"d{rank}").hex(), rank=rank, dense_rank=rank, sparse_rank=rank,
+        dense_score=0.7 / rank, sparse_score=4.2 / rank, fused=1 / (60 + rank), quality=0.5 / rank, features=features,
+        score=0.5 / rank,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
