@@ -11,6 +11,12 @@ from mathrag.cli.command_groups import Commands, Entry, PlainCommand
 gc.set_threshold(100_000)
 ENTRIES = (
     Entry("up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand),
+    Entry(
+        "open",
+        "open",
+        "Open the pages in a browser; starts the stack where it does not run, and prints the address.",
+        PlainCommand,
+    ),
     Entry("down", "stack", "Stop what `mathrag up` started; all data stay.", PlainCommand),
     Entry(
         "status",

@@ -49,10 +49,10 @@ def bundle(
 
         library.required()
         found = client.send(experiments.report(experiment)) if experiment else None
-        folders = list(_fetched(client, list(jobs or _members(found)), out / "data"))
+        folders = list(fetched(client, list(jobs or _members(found)), out / "data"))
         if client.shows:
             return
-        comparison = None if found else _compared(client, [each.id for each in folders])
+        comparison = None if found else compared(client, [each.id for each in folders])
         named = title or experiment or _named([each.name for each in folders])
         index = write(out, [each.folder for each in folders], named, comparison, found)
         if as_json:
@@ -69,7 +69,8 @@ class Fetched(msgspec.Struct, frozen=True):
     folder: Path
 
 
-def _fetched(client: Client, references: Sequence[str], data: Path) -> Iterator[Fetched]:
+def fetched(client: Client, references: Sequence[str], data: Path) -> Iterator[Fetched]:
+    """What the API says of each job, written to a folder of its own below `data`."""
     for reference in dict.fromkeys(references):
         job = client.send(api.get(reference))
         folder = data / slug(job["name"], job["id"])
@@ -90,7 +91,8 @@ def _members(found: Any) -> list[str]:
     return list(dict.fromkeys(cell["job"] for cell in found["rows"] if cell["job"] and cell["result"]))
 
 
-def _compared(client: Client, ids: Sequence[str]) -> Any:
+def compared(client: Client, ids: Sequence[str]) -> Any:
+    """Every job compared with the first; None: there is one alone, or they are too many."""
     if not 1 < len(ids) <= MOST_COMPARED:
         return None
     return client.send(api.compare(list(ids), ids[0]))

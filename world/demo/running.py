@@ -10,14 +10,18 @@ from typing import Any
 
 from mathrag.cli import progress
 from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
+from mathrag.cli.report import compared, fetched
 from mathrag.client import following, jobs, stack_state, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.sources import Sources
+from mathrag.report import bundle
 from mathrag.stack import lock
 from shared.contracts.calls import CALL_KINDS
+from shared.errors import Unavailable
 from shared.ingest import paths
 from shared.ingest.lines import Row
+from shared.pages.figures import library
 from shared.pipelines import registry
 from world import setting as settings
 from world.corpus import build, write
@@ -32,6 +36,10 @@ FEW = 5
 SHOWN_S = 10.0
 """Between two lines of progress, where no terminal shows bars."""
 DATA_DIR = Path(".mathrag") / "demo"
+REPORT = "report"
+"""Its pages, below the demonstration's folder."""
+ALONGSIDE = ("mathrag-gate", "dense", "sparse", "closed-book")
+"""Pipelines that the report compares with `hybrid`."""
 DATASET, CORPUS = "dataset.jsonl", "corpus.jsonl"
 
 Reports = dict[str, dict[str, Any]]
@@ -67,12 +75,16 @@ def demonstrate(seed: int, folder: Path) -> None:
         print(_loads(client, reports, folder))
         _say("7. Are the records whole?")
         print(_audits(client, [each for found in reports.values() for each in found.values()]))
-        _say("8. Stopping everything")
+        _say("8. A report of it")
+        print(_written(client, [reports[SETTINGS[0]][name]["id"] for name in ("hybrid", *ALONGSIDE)], folder / REPORT))
+        _say("9. Stopping everything")
     _say("In short")
     print(sentences.summary(pairs))
     _say("Where to look next")
     print(sentences.next_steps(folder / DATA, SETTINGS[0], index))
-    print(f"\nThe demonstration took {time.monotonic() - began:.0f} s.")
+    print(
+        f"\nThe demonstration took {time.monotonic() - began:.0f} s. See it live:\n\n  mathrag open --data-dir {folder}"
+    )
 
 
 def _empty(folder: Path) -> None:
@@ -195,6 +207,19 @@ def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
     job = _submit(client, name, dataset=name, corpus=SETTINGS[0], pipeline="mathrag-gate", reuse="none")
     _watch(client, [job], progress.Silent())
     return _report(client, job)
+
+
+def _written(client: Client, jobs_: Sequence[str], out: Path) -> str:
+    """The jobs as pages that need no server; the first is the baseline."""
+    try:
+        library.required()
+    except Unavailable as missing:
+        return sentences.paragraph(
+            f"No report was written: {missing}. {missing.hint}, and run the demonstration again."
+        )
+    folders = list(fetched(client, jobs_, out / "data"))
+    index = bundle.write(out, [each.folder for each in folders], "Demonstration", compared(client, jobs_))
+    return f"  {index}"
 
 
 def _audits(client: Client, reports: Sequence[Any]) -> str:

@@ -1,0 +1,84 @@
+"""The pages of a stack in a browser."""
+
+import json
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+from mathrag.cli import open as opening
+from mathrag.cli.failures import Exit
+from mathrag.client import stack_state
+from mathrag.client.stack_state import State
+from tests.unit.commands import mathrag
+
+STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Addresses that a browser was sent to; there is a display, and every stack runs."""
+    found: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
+    monkeypatch.setattr(opening.lock, "holder", lambda _: 1)
+    monkeypatch.setenv("DISPLAY", ":0")
+    return found
+
+
+def test_the_pages_of_a_running_stack_are_opened(opened: list[str], tmp_path: Path) -> None:
+    """It is not started again."""
+    stack_state.write(tmp_path, STATE)
+    ended = mathrag("open", "--data-dir", str(tmp_path))
+    assert (ended.exit_code, ended.stdout, opened) == (Exit.DONE, f"Opened {STATE.url}\n", [STATE.url])
+
+
+def test_without_a_display_the_address_is_printed(
+    opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as over ssh."""
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setattr(opening.sys, "platform", "linux")
+    stack_state.write(tmp_path, STATE)
+    ended = mathrag("open", "--data-dir", str(tmp_path), "--json")
+    assert (json.loads(ended.stdout), opened) == ({"url": STATE.url, "opened": False}, [])
+
+
+def test_a_demonstrations_folder_stands_for_the_stack_below_it(
+    opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the settings that it ran with."""
+    monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
+    (tmp_path / "stack").mkdir()
+    (tmp_path / "mathrag.yaml").write_text("{}\n")
+    stack_state.write(tmp_path / "stack", STATE)
+    assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
+    assert opened == [STATE.url]
+    assert opening.os.environ["MATHRAG_CONFIG"] == str(tmp_path / "mathrag.yaml")
+
+
+def test_a_stack_that_only_starts_is_not_opened(opened: list[str], tmp_path: Path) -> None:
+    """The browser would show an error."""
+    stack_state.write(tmp_path, State(pid=1, url=STATE.url, phase="starting", children=()))
+    ended = mathrag("open", "--data-dir", str(tmp_path))
+    assert ended.exit_code != Exit.DONE
+    assert "is not ready" in ended.stderr
+    assert opened == []
+
+
+def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
+    opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The usual one where it can be had."""
+    started: list[tuple[Path, int]] = []
+
+    def up(*, data_dir: Path, port: int, **_: object) -> None:
+        started.append((data_dir, port))
+        stack_state.write(tmp_path, STATE)
+
+    monkeypatch.setattr(opening, "up", up)
+    monkeypatch.setattr(opening.lock, "holder", lambda _: None)
+    for free in (True, False):
+        monkeypatch.setattr(opening.ports, "is_free", lambda *_, free=free: free)
+        assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE
+    assert started == [(tmp_path, 8080), (tmp_path, 0)]
