@@ -67,8 +67,8 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
     query = urlencode([("job", name) for name in several] + [each for each in others.items() if each[1]])
     return visit.show(
         "compare/jobs.html", title="Compare", json=f"/v1/comparison?{query}", found=found, names=several, asked=asked,
-        notes=[note for note in found.notes if note != CORRECTED.format(len(found.pairs))],
-        measures=MEASURES, rows=rows(found), reference=found.baseline or best(found.jobs),
+        notes=notes(found),
+        measures=MEASURES, rows=rows(found), reference=reference(found),
         endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
     )  # fmt: skip
 
@@ -86,13 +86,23 @@ def check_number(count: int) -> None:
         )
 
 
+def notes(found: Comparison) -> list[str]:
+    """What a reader must know, without the correction, of which the table speaks."""
+    return [note for note in found.notes if note != CORRECTED.format(len(found.pairs))]
+
+
+def reference(found: Comparison) -> str | None:
+    """What the others are held against: the baseline, or the system with the highest figure."""
+    return found.baseline if found.baseline is not None else best(found.jobs)
+
+
 def rows(found: Comparison) -> list[Row]:
     """Best first; those without a figure last."""
-    reference = None if found.baseline is not None else best(found.jobs)
+    against_best = None if found.baseline is not None else best(found.jobs)
     widest = max([abs(bound) for each in found.pairs for bound in _bounds(each)], default=1.0) or 1.0
-    ordered = sorted(found.jobs, key=lambda each: -1.0 if each.measured.value is None else each.measured.value)
+    ordered = sorted(found.jobs, key=lambda each: (each.measured.value is None, -(each.measured.value or 0.0)))
     by_name = {each.name: each for each in ordered}
-    return [_row(each, against(found.pairs, each.name, reference), widest, by_name) for each in reversed(ordered)]
+    return [_row(each, against(found.pairs, each.name, against_best), widest, by_name) for each in ordered]
 
 
 def _row(system: Compared, versus: Versus | None, widest: float, by_name: Mapping[str, Compared]) -> Row:

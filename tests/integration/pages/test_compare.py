@@ -44,8 +44,8 @@ async def test_without_a_baseline_each_row_is_held_against_the_best(api: Api, an
     await answered(one=range(20), two=range(38), three=range(20))
     page = await text(api, "/compare?jobs=one&jobs=two&jobs=three")
     assert "<h1>two beats all others at n = 40, by 45 points" in page
-    assert "corrected for 3 comparisons (Bonferroni, Holm)" in page
-    assert [row.split(" ")[0] for row in rows(page)] == ["two", "three", "one"]
+    assert "p is corrected for 3 comparisons (Holm), and so are the intervals of differences (Bonferroni)" in page
+    assert [row.split(" ")[0] for row in rows(page)] == ["two", "one", "three"]
     assert "−45.0" in rows(page)[1]
     assert rows(page)[0].startswith("two (best)")
 

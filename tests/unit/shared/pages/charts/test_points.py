@@ -1,0 +1,36 @@
+"""Lines along a parameter: where figures stand, and what is said of them."""
+
+import re
+
+from shared.pages.charts.points import BOTTOM, HEIGHT, MOST, TOP, Point, points
+
+
+def test_a_higher_figure_stands_higher_and_its_interval_around_it() -> None:
+    """On a scale of whole tenths, the ends of which are said."""
+    drawn = points({"dense": {"1": Point(0.42, 0.41, 0.5), "2": Point(0.6, 0.42, 0.6)}}, "k", ["1", "2"])
+    assert re.search(r'aria-label="dense along k, from 40 to 60 %"', drawn)
+    first, second = [float(y) for y in re.findall(r'cy="([\d.]+)" r="3.5"', drawn)]
+    assert second == TOP < first < HEIGHT - BOTTOM
+    assert 'points="' in drawn
+
+
+def test_values_without_a_figure_have_no_dot() -> None:
+    """A running experiment has some figures only."""
+    drawn = points({"a": {"1": Point(0.5, 0.4, 0.6)}, "b": {}}, "k", ["1", "2"])
+    assert len(re.findall(r'r="3.5"', drawn)) == 1
+    assert 'role="img"' in points({"a": {}}, "k", ["1"])
+
+
+def test_no_more_lines_are_drawn_than_there_are_colours() -> None:
+    """The page says how many are left out."""
+    drawn = points({f"v{n}": {"1": Point(0.5, 0.4, 0.6)} for n in range(MOST + 2)}, "k", ["1"])
+    assert len(re.findall(r"<polyline", drawn)) == MOST
+    assert f"v{MOST}" not in drawn
+
+
+def test_hostile_names_are_text() -> None:
+    """In the drawing, in its label and in its legend."""
+    hostile = '"><script>\u202e'
+    drawn = points({hostile: {hostile: Point(0.5, 0.4, 0.6)}}, hostile, [hostile])
+    assert "<script>" not in drawn
+    assert "\u202e" not in drawn
