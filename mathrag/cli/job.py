@@ -68,19 +68,21 @@ def submit(
 
 @job.command("list")
 def list_jobs(
-    limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(help="How many.")] = 50,
     state: Annotated[str | None, typer.Option(help="Such as running or failed.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Only of this pipeline.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Only over this dataset.")] = None,
     name: Annotated[str | None, typer.Option(help="Only of this name.")] = None,
+    contains: Annotated[str | None, typer.Option(help="Only those with this in their name.")] = None,
     experiment: Annotated[str | None, typer.Option(help="Only of this experiment.")] = None,
+    sort: Annotated[str | None, typer.Option(help="By newest, name or state. [default: newest]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Jobs, newest first."""
+    """Jobs, newest first, or as sorted."""
     with reported(as_json=as_json), Client() as client:
         narrowed = {"state": state, "pipeline": pipeline, "dataset": dataset, "name": name}
-        filters = {**narrowed, "experiment": experiment}
-        found = list(islice(client.all(jobs.listed(min(limit, MOST_OF_A_PAGE), **filters)), limit))
+        filters = {**narrowed, "name_contains": contains, "experiment": experiment}
+        found = list(islice(client.all(jobs.listed(min(limit, MOST_OF_A_PAGE), sort=sort, **filters)), limit))
         if as_json:
             print_json(found)
         elif found:

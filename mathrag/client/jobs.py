@@ -71,7 +71,7 @@ def submit(body: Json, key: str | None = None) -> Request[Job]:
 
 
 def listed(limit: int, **filters: str | None) -> Request[Page[Job]]:
-    """Newest first."""
+    """Newest first, or as `sort` says."""
     return Request(path=PATH, query={"limit": limit, **filters})
 
 

@@ -8,6 +8,7 @@ import httpx2
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 
+from services.orchestrator.polling.ended_verdicts import EndedVerdicts
 from services.orchestrator.polling.job_view_cache import JobViewCache
 from services.orchestrator.polling.polls import Polls
 from shared.settings import Settings
@@ -40,6 +41,7 @@ class Deps:
     """Those of this process; the doctor, which is another one, has none."""
     polls: Polls = field(default_factory=Polls)
     job_views: JobViewCache = field(default_factory=JobViewCache)
+    verdicts: EndedVerdicts = field(default_factory=EndedVerdicts)
 
 
 def _deps(request: Request) -> Deps:

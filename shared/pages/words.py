@@ -10,8 +10,12 @@ def accuracy(figure: Any) -> str:
     """Such as "61.0 % (56.7 to 65.2), 305 of 500"."""
     if figure["value"] is None:
         return "nothing was graded"
-    value, low, high = (100 * figure[part] for part in ("value", "low", "high"))
-    return f"{value:.1f} % ({low:.1f} to {high:.1f}), {figure['correct']} of {figure['graded']}"
+    return f"{share(figure)}, {figure['correct']} of {figure['graded']}"
+
+
+def share(figure: Any) -> str:
+    """Such as "61.0 % (56.7 to 65.2)"."""
+    return f"{100 * figure['value']:.1f} % ({interval(figure)})"
 
 
 def finding(report: Any) -> str:

@@ -14,9 +14,10 @@ from shared.contracts.calls import CALL_KINDS
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import pace, pages, unserved, waiting
+from shared.storage import pace, unserved, waiting
 from shared.storage.database import Database
 from shared.storage.names import usable
+from shared.storage.pace import TimeLeft
 from shared.storage.sql import fill, sql
 from shared.storage.states import TERMINAL
 from shared.storage.stored import decoded, decoded_params
@@ -39,14 +40,8 @@ JOBS = fill("""
     CROSS JOIN LATERAL (
         SELECT {COUNTS_BY_END} FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n""")
 ONE = text(f"{JOBS} WHERE j.id = :job")
-LIST = text(f"""{JOBS}
-    WHERE NOT j.online AND j.id < :before
-        AND (CAST(:state AS text) IS NULL OR j.state = :state) AND (CAST(:name AS text) IS NULL OR j.name = :name)
-        AND (CAST(:pipeline AS text) IS NULL OR j.pipeline = :pipeline)
-        AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
-        AND (CAST(:corpus AS text) IS NULL OR k.name = :corpus)
-        AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
-    ORDER BY j.id DESC LIMIT :n""")
+SEVERAL = text(f"{JOBS} WHERE j.id = ANY(:jobs)")
+ROWS = text("SELECT id, public_id FROM jobs WHERE public_id = ANY(:jobs)")
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
 STAGES = sql("""
@@ -125,6 +120,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     chain: str | None
     """Hash of the last record: covers the provenance of every sample; null until it has ended."""
     gate: Gate | None
+    eta_between: tuple[int, int] | None = None
+    """The 95 % interval of `eta_seconds`; missing where that is null."""
     limit: int | None = None
     """Only the first so many items of the dataset are asked; missing: all."""
     experiment: str | None = None
@@ -145,20 +142,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def ended(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state in TERMINAL
-
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a list holds; None: whatever it is."""
-
-    state: str | None = None
-    pipeline: str | None = None
-    dataset: str | None = None
-    corpus: str | None = None
-    name: str | None = None
-    experiment: str | None = None
-
-
-EVERY = Filters()
 
 
 async def resolve(connection: AsyncConnection, reference: str) -> int:
@@ -207,7 +190,7 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     """The job with this row id, with its stages."""
     row = (await connection.execute(ONE, {"job": job})).mappings().one()
     left = row["total"] - row["completed"] - row["failed"]
-    eta = await pace.seconds_left(connection, job, left) if row["state"] == "running" else None
+    eta = await pace.time_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {
         role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
@@ -217,18 +200,16 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     return _job(row, stages, eta, lost, away.get(job, ()))
 
 
-async def listed(
-    database: Database, limit: int, cursor: str | None = None, filters: Filters = EVERY
-) -> pages.Page[Job]:
-    """Jobs, newest first, without stages and estimates."""
-    wanted = msgspec.structs.asdict(filters)
-    scope = pages.scope("jobs", **wanted)
-    before = pages.decode(cursor, scope, 1)[0] if cursor else pages.LARGEST_KEY
-    async with database.transaction() as connection:
-        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1, **wanted})).mappings().all()
-        away = await waiting.of_jobs(connection, [row["id"] for row in rows if row["ended_at"] is None])
-    found = [_job(row, away=away.get(row["id"], ())) for row in rows]
-    return pages.page(found, limit, scope, *(row["id"] for row in rows[:limit][-1:]))
+async def without_stages(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Job]:
+    """Jobs by row id, without stages, estimates and what they wait for."""
+    rows = (await connection.execute(SEVERAL, {"jobs": list(jobs)})).mappings()
+    return {row["id"]: _job(row) for row in rows}
+
+
+async def rows(connection: AsyncConnection, jobs: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """Row ids of jobs by their ids."""
+    found = await connection.execute(ROWS, {"jobs": list(jobs)})
+    return {uuid.UUID(str(row.public_id)): row.id for row in found}
 
 
 async def live(connection: AsyncConnection, limit: int) -> list[str]:
@@ -277,7 +258,7 @@ _COPIED = (
 def _job(
     row: RowMapping,
     stages: dict[str, StageCount] | None = None,
-    eta: int | None = None,
+    eta: TimeLeft | None = None,
     lost: tuple[str, ...] = (),
     away: tuple[Waiting, ...] = (),
 ) -> Job:
@@ -288,7 +269,8 @@ def _job(
         request_counts=counts(*(row[field] for field in _COUNTED)),
         reached=msgspec.convert(row["reached"], dict[str, datetime]),
         requeued_from=uuid.UUID(str(row["requeued_from"])) if row["requeued_from"] else None,
-        eta_seconds=eta,
+        eta_seconds=eta.seconds if eta else None,
+        eta_between=(eta.low, eta.high) if eta else None,
         params=params,
         gate=_gate(decision),
         stages=stages,

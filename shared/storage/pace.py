@@ -6,9 +6,12 @@ between the first and the last sample that ended, so it holds as of that moment 
 
 import math
 from datetime import datetime
+from typing import NamedTuple
 
+from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.statistics.intervals import poisson
 from shared.storage.sql import sql
 
 FEWEST = 10
@@ -18,10 +21,23 @@ ENDED = sql("""
     WHERE job_id = :job AND kind = 'item' AND state IN {DONE}""")
 
 
-async def seconds_left(connection: AsyncConnection, job: int, in_progress: int) -> int | None:
-    """Seconds until the job's last sample ends; None where nothing can be said."""
+class TimeLeft(NamedTuple):
+    """Seconds until the job's last sample ends."""
+
+    seconds: int
+    low: int
+    high: int
+    """95 %, as if samples ended independently of each other."""
+
+
+async def time_left(connection: AsyncConnection, job: int, in_progress: int) -> TimeLeft | None:
+    """None where nothing can be said."""
     row = (await connection.execute(ENDED, {"job": job})).one()
-    return estimate(in_progress, row.ended, row.first, row.last)
+    seconds = estimate(in_progress, row.ended, row.first, row.last)
+    if seconds is None:
+        return None
+    # In a thread: it imports scipy once, which takes a second.
+    return TimeLeft(seconds, *await to_thread.run_sync(bounds, in_progress, row.ended, row.first, row.last))
 
 
 def estimate(in_progress: int, ended: int, first: datetime | None, last: datetime | None) -> int | None:
@@ -29,3 +45,10 @@ def estimate(in_progress: int, ended: int, first: datetime | None, last: datetim
     if ended < FEWEST or first is None or last is None or last <= first:
         return None
     return math.ceil(in_progress * (last - first).total_seconds() / (ended - 1))
+
+
+def bounds(in_progress: int, ended: int, first: datetime, last: datetime) -> tuple[int, int]:
+    """The 95 % interval of such an estimate: how many samples end in that time is a Poisson count."""
+    few, many = poisson(ended - 1)
+    span = in_progress * (last - first).total_seconds()
+    return math.floor(span / many), math.ceil(span / few)

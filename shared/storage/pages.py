@@ -33,6 +33,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     scope: str
     key: tuple[int, ...]
+    sorted_by: str = ""
+    """What comes before the key in the order, where that is a text."""
 
 
 def scope(name: str, /, **filters: str | None) -> str:
@@ -46,9 +48,9 @@ def page(rows: Sequence[T], limit: int, scope: str, *last: int) -> Page[T]:
     return Page(data=list(rows[:limit]), next_cursor=encode(scope, *last) if more else None)
 
 
-def encode(scope: str, *key: int) -> str:
+def encode(scope: str, *key: int, sorted_by: str = "") -> str:
     """An opaque cursor."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(Cursor(scope, key))).decode().rstrip("=")
+    return base64.urlsafe_b64encode(msgspec.json.encode(Cursor(scope, key, sorted_by))).decode().rstrip("=")
 
 
 def decode(cursor: str, scope: str, size: int) -> tuple[int, ...]:
@@ -57,6 +59,26 @@ def decode(cursor: str, scope: str, size: int) -> tuple[int, ...]:
     Raises:
         BadRequest: it is not one that we gave, or not for this list with these filters.
     """
+    found = _decoded(cursor, scope)
+    if len(found.key) != size or not all(abs(number) <= LARGEST_KEY for number in found.key):
+        raise _foreign()
+    return found.key
+
+
+def decode_sorted(cursor: str, scope: str) -> tuple[str, int]:
+    """The text that the rows are sorted by, and the number behind it.
+
+    Raises:
+        BadRequest: it is not one that we gave, or not for this list with these filters.
+    """
+    (key,) = decode(cursor, scope, 1)
+    sorted_by = _decoded(cursor, scope).sorted_by
+    if "\x00" in sorted_by:  # PostgreSQL's text holds everything else
+        raise _foreign()
+    return sorted_by, key
+
+
+def _decoded(cursor: str, scope: str) -> Cursor:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         found = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=Cursor)
@@ -64,6 +86,8 @@ def decode(cursor: str, scope: str, size: int) -> tuple[int, ...]:
         found = Cursor(scope, ())
     if found.scope != scope:
         raise BadRequest("`cursor`: of another list, or of other filters", hint="repeat the filters of its page")
-    if len(found.key) != size or not all(abs(number) <= LARGEST_KEY for number in found.key):
-        raise BadRequest("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or leave it out")
-    return found.key
+    return found
+
+
+def _foreign() -> BadRequest:
+    return BadRequest("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or leave it out")

@@ -23,8 +23,9 @@ Answer = Callable[[httpx2.Request], httpx2.Response]
 class Api:
     """A client of the application, and what the application did besides answering."""
 
-    def __init__(self, http: httpx2.AsyncClient) -> None:
+    def __init__(self, http: httpx2.AsyncClient, app: Any) -> None:
         self.http = http
+        self.app = app
         self.woken = 0
         self._jobs = 0
         self.asked: list[httpx2.Request] = []
@@ -68,7 +69,7 @@ async def serving(
         httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
         Redis.from_url(redis_url) as redis,
     ):
-        api = Api(http)
+        api = Api(http, app)
 
         def answer(request: httpx2.Request) -> httpx2.Response:
             api.asked.append(request)

@@ -17,7 +17,7 @@ from shared.runtime import outages
 from shared.runtime.claims import Claim, Claimed, Claims
 from shared.runtime.execution import Ended, Wait
 from shared.settings import Settings, Workers
-from shared.storage import jobs
+from shared.storage import job_list, jobs
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -297,4 +297,4 @@ async def test_a_job_says_what_it_waits_for(database: Database) -> None:
         (WHAT, "refused", since, next_try)
     ]
     assert (await jobs.get(database, "other")).waiting == ()
-    assert [len(job.waiting) for job in (await jobs.listed(database, 10)).data] == [0, 1]
+    assert [len(job.waiting) for job in (await job_list.listed(database, 10)).data] == [0, 1]

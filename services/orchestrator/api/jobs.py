@@ -15,7 +15,7 @@ from services.orchestrator.api.keys import IdempotencyKey, keyed
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
-from services.orchestrator.api.views import EXAMPLE, JobView, edit_warnings, page, view
+from services.orchestrator.api.views import EXAMPLE, JobView, accuracies, edit_warnings, page, view
 from services.orchestrator.deps import Deps, RequestDeps
 from shared import audit
 from shared.contracts.api_keys import Scope
@@ -26,7 +26,7 @@ from shared.runtime.pausing import pause as pause_job
 from shared.runtime.pausing import resume as resume_job
 from shared.runtime.requeue import again
 from shared.runtime.submit import submit_once
-from shared.storage import configurations, jobs, pages
+from shared.storage import configurations, job_list, jobs, pages
 from shared.storage.idempotency import Keyed
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -107,9 +107,14 @@ async def listed(
     seen: Seen,
     filters: Annotated[JobFilters, Query()],
 ) -> Response:
-    """Newest first. A cursor belongs to its filters: with others it answers 400."""
-    found = await jobs.listed(deps.database, filters.limit, filters.cursor, filters.filters())
-    return tagged(page(found), seen=seen)
+    """Newest first, or as `sort` says. A cursor belongs to its filters and its order: with others it answers 400."""
+    return tagged(await listing(deps, filters), seen=seen)
+
+
+async def listing(deps: Deps, filters: JobFilters) -> pages.Page[JobView]:
+    """A page of the list."""
+    found = await job_list.listed(deps.database, filters.limit, filters.cursor, filters.filters(), filters.sort)
+    return await page(deps, found)
 
 
 @route(router, "GET", "/{job}", Scope.READ, "Get a job", JOB | UNCHANGED, refuses=(404, 409))
@@ -122,8 +127,12 @@ async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
     A state may be a tenth of a second old, progress half a second, and some seconds for a very large job.
     """
     found = await deps.job_views.get(deps.database, job)
+    known = await accuracies(deps, [found])
     return tagged(
-        view(found), version=found.version, seen=seen, headers=None if found.ended else {"Retry-After": POLL_S}
+        view(found, found=known.get(found.id)),
+        version=found.version,
+        seen=seen,
+        headers=None if found.ended else {"Retry-After": POLL_S},
     )
 
 

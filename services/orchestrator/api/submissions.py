@@ -11,7 +11,7 @@ from shared.runtime.drafting import Submission
 from shared.runtime.parameters import check_read, params_of
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration
-from shared.storage.jobs import Filters
+from shared.storage.job_list import Filters, Sort
 from shared.storage.names import PATTERN, checked
 
 EXAMPLE: dict[str, Any] = {
@@ -22,6 +22,7 @@ EXAMPLE: dict[str, Any] = {
 
 
 Named = Annotated[str, StringConstraints(pattern=f"^{PATTERN}$")]
+Part = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")]
 State = Literal["preparing", "running", "paused", "finalizing", "completed", "failed", "cancelling", "cancelled"]
 
 
@@ -98,10 +99,14 @@ class JobFilters(BaseModel):
     dataset: Named | None = None
     corpus: Named | None = None
     name: Named | None = None
+    name_contains: Part | None = None
+    """A part of the name, in upper or lower case."""
     experiment: Named | None = None
+    sort: Sort = "newest"
+    """`state`: what goes on first, then what did not end well."""
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
     cursor: str | None = None
 
     def filters(self) -> Filters:
         """Without the page."""
-        return Filters(**self.model_dump(exclude={"limit", "cursor"}))
+        return Filters(**self.model_dump(exclude={"limit", "cursor", "sort"}))

@@ -1,11 +1,15 @@
 """A job as the API shows it: with addresses of all that can be asked about it."""
 
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 
 from services.orchestrator.api.submissions import EXAMPLE as SUBMISSION
+from services.orchestrator.deps import Deps
+from services.orchestrator.reports.tally import Accuracy, accuracy
 from shared.pipelines import registry
 from shared.storage import jobs, pages
 
@@ -22,7 +26,7 @@ EXAMPLE: dict[str, Any] = {
     "request_counts": {"total": 500, "completed": 120, "failed": 0, "cancelled": 0, "in_progress": 380, "unparsed": 0},
     "stages": {"judge": {"done": 4100, "total": 4100}, "generate": {"done": 120, "total": 500}},
     "created_at": "2026-11-21T08:00:00Z", "running_at": "2026-11-21T08:00:07Z", "ended_at": None,
-    "eta_seconds": 95, "chain": None,
+    "eta_seconds": 95, "eta_between": [79, 115], "chain": None,
     "reached": {"preparing": "2026-11-21T08:00:00Z", "running": "2026-11-21T08:00:07Z"},
     "gate": {"strategy": "judge", "reason": "rho = 0.312 <= tau = 0.45: judge", "tau": 0.45, "rho": 0.312,
              "low": 0.17, "high": 0.44, "pairs": 171, "asked": 173, "unparsed": 2},
@@ -49,16 +53,18 @@ class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
     """A job, and where to go from it."""
 
     links: Links
+    accuracy: Accuracy | None = None
+    """Of a job that has ended, as in its report; missing before."""
     warnings: tuple[str, ...] = ()
     """Only in the answer to its submission: what the submitter should know before waiting for it."""
 
 
-def view(job: jobs.Job, warnings: Sequence[str] = ()) -> JobView:
-    """`job` with its links."""
+def view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | None = None) -> JobView:
+    """`job` with its links; `found` is its accuracy."""
     at = f"/v1/jobs/{job.id}"
     parts = ("events", "samples", "results", "report", "provenance")
     links = Links(itself=at, **{part: f"{at}/{part}" for part in parts})
-    return JobView(links=links, warnings=tuple(warnings), **msgspec.structs.asdict(job))
+    return JobView(links=links, accuracy=found, warnings=tuple(warnings), **msgspec.structs.asdict(job))
 
 
 def edit_warnings(pipelines: Iterable[str]) -> list[str]:
@@ -76,6 +82,14 @@ def _short(hash_: str | None) -> str:
     return hash_[:12] if hash_ else "no such file"
 
 
-def page(found: pages.Page[jobs.Job]) -> pages.Page[JobView]:
-    """Every job of a page with its links."""
-    return pages.Page(data=[view(job) for job in found.data], next_cursor=found.next_cursor)
+async def accuracies(deps: Deps, found: Sequence[jobs.Job]) -> dict[uuid.UUID, Accuracy]:
+    """Of those that have ended, in two statements at most."""
+    graded = await deps.verdicts.get(deps.database, found)
+    # In a thread: the intervals import scipy once, which takes a second.
+    return await to_thread.run_sync(lambda: {job: accuracy(items) for job, items in graded.items()})
+
+
+async def page(deps: Deps, found: pages.Page[jobs.Job]) -> pages.Page[JobView]:
+    """Every job of a page with its links and, where it has ended, its accuracy."""
+    known = await accuracies(deps, found.data)
+    return pages.Page(data=[view(job, found=known.get(job.id)) for job in found.data], next_cursor=found.next_cursor)

@@ -21,7 +21,7 @@ from shared.errors import Invalid
 from shared.pages.charts.whiskers import whisker
 from shared.pages.pages import address
 from shared.rag.taxonomy import Ending
-from shared.storage import jobs
+from shared.storage import job_list, jobs
 
 router = APIRouter()
 FEWEST, MOST = 2, 8
@@ -139,14 +139,14 @@ def verdict(pair: Versus | None) -> str:
 
 
 async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
-    recent = await jobs.listed(deps.database, RECENT, None, jobs.Filters(state="completed"))
+    recent = await job_list.listed(deps.database, RECENT, None, job_list.Filters(state="completed"))
     datasets = list(dict.fromkeys(job.dataset for job in recent.data))
     often = [name for name, count in Counter(job.dataset for job in recent.data).items() if count >= FEWEST]
     shown = dataset or next(iter(often + datasets), None)
     found: list[jobs.Job] = []
     if shown is not None:
-        filters = jobs.Filters(state="completed", dataset=shown)
-        found = (await jobs.listed(deps.database, RECENT, None, filters)).data
+        filters = job_list.Filters(state="completed", dataset=shown)
+        found = (await job_list.listed(deps.database, RECENT, None, filters)).data
     return visit.show(
         "compare/choose.html", title="Compare", json=f"/v1/jobs{address({'state': 'completed', 'dataset': shown})}",
         datasets=datasets, dataset=shown, found=[_named(job, found) for job in found], most=MOST,

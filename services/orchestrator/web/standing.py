@@ -41,6 +41,7 @@ class Standing(NamedTuple):
             "actions": [action for action, states in ACTIONS.items() if self.job.state in states],
             "decision": self.decision,
             "took": (self.job.ended_at - self.job.created_at).total_seconds() if self.job.ended_at else None,
+            "between": words.seconds_between,
             "funnel": funnel,
             "gate": gate,
         }

@@ -3,16 +3,21 @@
 import asyncio
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
 import httpx2
+from sqlalchemy import event
 
 from services.orchestrator.access.keyring import UNKNOWN_S
+from services.orchestrator.polling.polls import Polls
 from shared.contracts.api_keys import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration.api import Api
 
+T = TypeVar("T")
 HTML = {"accept": "text/html"}
 
 
@@ -57,3 +62,69 @@ def next_page(page: str) -> str | None:
     """Where the page's link to the next one leads."""
     found = re.search(r'<a href="([^"]*)" rel="next"', page)
     return html.unescape(found[1]) if found else None
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[str]]:
+    """What is sent to the database meanwhile."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(database.engine.sync_engine, "before_cursor_execute", note)
+
+
+class HeldPolls(Polls):
+    """Polls that read once, when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(self._held)
+        self._waiting = 0
+        self._changed = asyncio.Condition()
+        self._go = asyncio.Event()
+
+    async def _held(self) -> None:
+        await self._go.wait()
+
+    async def following(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """As ever, counted; whoever comes again waits for ever."""
+        if self._go.is_set():
+            await asyncio.Event().wait()
+        async with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+        return await super().following(key, read)
+
+    async def let_go(self, watchers: int) -> None:
+        """Read, as soon as so many have come to wait."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting == watchers)
+        self._go.set()
+
+
+@asynccontextmanager
+async def watching(api: Api, path: str) -> AsyncIterator[asyncio.Queue[str]]:
+    """What a stream that does not end sends, piece by piece."""
+    pieces: asyncio.Queue[str] = asyncio.Queue()
+
+    async def send(message: Mapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            pieces.put_nowait(message["body"].decode())
+
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1), "server": ("localhost", 80),
+    }  # fmt: skip
+    task = asyncio.create_task(api.app(scope, asyncio.Event().wait, send))
+    try:
+        yield pieces
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

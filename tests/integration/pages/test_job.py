@@ -1,5 +1,6 @@
 """The page of a job: where it stands, what was decided, what may be done with it."""
 
+import asyncio
 import re
 
 import pytest
@@ -10,8 +11,8 @@ from shared.contracts.samples import GateDecision, Strategy
 from shared.runtime.ending import finish
 from shared.storage.database import Database
 from tests.integration import scene
-from tests.integration.api import Api, finished
-from tests.integration.pages.browsing import look, send, sign_in, text, token
+from tests.integration.api import Api, finished, serving
+from tests.integration.pages.browsing import HeldPolls, look, send, sign_in, statements, text, token
 
 pytestmark = pytest.mark.anyio
 
@@ -162,3 +163,52 @@ async def test_buttons_work_only_from_a_page_of_the_own_session(keyed: Api, data
         assert f'/{action}"' in page
         assert (await send(keyed, f"/jobs/a-job/{action}", {})).status_code == 403
     assert (await send(keyed, "/jobs/a-job/pause", {"csrf": token(page)})).status_code == 303
+
+
+async def test_many_who_watch_a_job_cost_one_look(database: Database, redis_url: str) -> None:
+    """All get the same event, with the whole of what changes; with the job's end the stream ends."""
+    await scene.furnish(database)
+    polls = HeldPolls()
+    async with serving(database, redis_url, polls=polls) as api:
+        job = await api.job("mathrag-gate", params=GATED)
+        await finished(database)
+        watchers = [asyncio.create_task(api.http.get(f"/live/jobs/{job['id']}")) for _ in range(10)]
+        with statements(database) as seen:
+            await polls.let_go(10)
+            streams = {(await each).text for each in watchers}
+    assert len(streams) == 1
+    (stream,) = streams
+    assert 'hx-target="#standing"' in stream
+    assert 'hx-target="#progress"' in stream
+    assert "Completed: " in stream
+    assert stream.endswith("event: end\ndata: \n\n")
+    assert sum("FROM jobs j JOIN datasets" in statement for statement in seen) == 1
+
+
+async def test_what_is_watched_is_the_same_for_everybody(api: Api, database: Database) -> None:
+    """No button and no token is in it, and hostile texts do not act there either."""
+    job = await api.job("closed-book")
+    await scene.run_sql(
+        database, "UPDATE jobs SET state = 'failed', reason = :bad, ended_at = now()", bad=f"{HOSTILE}\ndata: x\n\n"
+    )
+    stream = (await api.http.get(f"/live/jobs/{job['id']}")).text
+    assert "<form" not in stream
+    assert "csrf" not in stream
+    assert "<script>" not in stream
+    assert all(line.startswith(("data: ", "event: ")) for line in stream.splitlines() if line)
+
+
+async def test_time_left_is_an_interval(api: Api, database: Database) -> None:
+    """By the pace of the samples that have ended."""
+    await api.upload("datasets", "long", [{"question": f"{n}+1?", "gold": str(n + 1)} for n in range(100)])
+    job = await api.job("closed-book", dataset="long")
+    await scene.run_sql(database, "UPDATE jobs SET state = 'running', running_at = now()")
+    assert "Time left is not known before 10 samples have ended." in words(await text(api, "/jobs/a-job"))
+    await scene.run_sql(
+        database,
+        "UPDATE samples SET state = 3, failure = 'poisoned', ended_at = now() + make_interval(secs => ordinal)"
+        " WHERE ordinal < 26",
+    )
+    found = await api.get(f"/v1/jobs/{job['id']}")
+    assert (found["eta_seconds"], found["eta_between"]) == (74, [50, 115])
+    assert "50 s to 1.9 min left." in words(await text(api, "/jobs/a-job"))

@@ -7,7 +7,8 @@
   const step = (by) => {
     const all = rows();
     if (!all.length) return;
-    const at = all.findIndex((row) => row.classList.contains("current"));
+    // A live table takes the mark away, but not the focus.
+    const at = all.findIndex((row) => row.contains(document.activeElement) || row.classList.contains("current"));
     const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
     all.forEach((row) => row.classList.toggle("current", row === next));
     (next.querySelector("a") ?? next).focus({ preventScroll: true });

@@ -74,6 +74,18 @@ def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
         pages.decode(cursor, SCOPE, 1)
 
 
+def test_a_cursor_gives_back_the_text_that_rows_are_sorted_by() -> None:
+    """Before the key."""
+    assert pages.decode_sorted(pages.encode(SCOPE, 7, sorted_by="näme"), SCOPE) == ("näme", 7)
+
+
+@pytest.mark.parametrize("cursor", [pages.encode(SCOPE, 7, sorted_by="a\0"), pages.encode(SCOPE, 1, 2)])
+def test_a_forged_text_to_sort_by_is_refused(cursor: str) -> None:
+    """PostgreSQL cannot read a NUL."""
+    with pytest.raises(BadRequest, match="cursor"):
+        pages.decode_sorted(cursor, SCOPE)
+
+
 @pytest.mark.parametrize(
     "other",
     [

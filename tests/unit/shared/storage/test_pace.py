@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.storage.pace import FEWEST, estimate
+from shared.storage.pace import FEWEST, bounds, estimate
 
 FIRST = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
@@ -27,3 +27,15 @@ def test_a_rest_of_a_second_is_a_second() -> None:
 def test_there_is_no_estimate_without_a_pace(ended: int, first: datetime | None, last: datetime | None) -> None:
     """Nothing has ended, too little has, or all of it at once."""
     assert estimate(100, ended, first, last) is None
+
+
+def test_the_interval_is_that_of_the_number_of_samples_that_end_in_such_a_time() -> None:
+    """Garwood's interval for a count of 10 is 4.795 to 18.39: tables of Ulm (1990)."""
+    assert bounds(100, ended=11, first=FIRST, last=FIRST + timedelta(seconds=10)) == (54, 209)
+
+
+def test_the_more_has_ended_the_narrower_the_interval() -> None:
+    """At the same pace."""
+    few = bounds(100, ended=11, first=FIRST, last=FIRST + timedelta(seconds=10))
+    many = bounds(100, ended=1001, first=FIRST, last=FIRST + timedelta(seconds=1000))
+    assert few[0] < many[0] < 100 < many[1] < few[1]
