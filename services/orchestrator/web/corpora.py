@@ -8,7 +8,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import leaks
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.pages import address
-from shared.storage import corpora, corpus_details, datasets, jobs, pages, previews
+from shared.storage import corpora, corpus_details, datasets, job_list, pages, previews
 
 router = APIRouter()
 ROWS = 10
@@ -49,7 +49,7 @@ async def one(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     asked = visit.query(Turned)
     found = await corpus_details.details(deps.database, name)
     documents = await previews.documents_of(deps.database, found, ROWS, asked.cursor)
-    newest = await jobs.listed(deps.database, JOBS, None, jobs.Filters(corpus=name))
+    newest = await job_list.listed(deps.database, JOBS, None, job_list.Filters(corpus=name))
     return visit.show(
         "corpora/one.html", title=name, json=f"/v1/corpora/{name}", corpus=as_json(found),
         documents=as_json(documents), jobs=as_json(newest), first=asked.cursor is not None,

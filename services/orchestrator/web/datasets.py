@@ -6,7 +6,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.corpora import JOBS, ROWS, Turned
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.pages import address
-from shared.storage import corpora, dataset_details, datasets, jobs, pages, previews
+from shared.storage import corpora, dataset_details, datasets, job_list, pages, previews
 
 router = APIRouter()
 CORPORA = 20
@@ -30,7 +30,7 @@ async def one(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     asked = visit.query(Turned)
     found = await dataset_details.details(deps.database, name)
     items = await previews.items_of(deps.database, found, ROWS, asked.cursor)
-    newest = await jobs.listed(deps.database, JOBS, None, jobs.Filters(dataset=name))
+    newest = await job_list.listed(deps.database, JOBS, None, job_list.Filters(dataset=name))
     searched = await corpora.listed(deps.database, CORPORA)
     return visit.show(
         "datasets/one.html", title=name, json=f"/v1/datasets/{name}", dataset=as_json(found), items=as_json(items),

@@ -8,7 +8,7 @@ from services.orchestrator.web.corpora import JOBS
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.differences import leaves
 from shared.pipelines.registry import AFTERWARDS, covered
-from shared.storage import configurations, jobs
+from shared.storage import configurations, job_list
 
 router = APIRouter()
 DOING = {
@@ -38,7 +38,7 @@ async def one(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Step by step, with the parameters that it reads, and the newest jobs."""
     found = as_json(await details(name))
     holding = await configurations.holding(deps.database)
-    newest = await jobs.listed(deps.database, JOBS, None, jobs.Filters(pipeline=name))
+    newest = await job_list.listed(deps.database, JOBS, None, job_list.Filters(pipeline=name))
     return visit.show(
         "pipelines/one.html", title=name, json=f"/v1/pipelines/{name}", pipeline=found, doing=DOING,
         jobs=as_json(newest), configured=leaves(holding.params),
