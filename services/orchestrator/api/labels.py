@@ -67,6 +67,7 @@ AGREEMENT: dict[str, Any] = {
 
 Name = Annotated[str, Path(examples=["reasoning"])]
 Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Of the task, from 1.")]
+Seed = Annotated[int, Query(ge=0, lt=1 << 31, description="Of the intervals' resamples.")]
 Blind = Annotated[bool, Query(description="`false` shows what the judge or the grader said, too.")]
 
 
@@ -212,7 +213,7 @@ async def agreement(
     name: Name,
     *,
     blind: Annotated[bool, Query(description="`false`: labels that were not given blindly count, too.")] = True,
-    seed: Annotated[int, Query(ge=0, lt=1 << 31, description="Of the intervals' resamples.")] = 0,
+    seed: Seed = 0,
 ) -> Response:
     """Cohen's kappa of each labeller and of the majority with the judge or the grader, Krippendorff's alpha among
     people and with it, all with 95 % intervals over tasks (docs/labels.md).
