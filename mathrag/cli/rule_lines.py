@@ -2,20 +2,9 @@
 
 from typing import Any
 
-VARIABLES = "XYZ"
+from shared.pages.rule_lines import atom, body
 
 
 def line(rule: Any) -> str:
     """The rule, head first; variables are X, Y, Z and then V3, V4."""
-    return f"{_atom(rule['head'])} <= {', '.join(map(_atom, rule['body']))}"
-
-
-def _atom(atom: Any) -> str:
-    relation, subject, object_ = atom
-    return f"{relation}({_term(subject)}, {_term(object_)})"
-
-
-def _term(term: int | str) -> str:
-    if isinstance(term, str):
-        return term
-    return VARIABLES[term] if term < len(VARIABLES) else f"V{term}"
+    return f"{atom(rule['head'])} <= {body(rule)}"

@@ -140,14 +140,18 @@ async def records(connection: AsyncConnection, name: str) -> ModelRecords:
     learned = (await connection.execute(LEARNED, {"ids": ids})).mappings()
     loads = (await connection.execute(LOADS, {"ids": ids})).mappings().one()
     speed = (await connection.execute(SPEED, {"ids": ids})).mappings().one()
-    named = (await connection.execute(JOBS, {"ids": ids, "n": MOST_JOBS})).mappings()
     return ModelRecords(
         versions=[_version(row) for row in rows],
         learned=[LearnedFootprint(**row) for row in learned],
         loads=Loads(**loads),
         speed=Speed(**speed) if speed["calls"] else None,
-        jobs=[ModelJob(**row) for row in named],
+        jobs=await jobs_naming(connection, ids),
     )
+
+
+async def jobs_naming(connection: AsyncConnection, ids: Sequence[int]) -> list[ModelJob]:
+    """The newest jobs that name one of these rows of `models`, whether their pipelines ask it or not."""
+    return [ModelJob(**row) for row in (await connection.execute(JOBS, {"ids": ids, "n": MOST_JOBS})).mappings()]
 
 
 def _version(row: RowMapping) -> RegisteredModel:

@@ -19,6 +19,8 @@ from shared.storage.database import Database
 from shared.storage.names import checked
 from shared.storage.unknown import not_found
 
+Order = Literal["bank", "confidence"]
+"""`bank`: as the bank's hash counts them; `confidence`: the most certain first."""
 State = Literal["mining", "ready", "failed", "cancelled"]
 FROM = """
     SELECT b.id, b.name, b.state, encode(b.hash, 'hex') AS hash, g.name AS graph,
@@ -39,9 +41,16 @@ SEAL = text("""
     WHERE id = :bank AND hash IS NULL""")
 END = text("UPDATE rule_banks SET state = :state, reason = :reason WHERE id = :bank AND hash IS NULL")
 RULES = text("SELECT rule FROM rules WHERE bank_id = :bank ORDER BY ordinal")
-PAGE = text("""
-    SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND ordinal > :after
-        AND head = COALESCE(CAST(:head AS text), head) AND certainty >= :least ORDER BY ordinal LIMIT :n""")
+# A rule's bytes are JSON: its support has no column.
+CHOSEN = """
+    r.bank_id = :bank AND r.head = COALESCE(CAST(:head AS text), r.head) AND r.certainty >= :least
+        AND (CAST(:support AS bigint) <= 1
+            OR CAST(CAST(convert_from(r.rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support)"""
+NUMBERED = "SELECT r.ordinal, r.rule FROM rules r"
+IN_ORDER = text(f"{NUMBERED} WHERE {CHOSEN} AND r.ordinal > :after ORDER BY r.ordinal LIMIT :n")
+BY_CERTAINTY = text(f"""{NUMBERED} LEFT JOIN rules a ON a.bank_id = r.bank_id AND a.ordinal = :after
+    WHERE {CHOSEN} AND (a.ordinal IS NULL OR (r.certainty, -r.ordinal) < (a.certainty, -a.ordinal))
+    ORDER BY r.certainty DESC, r.ordinal LIMIT :n""")
 PINNED_BY = text("""
     SELECT j.name FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
     WHERE j.ended_at IS NULL AND m.backend = 'rules' AND m.digest = :hash ORDER BY j.id LIMIT 5""")
@@ -89,6 +98,17 @@ class Origin(NamedTuple):
     def limits(self) -> Any:
         """As a bank holds them."""
         return {} if self.mining is None else msgspec.to_builtins(self.mining)
+
+
+class Chosen(NamedTuple):
+    """Which rules of a bank are listed."""
+
+    head: str | None = None
+    """Only those that lead to this relation."""
+    least: float = 0.0
+    """PCA confidence where there is one, else standard confidence."""
+    support: int = 1
+    order: Order = "bank"
 
 
 class Content:
@@ -231,19 +251,22 @@ async def rules(connection: AsyncConnection, bank: int) -> AsyncIterator[list[Ru
 
 
 async def page(
-    connection: AsyncConnection, name: str, limit: int, cursor: str | None, head: str | None, least: float
+    connection: AsyncConnection, bank: RuleBank, chosen: Chosen, limit: int, cursor: str | None
 ) -> pages.Page[Rule]:
-    """Rules in the bank's order, of one head relation if it is named, that are at least so certain.
+    """The chosen rules of the bank.
 
     Raises:
-        NotFound: there is no such bank.
         BadRequest: the cursor is not of this list.
     """
-    scope = pages.scope("rules of", bank=name, head=head, least=str(least))
+    filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
+    scope = pages.scope("rules of", bank=str(bank.id), **filters)
     after = pages.decode(cursor, scope, 1)[0] if cursor else -1
-    bank = await one(connection, name)
-    values = {"bank": bank.id, "after": after, "head": head, "least": least, "n": limit + 1}
-    rows = (await connection.execute(PAGE, values)).all()
+    values = {
+        "bank": bank.id, "after": after, "head": chosen.head, "least": chosen.least, "support": chosen.support,
+        "n": limit + 1,
+    }  # fmt: skip
+    statement = BY_CERTAINTY if chosen.order == "confidence" else IN_ORDER
+    rows = (await connection.execute(statement, values)).all()
     found = [msgspec.json.decode(row.rule, type=Rule) for row in rows]
     return pages.page(found, limit, scope, *(row.ordinal for row in rows[:limit][-1:]))
 

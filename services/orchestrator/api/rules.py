@@ -10,11 +10,11 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
-from shared.contracts.fields import Stored
+from shared.contracts.fields import WHOLE, Stored
 from shared.contracts.rules import Rule
 from shared.runtime.mining import Asked, mine, mining_of
-from shared.storage import pages, rule_banks
-from shared.storage.rule_banks import RuleBank
+from shared.storage import pages, rule_bank_details, rule_banks
+from shared.storage.rule_banks import Chosen, Order, RuleBank
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -29,6 +29,13 @@ EXAMPLE: dict[str, Any] = {
 }  # fmt: skip
 STARTED: dict[str, Any] = {
     **EXAMPLE, "state": "mining", "hash": None, "rules": 0, "sealed_at": None, "memory_mib": 512,
+}  # fmt: skip
+DETAILS: dict[str, Any] = {
+    **EXAMPLE, "heads": [{"relation": "term1", "rules": 310, "best": 0.97}],
+    "followed_by": [{
+        "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "guided", "state": "completed", "pipeline": "rulerag",
+        "created_at": "2026-11-23T08:00:00Z", "roles": ["rules"],
+    }],
 }  # fmt: skip
 RULE: dict[str, Any] = {
     "head": ["term1", 0, 1], "body": [["term2", 1, 0]], "support": 38, "body_size": 40, "confidence": 0.95,
@@ -54,6 +61,23 @@ class MiningRequest(BaseModel):
             Invalid: an unknown miner or limit, or a value out of range; the message names it.
         """
         return Asked(name=self.name, graph=self.graph, mining=mining_of(self.mining))
+
+
+class RuleFilters(BaseModel):
+    """Which rules of a bank a list holds, and which page of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    head: Annotated[str | None, Field(description="Only rules that predict this relation.")] = None
+    min_confidence: Annotated[float, Field(ge=0, le=1, description="PCA confidence where there is one.")] = 0.0
+    min_support: Annotated[int, Field(ge=1, lt=1 << 63, description="How often body and head hold."), WHOLE] = 1
+    order: Annotated[Order, Field(description="`confidence`: the most certain first.")] = "bank"
+    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
+    cursor: str | None = None
+
+    def chosen(self) -> Chosen:
+        """Without the page."""
+        return Chosen(self.head, self.min_confidence, self.min_support, self.order)
 
 
 class MinedBank(RuleBank, frozen=True, kw_only=True):
@@ -89,11 +113,16 @@ async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | 
     return json(await rule_banks.listed(deps.database, limit, cursor))
 
 
-@route(router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(RuleBank, EXAMPLE), refuses=(404,))
+@route(
+    router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(rule_bank_details.RuleBankDetails, DETAILS),
+    refuses=(404,),
+)  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
-    """State, limits, hash, and the job that mines it."""
+    """State, limits, hash, the job that mines it, the relations that its rules lead to, and the newest jobs that follow
+    it.
+    """
     async with deps.database.transaction() as connection:
-        return json(await rule_banks.one(connection, name))
+        return json(await rule_bank_details.details(connection, name))
 
 
 @route(
@@ -103,16 +132,14 @@ async def get(deps: RequestDeps, name: str) -> Response:
 async def rules(
     deps: RequestDeps,
     name: str,
-    head: Annotated[str | None, Query(description="Only rules that predict this relation.")] = None,
-    min_confidence: Annotated[float, Field(ge=0, le=1), Query(description="PCA confidence where there is one.")] = 0.0,
-    limit: Limit = pages.DEFAULT,
-    cursor: str | None = None,
+    filters: Annotated[RuleFilters, Query()],
 ) -> Response:
-    """In the bank's order, page by page. An atom is a relation and two terms: a number is a variable, 0 and 1 are the
-    head's; a text is an entity.
+    """In the bank's order, or the most certain first, page by page. An atom is a relation and two terms: a number is a
+    variable, 0 and 1 are the head's; a text is an entity.
     """
     async with deps.database.transaction() as connection:
-        return json(await rule_banks.page(connection, name, limit, cursor, head, min_confidence))
+        bank = await rule_banks.one(connection, name)
+        return json(await rule_banks.page(connection, bank, filters.chosen(), filters.limit, filters.cursor))
 
 
 @route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank, EXAMPLE), refuses=(404, 409))
