@@ -38,7 +38,7 @@ def written(page: str) -> dict[str, str]:
 def said(page: str) -> dict[str, str]:
     """The messages beside fields, by field."""
     found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
-    return {field: html.unescape(words) for field, words in found}
+    return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
 
 
 async def job_of(api: Api, reply: httpx2.Response) -> Any:

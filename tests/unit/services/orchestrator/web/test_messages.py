@@ -1,0 +1,49 @@
+"""What is wrong with a form, by field."""
+
+import pytest
+
+from services.orchestrator.web.messages import every_message, tried
+from shared.errors import Conflict, Invalid, NotFound, Unavailable
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("error", "field", "words"),
+    [
+        (Invalid("`params.gate.tau`: must be 1", hint="write 1"), "params.gate.tau", "must be 1. write 1"),
+        (Conflict("`name`: is taken"), "name", "is taken"),
+        (NotFound("no dataset 'x'", hint="see the list"), "dataset", "no dataset 'x'. see the list"),
+        (Unavailable("`a` is away"), "", "`a` is away"),
+    ],
+)
+async def test_an_error_belongs_to_the_field_that_it_names(error: Exception, field: str, words: str) -> None:
+    """In its own words, with what to do."""
+
+    async def answer() -> object:
+        raise error
+
+    found = await tried(answer)
+    assert (found.messages, found.error, found.value) == ({field: words}, error, None)
+    assert found.others({field}) == {}
+    assert found.others(set()) == {field: words}
+
+
+def test_every_field_that_is_wrong_is_found() -> None:
+    """A check says one at a time."""
+
+    def check(values: dict[str, str]) -> None:
+        for name, value in values.items():
+            if value == "bad":
+                raise Invalid(f"`{name}`: is bad")
+
+    assert every_message({"a": "bad", "b": "good", "c": "bad"}, check) == {"a": "is bad", "c": "is bad"}
+
+
+def test_what_no_field_can_mend_ends_the_search() -> None:
+    """It would be said for ever."""
+
+    def check(_: dict[str, str]) -> None:
+        raise Invalid("`elsewhere`: is bad")
+
+    assert every_message({"a": "1"}, check) == {"elsewhere": "is bad"}
