@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from services.orchestrator.web import (
     assets,
     audit,
+    cases,
     changed,
     compare,
     configuration,
@@ -32,6 +33,7 @@ from services.orchestrator.web import (
 PARTS = (
     assets,
     audit,
+    cases,
     changed,
     compare,
     configuration,
