@@ -27,7 +27,7 @@ from shared.storage.provenance import provenance
 router = APIRouter()
 MOST_DOCUMENTS = 50
 """Candidates that the page lists; the API has all."""
-MOST_SLOPES = 12
+MOST_SLOPES = 20
 PYTHON = """\
 from mathrag.client import jobs
 from mathrag.client.client import Client

@@ -50,13 +50,14 @@ def _line(slope: Slope, start: int, end: int) -> Markup:
         '<text x="{}" y="{}" text-anchor="end">{}{} <tspan class="rank">{}</tspan></text>'
         '<text x="{}" y="{}"><tspan class="rank">{}</tspan> {}{}</text></g>'
     ).format(
-        _way(slope), " strong" if slope.strong else "", LEFT, start, RIGHT, end,
+        _way(start, end), " strong" if slope.strong else "", LEFT, start, RIGHT, end,
         LEFT - 8, start + 4, name, star, slope.before, RIGHT + 8, end + 4, slope.after, name, star,
     )  # fmt: skip
 
 
-def _way(slope: Slope) -> str:
-    return "same" if slope.before == slope.after else "up" if slope.after < slope.before else "down"
+def _way(start: int, end: int) -> str:
+    """As it is drawn: between documents that are not drawn a rank may change and the line stay level."""
+    return "same" if start == end else "up" if end < start else "down"
 
 
 def _short(name: str) -> str:

@@ -11,6 +11,7 @@
     try {
       window.katex.render(source, span, {
         displayMode, output, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20, strict: "ignore",
+        errorColor: "currentcolor",
       });
       place.append(span);
     } catch {

@@ -30,3 +30,19 @@ def test_what_stands_between_backticks_is_code() -> None:
 def test_a_value_is_written_as_on_a_command_line(value: object, shown: str) -> None:
     """A text as it is, anything else as JSON."""
     assert texts.value(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("answer", "typeset"),
+    [
+        ("\\frac{1}{2}", '<span class="math">$\\frac{1}{2}$</span>'),
+        ("x^2", '<span class="math">$x^2$</span>'),
+        ("$x^2$", '<span class="math">$x^2$</span>'),
+        ("\\boxed{7}", '<span class="math">\\boxed{7}</span>'),
+        ("12", "12"),
+        ("snake_case", "snake_case"),
+    ],
+)
+def test_an_answer_is_typeset_where_it_is_mathematics_without_saying_so(answer: str, typeset: str) -> None:
+    """What says so is left as it is."""
+    assert texts.formula(answer) == typeset

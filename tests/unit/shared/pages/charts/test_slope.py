@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from shared.pages.charts.slope import Slope, chart
 
-SLOPES = [Slope("doc-a", 5, 1, strong=True, marked=True), Slope("doc-b", 1, 2), Slope("doc-c", 3, 3)]
+SLOPES = [Slope("doc-a", 5, 1, strong=True, marked=True), Slope("doc-b", 1, 2), Slope("doc-c", 7, 7)]
 
 
 def test_lines_rise_fall_or_stay() -> None:
@@ -20,7 +20,7 @@ def test_lines_rise_fall_or_stay() -> None:
 
 def test_who_cannot_see_it_hears_the_ranks() -> None:
     """In the label."""
-    assert 'aria-label="Ranks: doc-a from 5 to 1, doc-b from 1 to 2, doc-c from 3 to 3"' in chart(SLOPES, "a", "b")
+    assert 'aria-label="Ranks: doc-a from 5 to 1, doc-b from 1 to 2, doc-c from 7 to 7"' in chart(SLOPES, "a", "b")
 
 
 def test_a_hostile_name_stays_a_name() -> None:
