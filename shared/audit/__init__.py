@@ -6,7 +6,9 @@ records, which are streamed.
 
 import asyncio
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -18,7 +20,7 @@ from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.storage.database import Database
 
-__all__ = ["Violation", "changed_source", "check", "check_apart"]
+__all__ = ["Invariant", "Violation", "changed_source", "check", "check_apart", "invariants"]
 
 JOB = text("""
     SELECT id, pipeline, pipeline_hash, state, prepared FROM jobs WHERE public_id = :public_id""")
@@ -50,6 +52,23 @@ CHECKS: tuple[Check, ...] = (
     sources.as_hashed,
 )
 """Each says in its first words which invariant it checks."""
+
+
+class Invariant(NamedTuple):
+    """What an audit checks."""
+
+    name: str
+    """Its number, such as "I1"."""
+    words: str
+
+
+def invariants() -> list[Invariant]:
+    """All that is checked, one after another; an invariant with two checks says both."""
+    said: defaultdict[str, list[str]] = defaultdict(list)
+    for each in CHECKS:
+        name, _, words = " ".join((each.__doc__ or "").split()).partition(": ")
+        said[name].append(f"{words[:1].upper()}{words[1:]}")
+    return [Invariant(name, " ".join(words)) for name, words in said.items()]
 
 
 async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:

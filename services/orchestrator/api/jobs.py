@@ -201,7 +201,11 @@ async def check(job: str, deps: RequestDeps) -> Response:
     """From the database's rows alone (docs/architecture.md#invariants). `source_changed` is there where the pipeline's
     source is another than when the job ran.
     """
-    public_id = await jobs.public_id(deps.database, job)
-    violations = await audit.check_apart(deps.database, public_id)
-    changed = await audit.changed_source(deps.database, public_id)
-    return json(Audit(clean=not violations, violations=violations, source_changed=changed))
+    return json(await audited(deps, await jobs.public_id(deps.database, job)))
+
+
+async def audited(deps: Deps, job: uuid.UUID) -> Audit:
+    """What an audit of the job with this id finds, now."""
+    violations = await audit.check_apart(deps.database, job)
+    changed = await audit.changed_source(deps.database, job)
+    return Audit(clean=not violations, violations=violations, source_changed=changed)
