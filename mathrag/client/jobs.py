@@ -127,7 +127,7 @@ def file(reference: str, name: str = "", **query: str | None) -> Request[bytes]:
 
 
 def samples(reference: str, limit: int | None = None, **only: str) -> Request[Page[Json]]:
-    """In dataset order; `only`: `differing="true"`, `wrong="true"`."""
+    """In dataset order; `only`: the list's filters, such as `wrong="true"` or `ending="logic"`."""
     return Request(path=f"{at(reference)}/samples", query={"limit": limit, **only})
 
 

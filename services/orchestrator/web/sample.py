@@ -28,6 +28,8 @@ router = APIRouter()
 MOST_DOCUMENTS = 50
 """Candidates that the page lists; the API has all."""
 MOST_SLOPES = 20
+MOST_CALLS = 200
+"""Calls that the page lists: the first, and the last quarter, where the answer was written."""
 PYTHON = """\
 from mathrag.client import jobs
 from mathrag.client.client import Client
@@ -82,7 +84,8 @@ async def shown(
     path = f"/v1/jobs/{of.id}/samples/{index}"
     return visit.show(
         "sample/sample.html", title=f"Sample {index} of {of.name}", json=path + _query(found),
-        sample=found, job=of, ranked=ranked, chart=_chart(ranked), calls=[_called(step) for step in found.steps],
+        sample=found, job=of, ranked=ranked, chart=_chart(ranked),
+        calls=[_called(step) for step in _listed(found.steps)],
         decisions=_decisions(found, ranked),
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
         earlier=_beside(of, index, repeat, -1), later=_beside(of, index, repeat, 1),
@@ -125,6 +128,11 @@ def _chart(ranked: Sequence[Ranked]) -> Markup | None:
 def _decisions(found: Provenance, ranked: Sequence[Ranked]) -> list[str]:
     names = {each.candidate.document: each.name for each in ranked}
     return [sentence(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
+
+
+def _listed(steps: Sequence[Step]) -> Sequence[Step]:
+    last = MOST_CALLS // 4
+    return steps if len(steps) <= MOST_CALLS else [*steps[: MOST_CALLS - last], *steps[-last:]]
 
 
 def _called(step: Step) -> Called:

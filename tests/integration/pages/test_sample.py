@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from mathrag.client.client import Client
+from services.orchestrator.web import sample
 from shared.contracts.api_keys import Scope
 from shared.contracts.replies import Failure, FailureKind, Generated, Rated, Reply
 from shared.contracts.requests import Request
@@ -53,6 +54,19 @@ async def test_a_gated_sample_shows_its_documents_before_and_after_reranking(api
     first, last = await text(api, "/jobs/a-job/samples/0"), await text(api, "/jobs/a-job/samples/4?repeat=1")
     assert 'rel="prev"' not in first
     assert 'rel="next"' not in last
+
+
+async def test_a_sample_of_very_many_calls_shows_the_first_and_the_last(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is written by the last ones."""
+    monkeypatch.setattr(sample, "MOST_CALLS", 8)
+    await api.job("mathrag-gate", params={"quality": "judge"})
+    await finished(database)
+    page = await text(api, PAGE)
+    assert "8 of 14 calls" in page
+    assert "3.0 grade: grader" in page
+    assert "1.9 judge" not in page
 
 
 async def test_right_and_wrong_are_told_at_a_glance_with_the_gold_answer(api: Api, database: Database) -> None:
