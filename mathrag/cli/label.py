@@ -165,6 +165,21 @@ def agreement(
             print_agreement(found, _system(found["what"]))
 
 
+@label.command()
+def calibration(name: Name, as_json: AsJson = False) -> None:
+    """What the judge's ratings are worth by blind labels; a job takes it with --set gate.labels=NAME."""
+    with reported(as_json=as_json), Client() as client:
+        found = client.send(labels.calibration(name))
+        if as_json:
+            print_json(found)
+            return
+        typer.echo(f"{found['judge']}, by labels of {found['tasks']} tasks: {found['hash']}")
+        rows = [(each["rating"], each["tasks"], each["mean"], each["worth"]) for each in found["ratings"]]
+        shown = [(rating, tasks, *(value and f"{value:.2f}" for value in figures)) for rating, tasks, *figures in rows]
+        table(("RATING", "TASKS", "MEAN LABEL", "IS WORTH"), shown)
+        typer.echo(f"  next: mathrag job submit ... --set gate.labels={name}")
+
+
 def _system(what: str) -> str:
     """Who said what labels are held against."""
     kind: Any = what

@@ -91,3 +91,8 @@ def exported(name: str) -> Request[bytes]:
 def agreement(name: str, seed: int, *, blind: bool = True) -> Request[Json]:
     """Kappa, alpha and confusion, with intervals."""
     return Request(path=f"{at(name)}/agreement", query={"seed": seed, "blind": OPEN[blind]}, timeout_s=INDEXED_S)
+
+
+def calibration(name: str) -> Request[Json]:
+    """What the judge's ratings are worth by the set's labels."""
+    return Request(path=f"{at(name)}/calibration")

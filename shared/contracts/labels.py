@@ -11,6 +11,8 @@ MOST_TASKS = 1000
 """Of a set: a day's work of one person."""
 LONGEST_NOTE = 2000
 """Characters."""
+FEWEST = 10
+"""Labelled tasks from which on there are figures."""
 
 
 class Kind(NamedTuple):

@@ -191,6 +191,20 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     text-generation-inference gives no more unless it is told to."""
 
 
+class JudgeCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each rating of one judge is worth to the people who rated the same documents (docs/labels.md)."""
+
+    hash: str
+    """SHA-256 over the judge's model and rubric, the tasks, the labels that count, and `ratings`: the identity of the
+    calibrated judge."""
+    ratings: Annotated[tuple[float, ...], msgspec.Meta(min_length=5, max_length=5)]
+    """In the place of the ratings 1 to 5; never falling."""
+
+    def quality(self, rating: int) -> float:
+        """As `Rated.quality`: (rating - 1) / 4."""
+        return (self.ratings[rating - 1] - 1) / 4
+
+
 class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Calibration of the gate. tau: the MathRAG-Gate paper, section 3.3."""
 
@@ -211,6 +225,11 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     truth: Literal["none", "verifier"] = "none"
     """`verifier`: the calibration documents' equations are checked, too, and the decision records how rules and judge
     agree with what was found. It decides nothing."""
+    labels: str = ""
+    """Name of a label set: the judge's ratings count for what people's labels say that they are worth
+    (docs/labels.md#calibration)."""
+    calibrated: JudgeCalibration | None = None
+    """What they are worth; filled in at submission, so that labels that are given later change no job."""
 
 
 class VerifyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -51,7 +51,7 @@ def calibrate(items: Sequence[Item], params: Params, library: Library) -> Prepar
     decision = decide_gate(
         tuple(rated),
         [document_score(library[document]).score for document in rated],
-        [reply.quality for reply in rated.values()],
+        [_quality(reply, params) for reply in rated.values()],
         asked=len(replies),
         unparsed=len(replies) - len(rated),
         params=params.gate,
@@ -129,7 +129,7 @@ def _score(
         found = yield from _verified(documents, params)
         return {document: _by_verifier(reply) for document, reply in found.items()}
     replies = yield from _judged(documents)
-    return {document: _by_judge(reply) for document, reply in replies.items()}
+    return {document: _by_judge(reply, params) for document, reply in replies.items()}
 
 
 def _judged(documents: Sequence[str]) -> Generator[Yielded, Any, dict[str, Rated | Failure]]:
@@ -163,9 +163,15 @@ def _by_rules(document: str, library: Library) -> Scoring:
     return Scoring(quality=scored.score, features=scored.features)
 
 
-def _by_judge(reply: Rated | Failure) -> Scoring:
+def _by_judge(reply: Rated | Failure, params: Params) -> Scoring:
     """A failed judgement is recorded as what it is: it has no quality, which is not a low one."""
-    return Scoring(failure=reply.kind.value) if isinstance(reply, Failure) else Scoring(quality=reply.quality)
+    return Scoring(failure=reply.kind.value) if isinstance(reply, Failure) else Scoring(quality=_quality(reply, params))
+
+
+def _quality(reply: Rated, params: Params) -> float:
+    """The rating's, or what it is worth by people's labels."""
+    calibrated = params.gate.calibrated
+    return reply.quality if calibrated is None else calibrated.quality(reply.rating)
 
 
 def _by_verifier(reply: Verified | Failure) -> Scoring:

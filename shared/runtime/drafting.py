@@ -19,7 +19,7 @@ from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin, RepeatedDraw, bind
 from shared.pipelines.mathrag_gate import RUBRIC
 from shared.rag.graders import marking
-from shared.runtime import admission, guiding, models, thresholds
+from shared.runtime import admission, guiding, judge_calibration, models, thresholds
 from shared.runtime.acceptance import accepting
 from shared.runtime.jobs import JobSpec
 from shared.runtime.price import dry_run
@@ -114,6 +114,7 @@ class Drafting:
             crag = await self._once(thresholds.pinned, submission.params.crag, submission.corpus)
             params = msgspec.structs.replace(submission.params, crag=crag)
             submission = msgspec.structs.replace(submission, params=params)
+        submission = await self._with_judge(pipeline, submission, pins.get("judge"))
         submission = await self._with_guidance(pipeline, submission, corpus, has_judge="judge" in pins)
         # An experiment has a thousand of these, and the schedulers share this event loop.
         spec = await to_thread.run_sync(_probe, submission, pins)
@@ -124,6 +125,15 @@ class Drafting:
         return Draft(
             submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
         )
+
+    async def _with_judge(self, pipeline: registry.Registered, submission: Submission, pin: Pin | None) -> Submission:
+        """With what the judge's ratings are worth by labels; a job that is done again keeps what it was given."""
+        if pipeline.ignored("gate.labels"):
+            return submission
+        if submission.params.gate.calibrated is not None and submission.requeued_from is None:
+            raise Invalid("`params.gate.calibrated`: is filled in at submission", hint="leave it out")
+        params = await self._once(judge_calibration.pinned, submission.params, pin)
+        return msgspec.structs.replace(submission, params=params)
 
     async def _with_guidance(
         self, pipeline: registry.Registered, submission: Submission, corpus: int | None, *, has_judge: bool

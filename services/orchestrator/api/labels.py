@@ -19,6 +19,7 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.fields import Stored
 from shared.contracts.labels import KINDS, LONGEST_NOTE, MOST_TASKS, Value, What, parsed
 from shared.errors import Invalid
+from shared.runtime.judge_calibration import LabelCalibration, calibrated
 from shared.storage import label_sets, labels, pages
 from shared.storage.database import Database
 from shared.storage.label_sets import LabelSet, Wanted
@@ -63,6 +64,12 @@ AGREEMENT: dict[str, Any] = {
     "labellers": [{**HELD, "labeller": "ana"}], "people": NO_ALPHAS,
     "with_system": {"tasks": 41, "nominal": COEFFICIENT, "ordinal": COEFFICIENT, "interval": COEFFICIENT, "note": None},
     "disagreements": [{"number": 7, "item": 12, "repeat": 0, "label": 4, "system": 3}],
+}  # fmt: skip
+CALIBRATION: dict[str, Any] = {
+    "set": "reasoning", "hash": "77ab…", "judge": "world-judge", "judge_hash": "c1d2…", "tasks": 41,
+    "ratings": [
+        {"rating": rating, "tasks": 8, "mean": float(rating), "worth": float(rating)} for rating in range(1, 6)
+    ],
 }  # fmt: skip
 
 Name = Annotated[str, Path(examples=["reasoning"])]
@@ -219,6 +226,18 @@ async def agreement(
     people and with it, all with 95 % intervals over tasks (docs/labels.md).
     """
     return json(await compared(deps.database, name, blind=blind, seed=seed))
+
+
+@route(
+    router, "GET", "/{name}/calibration", Scope.READ, "Get what the judge's ratings are worth",
+    answers(LabelCalibration, CALIBRATION), refuses=(404, 409),
+)  # fmt: skip
+async def calibration(deps: RequestDeps, name: Name) -> Response:
+    """What people's blind labels say of each of the judge's ratings, made to grow with the rating. A job takes it with
+    `params.gate.labels`, and keeps it however many labels follow (docs/labels.md#calibration).
+    """
+    async with deps.database.snapshot() as connection:
+        return json(await calibrated(connection, name))
 
 
 async def next_task(database: Database, name: str, labeller: str, *, blind: bool) -> NextTask:

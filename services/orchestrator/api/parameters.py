@@ -14,7 +14,7 @@ from shared.pipelines.registry import covered
 
 PREFIX = "params."
 """Of a parameter's name in forms and addresses, as in the API's messages."""
-FILLED_IN = ("mining", "crag.calibrated", "rulerag.phrases")
+FILLED_IN = ("mining", "crag.calibrated", "gate.calibrated", "rulerag.phrases")
 """At submission, or by the service alone."""
 
 SHIPPED = Params()

@@ -6,13 +6,11 @@ from functools import partial
 
 import msgspec
 
-from shared.contracts.labels import KINDS, Value, What, place
+from shared.contracts.labels import FEWEST, KINDS, Value, What, place
 from shared.statistics.agreement import Coefficient, cohens_kappa, krippendorffs_alpha
 from shared.storage.label_sets import LabelSet
 from shared.storage.labels import Counted
 
-FEWEST = 10
-"""Tasks from which on there are figures of agreement."""
 MOST = 20
 """Disagreements that are listed."""
 NOTHING = Coefficient(value=None)

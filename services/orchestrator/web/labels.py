@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.api.labels import (
     LabelRequest,
@@ -18,10 +19,13 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, go_to, page, parsed
 from shared.contracts.api_keys import Scope
 from shared.contracts.labels import KINDS
+from shared.errors import Conflict
 from shared.pages.charts.whiskers import whisker
 from shared.pages.pages import address
+from shared.runtime.judge_calibration import LabelCalibration, calibrated
 from shared.storage import job_list, label_sets, labels, pages
 from shared.storage.job_list import Filters
+from shared.storage.label_sets import LabelSet
 
 router = APIRouter()
 ABSTAIN = "abstain"
@@ -115,12 +119,21 @@ async def agreement(visit: Visitor, deps: RequestDeps, name: Name, *, blind: Bli
     found = await compared(deps.database, name, blind=blind, seed=seed)
     async with deps.database.transaction() as connection:
         of = await label_sets.one(connection, name)
+        worth = await _worth(connection, of)
     query = address({"seed": seed or None, "blind": None if blind else "false"})
     return visit.show(
         "labels/agreement.html", title=f"Agreement of {name}", json=f"/v1/labels/sets/{name}/agreement{query}",
         of=of, found=found, judged_by=KINDS[of.what].judged_by, whisker=whisker,
-        shades=_shades(found.majority.confusion),
+        shades=_shades(found.majority.confusion), worth=worth,
     )  # fmt: skip
+
+
+async def _worth(connection: AsyncConnection, of: LabelSet) -> LabelCalibration | None:
+    """What the judge's ratings are worth; None: there are too few labels, or none of documents' reasoning."""
+    try:
+        return await calibrated(connection, of.name)
+    except Conflict:
+        return None
 
 
 def _shades(confusion: tuple[tuple[int, ...], ...]) -> list[list[int]]:

@@ -49,6 +49,7 @@ async def test_a_set_is_drawn_labelled_and_compared_without_a_script(api: Api, d
     page = await text(api, "/labels/set/agreement")
     assert re.search(r"People and the judge say the same of \d+ of 14 documents; weighted kappa -?\d.\d\d", page)
     assert "14 labels, 1 abstention, 0 ties" in page
+    assert "What the judge's ratings are worth" in page
     (row,) = rows(await text(api, "/labels"))
     assert "15 of 15" in row
     assert "of 14 labels" in row

@@ -37,6 +37,12 @@ ANSWERS: dict[str, Any] = {
     "/v1/labels/sets/mine/next": {"task": TASK, "done": 1, "tasks": 40},
     "/v1/labels/sets/mine/tasks/2/labels": {"value": 4, "abstained": False},
     "/v1/labels/sets/mine/agreement": AGREEMENT,
+    "/v1/labels/sets/mine/calibration": {
+        "judge": "a-judge",
+        "tasks": 12,
+        "hash": "77ab",
+        "ratings": [{"rating": 1, "tasks": 0, "mean": None, "worth": 1.5}],
+    },
 }
 
 
@@ -124,3 +130,11 @@ def test_the_bare_noun_lists_the_sets(asked: list[httpx2.Request]) -> None:
     assert run().stdout.splitlines()[1].split() == ["mine", "documents", "gate", "40", "7", "1"]
     shown = run("show", "mine").stdout
     assert "ana: 7 labels, 5 as the judge; 1 abstentions" in shown
+
+
+def test_a_calibration_says_what_each_rating_is_worth(asked: list[httpx2.Request]) -> None:
+    """Where nobody labelled one, too."""
+    said = run("calibration", "mine").stdout
+    assert "a-judge, by labels of 12 tasks: 77ab" in said
+    assert said.splitlines()[2].split() == ["1", "0", "-", "1.50"]
+    assert "--set gate.labels=mine" in said

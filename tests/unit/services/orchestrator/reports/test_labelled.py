@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.orchestrator.reports.labelled import FEWEST, LabelAgreement, agreement
-from shared.contracts.labels import KINDS, Value, What
+from services.orchestrator.reports.labelled import LabelAgreement, agreement
+from shared.contracts.labels import FEWEST, KINDS, Value, What
 from shared.storage.label_sets import LabelSet
 from shared.storage.labels import Counted, SystemRating
 
