@@ -122,13 +122,13 @@ async def listed(
             "gained": only == "gained",
             "lost": only == "lost",
         }
-        names = (await connection.execute(NAMES, both)).one()
+        named = (await connection.execute(NAMES, both)).one()
         rows = (await connection.execute(PAGE, {**both, **values})).mappings().all()
     found = [_row(row) for row in rows if row["index"] is not None]
     last = found[:limit][-1:]
     page = pages.page(found, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
     return ChangedSamples(
-        **names._mapping,
+        **named._mapping,
         gained=rows[0]["all_gained"],
         lost=rows[0]["all_lost"],
         data=page.data,
@@ -145,14 +145,27 @@ async def match(database: Database, left: str, right: str, index: int, repeat: i
     """
     async with database.snapshot() as connection:
         both = await _jobs(connection, left, right)
-        names = (await connection.execute(NAMES, both)).one()
+        named = (await connection.execute(NAMES, both)).one()
         found = (await connection.execute(OTHER, {**both, "ordinal": index, "repeat": repeat})).scalar()
     if found is None:
         raise NotFound(
             f"no sample {index}, repeat {repeat}, that both {left!r} and {right!r} have",
             hint="samples are the same where question, gold answer and repeat are",
         )
-    return Match(names.left_name, names.right_name, found)
+    return Match(named.left_name, named.right_name, found)
+
+
+async def names(database: Database, left: str, right: str) -> tuple[str, str]:
+    """Of two jobs, which may be one and the same.
+
+    Raises:
+        NotFound: there is no such job.
+        Conflict: a reference stands for several jobs.
+    """
+    async with database.snapshot() as connection:
+        both = {"left_job": await jobs.resolve(connection, left), "right_job": await jobs.resolve(connection, right)}
+        found = (await connection.execute(NAMES, both)).one()
+    return found.left_name, found.right_name
 
 
 async def _jobs(connection: AsyncConnection, left: str, right: str) -> dict[str, int]:

@@ -10,7 +10,7 @@ from services.orchestrator.web.changed import Shown, documents
 from services.orchestrator.web.page import Visit, Visitor, page
 from shared.contracts.provenance import Provenance
 from shared.pages.pages import address
-from shared.storage import jobs
+from shared.storage import changed_samples
 from shared.storage.provenance import provenance
 
 router = APIRouter()
@@ -79,13 +79,8 @@ def headline(both: tuple[Case, Case]) -> str:
 
 async def _both(visit: Visit, deps: Deps) -> tuple[Cases, tuple[Case, Case]]:
     asked = visit.query(Cases)
-    left = await _case(deps, asked.left, asked.left_index, asked.left_repeat)
-    right = await _case(deps, asked.right, asked.right_index, asked.right_repeat)
-    return asked, (left, right)
-
-
-async def _case(deps: Deps, job: str, index: int, repeat: int) -> Case:
-    found = await provenance(deps.database, job, index, repeat)
-    async with deps.database.transaction() as connection:
-        known = await jobs.view(connection, await jobs.resolve(connection, job))
-    return Case(known.name, job, found, documents(found))
+    names = await changed_samples.names(deps.database, asked.left, asked.right)
+    left = await provenance(deps.database, asked.left, asked.left_index, asked.left_repeat)
+    right = await provenance(deps.database, asked.right, asked.right_index, asked.right_repeat)
+    one = Case(names[0], asked.left, left, documents(left))
+    return asked, (one, Case(names[1], asked.right, right, documents(right)))

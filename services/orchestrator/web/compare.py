@@ -1,7 +1,6 @@
 """`/compare`: several jobs side by side, and which of them differ."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
@@ -21,7 +20,7 @@ from shared.errors import Invalid
 from shared.pages.charts.whiskers import whisker
 from shared.pages.pages import address
 from shared.rag.taxonomy import Ending
-from shared.storage import job_list, jobs
+from shared.storage import datasets, job_list, jobs, pages
 
 router = APIRouter()
 FEWEST, MOST = 2, 8
@@ -45,6 +44,8 @@ class Row(NamedTuple):
     """A system, and how it stands against the baseline or the best one."""
 
     system: Compared
+    reference: bool
+    """Others are held against it."""
     versus: Versus | None
     """None: it is that one, or nothing was compared."""
     figure: Markup | None
@@ -68,7 +69,7 @@ async def compare(visit: Visitor, deps: RequestDeps, names: Jobs) -> Response:
     return visit.show(
         "compare/jobs.html", title="Compare", json=f"/v1/comparison?{query}", found=found, names=several, asked=asked,
         notes=notes(found),
-        measures=MEASURES, rows=rows(found), reference=reference(found),
+        measures=MEASURES, rows=rows(found),
         endings=[each.value for each in Ending if any(each.value in job.endings for job in found.jobs)],
     )  # fmt: skip
 
@@ -91,27 +92,31 @@ def notes(found: Comparison) -> list[str]:
     return [note for note in found.notes if note != CORRECTED.format(len(found.pairs))]
 
 
-def reference(found: Comparison) -> str | None:
-    """What the others are held against: the baseline, or the system with the highest figure."""
-    return found.baseline if found.baseline is not None else best(found.jobs)
-
-
 def rows(found: Comparison) -> list[Row]:
     """Best first; those without a figure last."""
-    against_best = None if found.baseline is not None else best(found.jobs)
+    first = None if found.baseline is not None else best(found.jobs)
+    held = {first} if first else {pair.right for pair in found.pairs}
     widest = max([abs(bound) for each in found.pairs for bound in _bounds(each)], default=1.0) or 1.0
+    by_name = {each.name: each for each in found.jobs}
     ordered = sorted(found.jobs, key=lambda each: (each.measured.value is None, -(each.measured.value or 0.0)))
-    by_name = {each.name: each for each in ordered}
-    return [_row(each, against(found.pairs, each.name, against_best), widest, by_name) for each in ordered]
+    return [
+        Row(
+            system, system.name in held, versus, _figure(system), _difference(versus, widest), verdict(versus),
+            _changed(system, by_name[versus.right]) if versus and versus.gained + versus.lost else None,
+        )
+        for system in ordered
+        for versus in [against(found.pairs, system.name, first)]
+    ]  # fmt: skip
 
 
-def _row(system: Compared, versus: Versus | None, widest: float, by_name: Mapping[str, Compared]) -> Row:
+def _figure(system: Compared) -> Markup | None:
     mean = system.measured
-    figure = None if mean.value is None else whisker(mean.value, mean.low or 0.0, mean.high or 0.0)
+    return None if mean.value is None else whisker(mean.value, mean.low or 0.0, mean.high or 0.0)
+
+
+def _difference(versus: Versus | None, widest: float) -> Markup | None:
     wide = versus and (versus.corrected or versus.difference)
-    difference = wide and whisker(wide.value or 0.0, wide.low, wide.high, start=-widest, end=widest)
-    changed = _changed(system, by_name[versus.right]) if versus and versus.gained + versus.lost else None
-    return Row(system, versus, figure, difference or None, verdict(versus), changed)
+    return whisker(wide.value or 0.0, wide.low, wide.high, start=-widest, end=widest) if wide else None
 
 
 def _changed(left: Compared, right: Compared) -> str | None:
@@ -140,16 +145,17 @@ def verdict(pair: Versus | None) -> str:
 
 async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
     recent = await job_list.listed(deps.database, RECENT, None, job_list.Filters(state="completed"))
-    datasets = list(dict.fromkeys(job.dataset for job in recent.data))
-    often = [name for name, count in Counter(job.dataset for job in recent.data).items() if count >= FEWEST]
-    shown = dataset or next(iter(often + datasets), None)
+    asked = Counter(job.dataset for job in recent.data)
+    often = [name for name, count in asked.items() if count >= FEWEST]
+    shown = dataset or next(iter([*often, *asked]), None)
+    known = [each.name for each in (await datasets.listed(deps.database, pages.LARGEST)).data]
     found: list[jobs.Job] = []
     if shown is not None:
         filters = job_list.Filters(state="completed", dataset=shown)
         found = (await job_list.listed(deps.database, RECENT, None, filters)).data
     return visit.show(
         "compare/choose.html", title="Compare", json=f"/v1/jobs{address({'state': 'completed', 'dataset': shown})}",
-        datasets=datasets, dataset=shown, found=[_named(job, found) for job in found], most=MOST,
+        datasets=known, dataset=shown, found=[_named(job, found) for job in found], most=MOST,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.experiments.axes import NO_AXIS, VARIANT, Axes, Chosen, apart, axes, choose, place
 from services.orchestrator.experiments.report import ExperimentReport, Row, report
 from services.orchestrator.reports.measuring import chosen
-from services.orchestrator.web.compare import MEASURES, notes, reference, rows
+from services.orchestrator.web.compare import MEASURES, notes, rows
 from services.orchestrator.web.page import Visitor, page
 from shared.contracts.measures import ACCURACY
 from shared.pages.charts.heat import Figure, heat
@@ -77,7 +77,7 @@ async def one(visit: Visitor, deps: RequestDeps, experiment: str) -> Response:
         "experiments/one.html", title=found.name, json=f"/v1/experiments/{found.id}/report{address(_measure(asked))}",
         found=found, pooled=pooled, known=known, at=at, no_axis=NO_AXIS, pictures=drawn[:MOST_PICTURES],
         hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=headline(found),
-        rows=rows(pooled) if pooled else [], reference=reference(pooled) if pooled else None,
+        rows=rows(pooled) if pooled else [],
         datasets=_alone(found), notes=[*found.notes, *(notes(pooled) if pooled else ())],
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def headline(found: ExperimentReport) -> str:
 def _alone(found: ExperimentReport) -> dict[str, dict[str, object]]:
     """Each dataset by itself; none where there is only one."""
     datasets = found.comparisons.datasets if found.comparisons else {}
-    return {name: {"found": each, "rows": rows(each), "reference": reference(each)} for name, each in datasets.items()}
+    return {name: {"found": each, "rows": rows(each)} for name, each in datasets.items()}
 
 
 def pictures(cells: Sequence[Row], known: Axes, at: Chosen) -> list[Picture]:

@@ -48,6 +48,7 @@ async def test_without_a_baseline_each_row_is_held_against_the_best(api: Api, an
     assert [row.split(" ")[0] for row in rows(page)] == ["two", "one", "three"]
     assert "−45.0" in rows(page)[1]
     assert rows(page)[0].startswith("two (best)")
+    assert page.count('<form class="controls" method="get" action="/compare/changed">') == 1
 
 
 async def test_the_api_has_the_same_comparison(api: Api, answered: Answered) -> None:
@@ -119,6 +120,7 @@ async def test_one_chooses_among_completed_jobs_of_one_dataset(api: Api, databas
     assert [name for name in ("one", "two", "alone", "running") if f'name="jobs" value="{name}"' in page] == [
         "one", "two",
     ]  # fmt: skip
+    assert "<option>single</option>" in page
     assert "There is one completed job on single" in await text(api, "/compare?dataset=single")
     assert (await look(api, "/compare?dataset=%00")).status_code == 422
 

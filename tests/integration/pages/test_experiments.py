@@ -43,6 +43,7 @@ async def test_the_headline_is_the_verdict_of_the_report(api: Api, database: Dat
     page = await text(api, "/experiments/pair")
     assert "<h1>No variant beats closed at n = 5; dense leads by 40 points, not separable</h1>" in page
     assert rows(page)[0].startswith("dense 60.0 %")
+    assert rows(page)[1].startswith("closed (baseline) 20.0 %")
     found = await api.get("/v1/experiments/pair/report")
     assert f"<h1>{found['comparisons']['pooled']['finding']}</h1>" in page
     assert f'href="/v1/experiments/{found["id"]}/report"' in page
