@@ -8,6 +8,7 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Browser
 
 from services.orchestrator.web import site
+from tests.pages import world
 from tests.pages.browser import Seen, looking
 from tests.running import RunningStack
 
@@ -16,6 +17,37 @@ PAGES = {
     "jobs": "/jobs",
     "jobs-filtered": "/jobs?state=completed&pipeline=dense",
     "jobs-none": "/jobs?name=nobody",
+    "job": "/jobs/gate",
+    "job-failed": "/jobs/broken",
+    "job-hostile": "/jobs/hostile",
+    "report": "/jobs/gate/report",
+    "report-hostile": "/jobs/hostile/report",
+    "samples": "/jobs/gate/samples",
+    "samples-hostile": "/jobs/hostile/samples?state=completed",
+    "sample": "/jobs/gate/samples/0",
+    "sample-hostile": "/jobs/hostile/samples/0",
+    "sample-long": "/jobs/hostile/samples/1",
+    "compare-choose": "/compare",
+    "compare": "/compare?jobs=gate&jobs=dense&jobs=closed",
+    "compare-changed": "/compare/changed?left=gate&right=dense",
+    "compare-sample": "/compare/sample?left=gate&right=dense&index=0",
+    "corpora": "/corpora",
+    "corpus": "/corpora/hostile",
+    "corpus-contamination": "/corpora/world/contamination?dataset=world",
+    "document": f"/corpora/hostile/documents/{world.DOCUMENT_HASH}",
+    "datasets": "/datasets",
+    "dataset": "/datasets/hostile",
+    "models": "/models",
+    "model": "/models/world-judge",
+    "pipelines": "/pipelines",
+    "pipeline": "/pipelines/mathrag-gate",
+    "configuration": "/configuration",
+    "search": "/search",
+    "search-found": "/search?corpus=hostile&q=number&k=5",
+    "plan": "/plan",
+    "plan-made": "/plan?dataset=world&corpus=world&pipeline=mathrag-gate",
+    "submit": "/submit",
+    "submit-again": "/submit?from=gate",
     "doctor": "/doctor",
     "doctor-everything": "/doctor/everything",
     "not-found": "/jobs/nobody",

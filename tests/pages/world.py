@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from shared.contracts.documents import Document
 from tests.running import RunningStack, ended
 
 HOSTILE = (
@@ -22,6 +23,7 @@ QUESTIONS = [
 DOCUMENTS = [
     {"problem": f"{HOSTILE} number {n}", "text": f"{HOSTILE} It is $x^{n}$. " + "long " * 3000} for n in range(12)
 ]
+DOCUMENT_HASH = Document(**DOCUMENTS[0]).hash
 FACTS = [
     *({"subject": f"p{n}", "relation": "parent", "object": f"p{n + 1}"} for n in range(30)),
     *({"subject": f"p{n + 1}", "relation": "child", "object": f"p{n}"} for n in range(30)),
@@ -46,7 +48,8 @@ def furnish(stack: RunningStack, folder: Path) -> None:
         submit(stack, "gate", repeats=2),
         submit(stack, "dense", pipeline="dense"),
         submit(stack, "closed", pipeline="closed-book", corpus=None),
-        submit(stack, "hostile", dataset="hostile", corpus="hostile", metadata={"said": HOSTILE}),
+        submit(stack, "hostile", dataset="hostile", corpus="hostile", pipeline="hybrid", metadata={"said": HOSTILE}),
+        submit(stack, "broken", dataset="hostile", corpus="hostile"),  # the judge can make nothing of these documents
         mined["job"],
     ]
     post(stack, "/v1/experiments", EXPERIMENT)
