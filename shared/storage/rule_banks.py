@@ -251,18 +251,20 @@ async def rules(connection: AsyncConnection, bank: int) -> AsyncIterator[list[Ru
 
 
 async def page(
-    connection: AsyncConnection, bank: RuleBank, chosen: Chosen, limit: int, cursor: str | None
+    connection: AsyncConnection, name: str, chosen: Chosen, limit: int, cursor: str | None
 ) -> pages.Page[Rule]:
     """The chosen rules of the bank.
 
     Raises:
         BadRequest: the cursor is not of this list.
+        NotFound: there is no such bank.
     """
     filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
-    scope = pages.scope("rules of", bank=str(bank.id), **filters)
+    scope = pages.scope("rules of", bank=name, **filters)
     after = pages.decode(cursor, scope, 1)[0] if cursor else -1
     values = {
-        "bank": bank.id, "after": after, "head": chosen.head, "least": chosen.least, "support": chosen.support,
+        "bank": (await one(connection, name)).id, "after": after, "head": chosen.head, "least": chosen.least,
+        "support": chosen.support,
         "n": limit + 1,
     }  # fmt: skip
     statement = BY_CERTAINTY if chosen.order == "confidence" else IN_ORDER

@@ -74,9 +74,10 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(online, "wait", wait)
     await scene.furnish(database, 3, "math-500")
     await scene.add_dataset(database, 3, "math")
-    await scene.submit_job(database, dataset="math-500", name="first")
+    for name in ("first", "second"):
+        await scene.submit_job(database, dataset="math-500", name=name)
     await finished(database)
-    await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
+    await scene.run_sql(database, "UPDATE jobs SET public_id = :id WHERE name = 'first'", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
     await running.submit_once(database, scene.SETTINGS, asked, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
@@ -93,7 +94,7 @@ def parameters(method: str, path: str, place: str) -> list[dict[str, Any]]:
 
 def address(method: str, path: str, **hostile: str) -> str:
     """The operation's path and query by its examples, with `hostile` values."""
-    usual = {"name": "new", "dataset": "math-500", "job": "first", "left": "first", "right": "first"}
+    usual = {"name": "new", "dataset": "math-500", "job": "first", "left": "first", "right": "second"}
     wanted = [each["name"] for each in parameters(method, path, "query")]
     query = {name: value for name, value in usual.items() if name in wanted} | hostile
     for each in parameters(method, path, "path"):

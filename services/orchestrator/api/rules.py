@@ -138,8 +138,7 @@ async def rules(
     variable, 0 and 1 are the head's; a text is an entity.
     """
     async with deps.database.transaction() as connection:
-        bank = await rule_banks.one(connection, name)
-        return json(await rule_banks.page(connection, bank, filters.chosen(), filters.limit, filters.cursor))
+        return json(await rule_banks.page(connection, name, filters.chosen(), filters.limit, filters.cursor))
 
 
 @route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank, EXAMPLE), refuses=(404, 409))

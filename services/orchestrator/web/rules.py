@@ -36,7 +36,7 @@ async def one(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
     asked = visit.query(ShownRules)
     async with deps.database.transaction() as connection:
         found = await rule_bank_details.details(connection, bank)
-        rules = await rule_banks.page(connection, found, asked.chosen(), asked.limit, asked.cursor)
+        rules = await rule_banks.page(connection, found.name, asked.chosen(), asked.limit, asked.cursor)
     query = asked.model_dump(exclude={"cursor"}, exclude_defaults=True)
     drawn = [
         {**each, "body": rule_lines.body(each), "head": rule_lines.atom(each["head"])} for each in as_json(rules.data)
