@@ -31,6 +31,9 @@ PAGES = {
     "compare": "/compare?jobs=gate&jobs=dense&jobs=closed",
     "compare-changed": "/compare/changed?left=gate&right=dense",
     "compare-sample": "/compare/sample?left=gate&right=dense&index=0",
+    "compare-cases": "/compare/cases?left=gate&left_index=0&right=dense&right_index=1",
+    "experiments": "/experiments",
+    "experiment": "/experiments/grid",
     "corpora": "/corpora",
     "corpus": "/corpora/hostile",
     "corpus-contamination": "/corpora/world/contamination?dataset=world",
@@ -41,6 +44,12 @@ PAGES = {
     "model": "/models/world-judge",
     "pipelines": "/pipelines",
     "pipeline": "/pipelines/mathrag-gate",
+    "rules": "/rules",
+    "bank": "/rules/family",
+    "labels": "/labels",
+    "label-set": "/labels/blind",
+    "label-task": "/labels/blind/tasks/0",
+    "label-agreement": "/labels/blind/agreement",
     "configuration": "/configuration",
     "search": "/search",
     "search-found": "/search?corpus=hostile&q=number&k=5",
@@ -53,8 +62,8 @@ PAGES = {
     "not-found": "/jobs/nobody",
 }
 """Address by the name of its screenshots; what stands in no list is said by the last test."""
-ELSEWHERE = {"/assets/{path:path}", "/favicon.ico", "/sign-in"}
-"""No pages of this stack, which asks for no keys."""
+ELSEWHERE = {"/assets/{path:path}", "/favicon.ico", "/sign-in", "/compare/cases.html"}
+"""No pages of this stack, which asks for no keys; the last is a file to keep."""
 SIZES = {"wide": 1400, "narrow": 375}
 
 
