@@ -24,6 +24,14 @@
     "?": () => document.getElementById("keys")?.showModal(),
   };
 
+  // What scrolls sideways can be reached, and so scrolled, by keyboard.
+  const reach = () => document.querySelectorAll(".wide").forEach((wide) => {
+    if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+    else wide.removeAttribute("tabindex");
+  });
+  reach();
+  document.addEventListener("htmx:after:swap", reach);
+
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && typing(event.target)) return event.target.blur();
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
