@@ -153,9 +153,9 @@ def _held(
 ) -> Held:
     pairs = [(place(what, vote), place(what, system[number])) for number, vote in said.items() if vote is not None]
     counts, scale = Counter(pairs), range(len(KINDS[what].scale))
-    enough = len(pairs) >= FEWEST
+    note = _why_none(what, pairs)
     kappa, weighted = (
-        cohens_kappa(pairs, len(scale), level, seed) if enough else NOTHING for level in ("nominal", "interval")
+        NOTHING if note else cohens_kappa(pairs, len(scale), level, seed) for level in ("nominal", "interval")
     )
     return Held(
         labeller=labeller,
@@ -165,7 +165,7 @@ def _held(
         kappa=kappa,
         weighted_kappa=weighted,
         confusion=tuple(tuple(counts[one, other] for other in scale) for one in scale),
-        note=_note(len(pairs), f"a label and {WORDS[what][1]}", weighted),
+        note=note,
     )
 
 
@@ -176,14 +176,25 @@ def _alphas(what: What, raters: Sequence[Sequence[int]], rated: str, seed: int) 
         krippendorffs_alpha(units, scale, level, seed) if enough else NOTHING
         for level in ("nominal", "ordinal", "interval")
     )
-    note = _note(len(units), rated, interval)
+    note = None if enough else _too_few(len(units), rated)
+    if enough and interval.value is None:
+        note = "all ratings are the same, so chance alone would agree as well"
     return Alphas(tasks=len(units), nominal=nominal, ordinal=ordinal, interval=interval, note=note)
 
 
-def _note(tasks: int, rated: str, found: Coefficient) -> str | None:
-    if tasks < FEWEST:
-        return f"{tasks} {'task has' if tasks == 1 else 'tasks have'} {rated}: figures of agreement begin at {FEWEST}"
-    return "all ratings are the same, so chance alone would agree as well" if found.value is None else None
+def _why_none(what: What, pairs: Sequence[tuple[int, int]]) -> str | None:
+    """Why there is no kappa: whoever says the same of everything agrees with anybody as chance would."""
+    if len(pairs) < FEWEST:
+        return _too_few(len(pairs), f"a label and {WORDS[what][1]}")
+    labels, system = map(set, zip(*pairs, strict=True))
+    if len(labels) > 1 and len(system) > 1:
+        return None
+    who = "the labels say" if len(labels) == 1 else f"the {KINDS[what].judged_by} says"
+    return f"{who} the same of all of them, which tells nothing apart: there is no kappa"
+
+
+def _too_few(tasks: int, rated: str) -> str:
+    return f"{tasks} {'task has' if tasks == 1 else 'tasks have'} {rated}: figures of agreement begin at {FEWEST}"
 
 
 def _words(what: What, majority: Held) -> str:
@@ -193,7 +204,7 @@ def _words(what: What, majority: Held) -> str:
         return f"Nobody has labelled any of the {things} yet."
     said = f"People and the {system} say the same of {majority.same} of {majority.compared} {things}"
     if found.value is None:
-        return f"{said}. {(majority.note or '').capitalize()}."
+        return f"{said}; {majority.note}."
     kappa = "kappa" if what == "answers" else "weighted kappa"
     span = "" if found.low is None or found.high is None else f" (95 %: {found.low:.2f} to {found.high:.2f})"
     return f"{said}; {kappa} {found.value:.2f}{span}."

@@ -68,8 +68,17 @@ def test_where_everybody_always_says_the_same_there_is_no_figure() -> None:
     """A judge that always says 3 and a person who does, too, agree by chance."""
     found = said(alone([3] * 12), [3] * 12)
     assert found.majority.kappa.value is None
-    assert "chance alone" in (found.majority.note or "")
-    assert found.words.startswith("People and the judge say the same of 12 of 12 documents.")
+    assert "the labels say the same of all" in (found.majority.note or "")
+    assert "chance alone" in (found.with_system.note or "")
+    assert found.words.startswith("People and the judge say the same of 12 of 12 documents; ")
+
+
+def test_a_judge_that_always_says_the_same_has_no_kappa() -> None:
+    """It would be 0 whatever people say, with an interval of no width."""
+    found = said(alone([1, 2, 3] * 4), [3] * 12)
+    assert found.majority.kappa.value is None
+    assert "the judge says the same of all" in (found.majority.note or "")
+    assert found.with_system.interval.value is not None
 
 
 def test_kappa_of_answers_is_unweighted_and_of_ratings_weighted() -> None:
