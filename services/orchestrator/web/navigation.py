@@ -14,6 +14,7 @@ LINKS = (
     Link("Now", "/"),
     Link("Jobs", "/jobs"),
     Link("Compare", "/compare"),
+    Link("Experiments", "/experiments"),
     Link("Corpora", "/corpora"),
     Link("Datasets", "/datasets"),
     Link("Models", "/models"),
