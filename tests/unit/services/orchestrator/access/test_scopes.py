@@ -133,6 +133,7 @@ def test_whatever_changes_something_asks_for_more_than_read() -> None:
     ]
     assert {path for (_, path), scope in changing.items() if scope is OPERATE} == {
         "/v1/configuration",
+        "/v1/configuration/restore",
         "/v1/gpus/{device}/drain",
         "/v1/gpus/{device}/release",
         "/v1/indexes/orphans",
