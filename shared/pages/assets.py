@@ -38,6 +38,12 @@ def script() -> str:
 
 
 @cache
+def live() -> str:
+    """htmx and its extension for events, in one file: htmx starts as soon as it can, whether the extension is there."""
+    return "\n".join((FOLDER / "vendor" / HTMX / name).read_text("utf-8") for name in ("htmx.min.js", "hx-sse.min.js"))
+
+
+@cache
 def typesetting() -> list[str]:
     """The scripts that typeset mathematics in a page that is one file: the library, then what calls it."""
     library = (FOLDER / "vendor" / KATEX / "katex.min.js").read_text("utf-8")
@@ -46,7 +52,7 @@ def typesetting() -> list[str]:
 
 @cache
 def address(name: str) -> str:
-    """Where a page finds `style.css`, `pages.js`, or a vendored file such as `htmx-4.0.1/htmx.min.js`.
+    """Where a page finds `style.css`, `pages.js`, `live.js`, or a file such as `katex-0.19.1/katex.min.js`.
 
     The content's hash stands in it, so that browsers keep the file and still see a new one at once.
     """
@@ -62,7 +68,7 @@ def find(path: str) -> Asset | None:
 
 @cache
 def _files() -> dict[str, Asset]:
-    named = {name: _content(name) for name in ("style.css", "pages.js", "icon.svg", *_vendored())}
+    named = {name: _content(name) for name in ("style.css", "pages.js", "live.js", "icon.svg", *_vendored())}
     return {name: _asset(name, body) for name, body in named.items()}
 
 
@@ -76,15 +82,14 @@ def _content(name: str) -> bytes:
         return style().encode()
     if name == "pages.js":
         return script().encode()
+    if name == "live.js":
+        return live().encode()
     return (FOLDER / name if name == "icon.svg" else FOLDER / "vendor" / name).read_bytes()
 
 
 def _vendored() -> list[str]:
-    """Names of what is served of the libraries' folders: no licences, no checksums."""
-    found: list[str] = []
-    for library in (HTMX, KATEX):
-        found += _names(FOLDER / "vendor" / library, library)
-    return [name for name in found if name[name.rfind(".") :] in TYPES]
+    """Names of what is served of KaTeX's folder: no licence, no checksums."""
+    return [name for name in _names(FOLDER / "vendor" / KATEX, KATEX) if name[name.rfind(".") :] in TYPES]
 
 
 def _names(folder: Traversable, path: str) -> list[str]:

@@ -54,7 +54,7 @@ class Pages:
         )  # fmt: skip
         made.globals.update(
             policy=policy, style=assets.style(), filtering=(TEMPLATES / "frozen" / "script.js").read_text("utf-8"),
-            typesetting=assets.typesetting(), asset=assets.address, HTMX=assets.HTMX, KATEX=assets.KATEX,
+            typesetting=assets.typesetting(), asset=assets.address, KATEX=assets.KATEX,
         )  # fmt: skip
         return made
 
