@@ -21,7 +21,7 @@ SOURCE = text("""
     SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
         CAST(j.code ->> 'limit' AS integer) AS "limit", j.metadata, j.online, j.state,
         j.ended_at, d.name AS dataset, k.name AS corpus,
-        (SELECT jsonb_object_agg(p.key, m.name) FROM jsonb_each(j.pins) p
+        (SELECT COALESCE(jsonb_object_agg(p.key, m.name), '{}') FROM jsonb_each(j.pins) p
          JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
          WHERE p.key IN ('judge', 'generate')) AS models
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id

@@ -49,8 +49,8 @@ STAGES = sql("""
     FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
 LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online ORDER BY rank, id LIMIT :n")
+ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE id = :job")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
-PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
@@ -224,6 +224,11 @@ async def public_id(database: Database, reference: str) -> uuid.UUID:
         return uuid.UUID(str((await connection.execute(PUBLIC_ID, {"job": job})).scalar_one()))
 
 
+async def has_ended(connection: AsyncConnection, job: int) -> bool:
+    """Whether nothing more will happen to the job with this row id."""
+    return bool((await connection.execute(ENDED, {"job": job})).scalar_one())
+
+
 async def version(connection: AsyncConnection, job: int) -> int:
     """The version of the job with this row id, which every change of its state or of its fields raises."""
     return int((await connection.execute(VERSION, {"job": job})).scalar_one())
@@ -240,12 +245,6 @@ def counts(state: str, total: int, completed: int, failed: int, cancelled: int, 
         in_progress=left if state not in ("failed", "cancelled") else 0,
         unparsed=unparsed,
     )
-
-
-async def decision(connection: AsyncConnection, job: int) -> GateDecision | None:
-    """The gate's decision with its vectors; None: there is none yet, or none that this release can read."""
-    prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
-    return decoded(prepared, GateDecision, "")[0]
 
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")

@@ -23,7 +23,7 @@ router = APIRouter()
 @page(router, "/jobs/{job}")
 async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """By id, by name, or by the first characters of the id."""
-    found = await standing(deps.database, job)
+    found = await standing(deps, job)
     params = as_json(found.job.params) or found.job.stored_params or {}
     return visit.show(
         "job/job.html", title=found.job.name, json=f"/v1/jobs/{found.job.id}", once=uuid.uuid4().hex,
@@ -38,8 +38,8 @@ async def live(deps: RequestDeps, job: str) -> Response:
     known = await jobs.public_id(deps.database, job)
 
     async def draw() -> Fragment:
-        found = await standing(deps.database, str(known))
-        drawn = environment().get_template("job/live.html").render(live=True, **found.shown())
+        found = await standing(deps, str(known))
+        drawn = environment().get_template("job/live.html").render(**found.shown())
         return Fragment(drawn, last=found.job.ended)
 
     return stream(deps, ("job", known), draw)

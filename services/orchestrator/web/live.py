@@ -4,6 +4,8 @@ Every event holds whole fragments, so a browser that lost the connection is righ
 the same for everybody who watches: buttons, which depend on the key, stand outside of it.
 """
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import NamedTuple
 
@@ -15,6 +17,8 @@ from services.orchestrator.polling.polls import POLL_S
 
 SILENT_POLLS = int(15 / POLL_S)
 """Polls without a change after which a comment keeps the connection."""
+REST = 9
+"""Times as long as a drawing took there is none: what is large is read a tenth of the time at most."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -31,8 +35,25 @@ Draw = Callable[[], Awaitable[Fragment]]
 
 
 def stream(deps: Deps, key: Hashable, draw: Draw) -> Response:
-    """Events with what `draw` returns, whenever it changed; all streams of one `key` share its calls, one a second."""
-    return StreamingResponse(_events(deps, key, draw), media_type="text/event-stream", headers=HEADERS)
+    """Events with what `draw` returns, whenever it changed.
+
+    All streams of one `key` share its calls: one a second at most, and fewer where they take long.
+    """
+    return StreamingResponse(_events(deps, key, _resting(draw)), media_type="text/event-stream", headers=HEADERS)
+
+
+def _resting(draw: Draw) -> Draw:
+    rest_s = 0.0
+
+    async def rested() -> Fragment:
+        nonlocal rest_s
+        await asyncio.sleep(rest_s)
+        began = time.monotonic()
+        drawn = await draw()
+        rest_s = max(REST * (time.monotonic() - began) - POLL_S, 0.0)
+        return drawn
+
+    return rested
 
 
 async def _events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator[str]:

@@ -3,14 +3,16 @@
 from typing import Any, NamedTuple
 
 from anyio import to_thread
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.orchestrator.deps import Deps
 from services.orchestrator.reports.tally import Accuracy, accuracy
 from services.orchestrator.web.page import as_json
 from shared.contracts.samples import GateDecision
 from shared.pages import words
 from shared.pages.charts import funnel, gate
-from shared.storage import costs, jobs, verdicts
-from shared.storage.database import Database
+from shared.statistics.shares import Graded
+from shared.storage import costs, decisions, jobs, verdicts
 from shared.storage.jobs import Job
 from shared.storage.states import RUNNABLE, TERMINAL
 
@@ -47,21 +49,39 @@ class Standing(NamedTuple):
         }
 
 
-async def standing(database: Database, reference: str) -> Standing:
+async def standing(deps: Deps, reference: str) -> Standing:
     """The one job that `reference` stands for, now.
 
     Raises:
         NotFound, Conflict: there is none, or there are several.
     """
-    async with database.snapshot() as connection:
+    async with deps.database.statement() as connection:
         row = await jobs.resolve(connection, reference)
+        ended = await jobs.has_ended(connection, row)
+    return await _ended(deps, reference, row) if ended else await _running(deps, row)
+
+
+async def _running(deps: Deps, row: int) -> Standing:
+    """All of one instant."""
+    async with deps.database.snapshot() as connection:
         job = await jobs.view(connection, row)
         graded = await verdicts.graded(connection, [row])
-        failures = await costs.failures(connection, [row]) if job.request_counts.failed else {}
-        decision = await jobs.decision(connection, row) if job.gate else None
+        return await _standing(connection, row, job, graded.get(row, {}))
+
+
+async def _ended(deps: Deps, reference: str, row: int) -> Standing:
+    """Nothing changes any more: what was counted once is shown again."""
+    job = await deps.job_views.get(deps.database, reference)
+    graded = await deps.verdicts.get(deps.database, [job])
+    async with deps.database.statement() as connection:
+        return await _standing(connection, row, job, graded[job.id])
+
+
+async def _standing(connection: AsyncConnection, row: int, job: Job, graded: Graded) -> Standing:
+    failures = await costs.failures(connection, [row]) if job.request_counts.failed else {}
+    decision = await decisions.decision(connection, row) if job.gate else None
     # In a thread: the interval imports scipy once, which takes a second.
-    found = await to_thread.run_sync(accuracy, graded.get(row, {}))
-    return Standing(job, found, failures.get(row, {}), decision)
+    return Standing(job, await to_thread.run_sync(accuracy, graded), failures.get(row, {}), decision)
 
 
 def headline(job: Job, found: Accuracy) -> str:

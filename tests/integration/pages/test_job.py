@@ -8,6 +8,7 @@ import pytest
 from shared.contracts import canonical
 from shared.contracts.api_keys import Scope
 from shared.contracts.samples import GateDecision, Strategy
+from shared.runtime import outages
 from shared.runtime.ending import finish
 from shared.storage.database import Database
 from tests.integration import scene
@@ -212,3 +213,17 @@ async def test_time_left_is_an_interval(api: Api, database: Database) -> None:
     found = await api.get(f"/v1/jobs/{job['id']}")
     assert (found["eta_seconds"], found["eta_between"]) == (74, [50, 115])
     assert "50 s to 1.9 min left." in words(await text(api, "/jobs/a-job"))
+
+
+async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database: Database) -> None:
+    """A model that nobody serves, and a server that is away; their names and words are as hostile as others."""
+    await api.job("closed-book")
+    await scene.advance(database)
+    await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
+    async with database.transaction() as connection:
+        await outages.note(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE)
+    page = await text(api, "/jobs/a-job")
+    assert "No guard serves a-generator as it was when the job was submitted." in words(page)
+    assert "Waits for Ollama at 127.0.0.1, away since" in words(page)
+    assert "<script>alert" not in page
+    assert "waits for Ollama at 127.0.0.1" in words(await text(api, "/jobs"))
