@@ -10,10 +10,11 @@ from fastapi import APIRouter, Response
 from services.orchestrator.api.plans import PlanJob, PlanRequest, PlanView, planned
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.cost import cost
-from services.orchestrator.reports.work import MODEL_ROLES, Work, work
+from services.orchestrator.reports.work import work
 from services.orchestrator.web.messages import tried
 from services.orchestrator.web.page import Visitor, page
 from shared.errors import Invalid
+from shared.pages.words import seconds_between
 from shared.pipelines import registry
 from shared.runtime.requeue import like
 from shared.storage import jobs
@@ -32,9 +33,10 @@ async def price(visit: Visitor, deps: RequestDeps, job: str) -> Response:
         done = await work(connection, row)
         spent = await cost(connection, row, deps.settings.models)
     plan = await tried(partial(_plan, deps, found.id))
+    view = plan.value if isinstance(plan.value, PlanView) else None
     return visit.show(
         "job/price.html", title=f"Price of {found.name}", json=f"/v1/jobs/{found.id}/report", job=found, work=done,
-        cost=spent, model_s=_model_seconds(done), plan=plan.value, problem="; ".join(plan.messages.values()),
+        cost=spent, plan=view, between=_seconds(view), problem="; ".join(plan.messages.values()),
         took=(found.ended_at - found.created_at).total_seconds() if found.ended_at else None,
     )  # fmt: skip
 
@@ -48,7 +50,9 @@ async def _plan(deps: Deps, job: uuid.UUID) -> PlanView:
     return await planned(PlanRequest(job=PlanJob(params=params, models=dict(submission.models), **asked)), deps)
 
 
-def _model_seconds(done: Work) -> float | None:
-    """Of the devices, for the calls of models; None: no call says when it ran."""
-    known = [done.stages[role].device_s for role in MODEL_ROLES if role in done.stages]
-    return sum(each for each in known if each is not None) if any(each is not None for each in known) else None
+def _seconds(plan: PlanView | None) -> str | None:
+    """From where ratings are counted once to where every sample asks for itself; None: nothing fits."""
+    if plan is None or plan.chosen is None:
+        return None
+    seconds = plan.chosen.seconds
+    return seconds_between(seconds if plan.shared_s is None else plan.shared_s, seconds)
