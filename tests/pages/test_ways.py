@@ -1,0 +1,119 @@
+"""The main way through each page, as somebody goes it who is there for the first time."""
+
+import re
+
+from playwright.sync_api import Browser, expect
+
+from tests.pages import world
+from tests.pages.browser import Seen, looking
+from tests.running import RunningStack, ended
+
+SOON = 60_000
+
+
+def test_a_job_is_submitted_by_the_form_and_watched_to_its_end(seen: Seen, stack: RunningStack) -> None:
+    """It leads to the job's page, which keeps itself up to date; back and again makes no second job."""
+    page = seen.open("/submit?dataset=world&corpus=world&pipeline=dense")
+    page.get_by_label("Name").first.fill("by-form")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    page.wait_for_url("**/jobs/*")
+    expect(page.locator(".headline")).to_contain_text("Completed", timeout=SOON)
+    assert len(stack.get("/v1/jobs?name=by-form")["data"]) == 1
+
+
+def test_a_field_that_is_wrong_is_said_beside_it_and_nothing_is_lost(browser: Browser, stack: RunningStack) -> None:
+    """The words are the API's."""
+    with looking(browser, stack.url) as window:
+        page = window.open("/submit?dataset=world&corpus=world&pipeline=mathrag-gate")
+        page.get_by_label("Name").first.fill("wrong one")
+        page.get_by_role("button", name="Submit", exact=True).click()
+        expect(page.locator(".field-error").first).to_be_visible()
+        expect(page.get_by_label("Name").first).to_have_value("wrong one")
+
+
+def test_a_search_says_why_each_document_was_found(seen: Seen) -> None:
+    """By the form; the address can be sent to somebody else."""
+    page = seen.open("/search")
+    page.get_by_label("Corpus").first.select_option("world")
+    page.locator("input[name=q], textarea[name=q]").first.fill("What is the value of 2 quopo 4?")
+    page.get_by_role("button", name=re.compile("Search")).first.click()
+    page.wait_for_url("**/search?*q=*")
+    expect(page.locator("main")).to_contain_text(re.compile("rank", re.IGNORECASE))
+
+
+def test_samples_are_filtered_and_one_is_opened(seen: Seen) -> None:
+    """Then the next one, by the key."""
+    page = seen.open("/jobs/gate/samples")
+    page.get_by_label("Verdict").select_option("true")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url("**correct=true**")
+    page.locator("tr[data-row] a").first.click()
+    expect(page.locator("main")).to_contain_text("right")
+    before = page.url
+    page.keyboard.press("n")
+    page.wait_for_url(lambda url: url != before)
+
+
+def test_jobs_are_chosen_and_compared(seen: Seen) -> None:
+    """The headline is the finding."""
+    page = seen.open("/compare?dataset=world")
+    for name in ("gate", "dense"):
+        page.get_by_role("checkbox", name=re.compile(rf"^{name}\b")).first.check()
+    page.get_by_role("button", name=re.compile("Compare")).click()
+    expect(page.locator("h1")).to_contain_text("n = ")
+
+
+def test_a_document_is_labelled_by_a_key(seen: Seen, stack: RunningStack) -> None:
+    """The next task comes at once."""
+    page = seen.open("/labels/blind")
+    before = page.locator("h1").inner_text()
+    page.keyboard.press("4")
+    expect(page.locator("h1")).not_to_have_text(before)
+    assert stack.get("/v1/labels/sets/blind")["labellers"][0]["labels"] == 13
+
+
+def test_a_plan_follows_the_slider(seen: Seen) -> None:
+    """A card that is too small is refused, with what to do."""
+    page = seen.open("/plan?dataset=world&corpus=world&pipeline=mathrag-gate")
+    fits = page.locator("h1").inner_text()
+    page.locator("#memory").fill("50")
+    page.keyboard.press("Tab")
+    expect(page.locator("h1")).not_to_have_text(fits)
+
+
+def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> None:
+    """Jobs wait meanwhile."""
+    page = seen.open("/")
+    page.get_by_text("Drain…").click()
+    page.get_by_role("button", name=re.compile("^Empty")).click()
+    expect(page.locator("main")).to_contain_text("Emptied by an operator")
+    job = world.submit(stack, "waits", pipeline="dense", reuse="none")
+    expect(page.locator("#jobs")).to_contain_text("waits", timeout=SOON)
+    page.get_by_role("button", name="Release").click()
+    expect(page.locator("main")).not_to_contain_text("Emptied by an operator")
+    stack.wait(job, ended)
+
+
+def test_a_walk_from_now_to_a_sample_takes_no_mouse(seen: Seen) -> None:
+    """Links by the tabulator, rows by j, pages by Enter."""
+    page = seen.open("/")
+    page.keyboard.press("Tab")
+    while page.evaluate("document.activeElement.textContent") != "Jobs":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("gate")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**name_contains=gate**")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/*-*")
+    while page.evaluate("document.activeElement.textContent") != "Samples":
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/samples")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/samples/*")
+    expect(page.locator("h1")).to_contain_text("Sample 0 of gate")
