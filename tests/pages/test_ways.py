@@ -116,4 +116,4 @@ def test_a_walk_from_now_to_a_sample_takes_no_mouse(seen: Seen) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     page.wait_for_url("**/samples/*")
-    expect(page.locator("h1")).to_contain_text("Sample 0 of gate")
+    expect(page.locator("h1")).to_contain_text("Sample 0, repeat 0 of gate")
