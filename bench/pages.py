@@ -35,6 +35,7 @@ from shared.contracts.replies import Generated, Graded
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.storage.sql import fill
 
 MOST = 2.0
 """A page may take twice as long as its SQL."""
@@ -60,12 +61,12 @@ SAMPLES = """
     SELECT j.id, 'item', n, 0, CASE WHEN n % 5000 = 4999 THEN 3 ELSE 2 END, 3,
         CASE WHEN n % 5000 = 4999 THEN 'timeout' END, now()
     FROM jobs j, generate_series(0, j.total - 1) n"""
-OUTCOMES = """
+OUTCOMES = fill("""
     INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
     SELECT s.id, o.outcome, '5', 'ok', o.correct, o.correct, 'h'
     FROM samples s JOIN unnest($1::integer[], $2::bytea[], $3::boolean[]) AS o (which, outcome, correct)
         ON o.which = CASE WHEN s.ordinal % 8000 = 7999 THEN 3 ELSE s.ordinal % 3 END
-    WHERE s.state = 2"""
+    WHERE s.state = {COMPLETED}""")
 CALLS = """
     WITH made AS (
         INSERT INTO calls (key, lane, role, model_id, request)

@@ -29,7 +29,7 @@ LOADS = text("""
     FROM (SELECT servers FROM residencies ORDER BY epoch DESC LIMIT 1000) r
     CROSS JOIN LATERAL jsonb_array_elements(r.servers) s WHERE CAST(s ->> 'model' AS integer) = ANY(:ids)""")
 # Calls have no index by model; the newest are enough to say how fast it is now.
-SPEED = text("""
+SPEED = sql("""
     SELECT count(*) AS calls,
         percentile_cont(0.5) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS median_s,
         percentile_cont(0.95) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS p95_s,
@@ -39,7 +39,7 @@ SPEED = text("""
             / NULLIF(sum(a.completion_ms) FILTER (WHERE a.completion_ms > 0), 0) AS written_tokens_s,
         min(a.started_at) AS since, max(a.ended_at) AS until
     FROM (SELECT id, model_id FROM calls ORDER BY id DESC LIMIT 20000) c
-    JOIN attempts a ON a.accepted AND a.call_id = c.id
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE c.model_id = ANY(:ids) AND a.started_at IS NOT NULL AND a.ended_at IS NOT NULL""")
 JOBS = text("""
     SELECT j.public_id AS id, j.name, j.state, j.pipeline, j.created_at, r.roles
