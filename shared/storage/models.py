@@ -8,6 +8,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.storage.sql import sql
+
 VERSIONS = 20
 """Registered versions of a model that are shown."""
 MOST_JOBS = 20
