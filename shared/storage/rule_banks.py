@@ -19,8 +19,6 @@ from shared.storage.database import Database
 from shared.storage.names import checked
 from shared.storage.unknown import not_found
 
-Order = Literal["bank", "confidence"]
-"""`bank`: as the bank's hash counts them; `confidence`: the most certain first."""
 State = Literal["mining", "ready", "failed", "cancelled"]
 FROM = """
     SELECT b.id, b.name, b.state, encode(b.hash, 'hex') AS hash, g.name AS graph,
@@ -41,16 +39,6 @@ SEAL = text("""
     WHERE id = :bank AND hash IS NULL""")
 END = text("UPDATE rule_banks SET state = :state, reason = :reason WHERE id = :bank AND hash IS NULL")
 RULES = text("SELECT rule FROM rules WHERE bank_id = :bank ORDER BY ordinal")
-# A rule's bytes are JSON: its support has no column.
-CHOSEN = """
-    r.bank_id = :bank AND r.head = COALESCE(CAST(:head AS text), r.head) AND r.certainty >= :least
-        AND (CAST(:support AS bigint) <= 1
-            OR CAST(CAST(convert_from(r.rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support)"""
-NUMBERED = "SELECT r.ordinal, r.rule FROM rules r"
-IN_ORDER = text(f"{NUMBERED} WHERE {CHOSEN} AND r.ordinal > :after ORDER BY r.ordinal LIMIT :n")
-BY_CERTAINTY = text(f"""{NUMBERED} LEFT JOIN rules a ON a.bank_id = r.bank_id AND a.ordinal = :after
-    WHERE {CHOSEN} AND (a.ordinal IS NULL OR (r.certainty, -r.ordinal) < (a.certainty, -a.ordinal))
-    ORDER BY r.certainty DESC, r.ordinal LIMIT :n""")
 PINNED_BY = text("""
     SELECT j.name FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
     WHERE j.ended_at IS NULL AND m.backend = 'rules' AND m.digest = :hash ORDER BY j.id LIMIT 5""")
@@ -98,17 +86,6 @@ class Origin(NamedTuple):
     def limits(self) -> Any:
         """As a bank holds them."""
         return {} if self.mining is None else msgspec.to_builtins(self.mining)
-
-
-class Chosen(NamedTuple):
-    """Which rules of a bank are listed."""
-
-    head: str | None = None
-    """Only those that lead to this relation."""
-    least: float = 0.0
-    """PCA confidence where there is one, else standard confidence."""
-    support: int = 1
-    order: Order = "bank"
 
 
 class Content:
@@ -248,29 +225,6 @@ async def rules(connection: AsyncConnection, bank: int) -> AsyncIterator[list[Ru
     async with connection.stream(RULES, {"bank": bank}, execution_options={"yield_per": BATCH}) as found:
         async for rows in found.scalars().partitions(BATCH):
             yield [msgspec.json.decode(row, type=Rule) for row in rows]
-
-
-async def page(
-    connection: AsyncConnection, name: str, chosen: Chosen, limit: int, cursor: str | None
-) -> pages.Page[Rule]:
-    """The chosen rules of the bank.
-
-    Raises:
-        BadRequest: the cursor is not of this list.
-        NotFound: there is no such bank.
-    """
-    filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
-    scope = pages.scope("rules of", bank=name, **filters)
-    after = pages.decode(cursor, scope, 1)[0] if cursor else -1
-    values = {
-        "bank": (await one(connection, name)).id, "after": after, "head": chosen.head, "least": chosen.least,
-        "support": chosen.support,
-        "n": limit + 1,
-    }  # fmt: skip
-    statement = BY_CERTAINTY if chosen.order == "confidence" else IN_ORDER
-    rows = (await connection.execute(statement, values)).all()
-    found = [msgspec.json.decode(row.rule, type=Rule) for row in rows]
-    return pages.page(found, limit, scope, *(row.ordinal for row in rows[:limit][-1:]))
 
 
 async def delete(database: Database, name: str) -> RuleBank:

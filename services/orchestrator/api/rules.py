@@ -13,8 +13,9 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE, Stored
 from shared.contracts.rules import Rule
 from shared.runtime.mining import Asked, mine, mining_of
-from shared.storage import pages, rule_bank_details, rule_banks
-from shared.storage.rule_banks import Chosen, Order, RuleBank
+from shared.storage import pages, rule_bank_details, rule_banks, rule_list
+from shared.storage.rule_banks import RuleBank
+from shared.storage.rule_list import Chosen, Order
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -138,7 +139,7 @@ async def rules(
     variable, 0 and 1 are the head's; a text is an entity.
     """
     async with deps.database.transaction() as connection:
-        return json(await rule_banks.page(connection, name, filters.chosen(), filters.limit, filters.cursor))
+        return json(await rule_list.page(connection, name, filters.chosen(), filters.limit, filters.cursor))
 
 
 @route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank, EXAMPLE), refuses=(404, 409))

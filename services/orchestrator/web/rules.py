@@ -8,7 +8,7 @@ from services.orchestrator.web.corpora import Turned
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import rule_lines
 from shared.pages.pages import address
-from shared.storage import pages, rule_bank_details, rule_banks
+from shared.storage import pages, rule_bank_details, rule_banks, rule_list
 
 router = APIRouter()
 
@@ -16,7 +16,7 @@ router = APIRouter()
 class ShownRules(RuleFilters):
     """Here the most certain come first, unless the bank's order is asked for."""
 
-    order: rule_banks.Order = "confidence"
+    order: rule_list.Order = "confidence"
 
 
 @page(router, "/rules")
@@ -36,7 +36,7 @@ async def one(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
     asked = visit.query(ShownRules)
     async with deps.database.transaction() as connection:
         found = await rule_bank_details.details(connection, bank)
-        rules = await rule_banks.page(connection, found.name, asked.chosen(), asked.limit, asked.cursor)
+        rules = await rule_list.page(connection, found.name, asked.chosen(), asked.limit, asked.cursor)
     query = asked.model_dump(exclude={"cursor"}, exclude_defaults=True)
     drawn = [
         {**each, "body": rule_lines.body(each), "head": rule_lines.atom(each["head"])} for each in as_json(rules.data)
