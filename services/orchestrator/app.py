@@ -29,6 +29,7 @@ from services.orchestrator.api import (
     gpus,
     graphs,
     health,
+    imports,
     jobs,
     labels,
     metrics,
@@ -125,9 +126,9 @@ def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
         telemetry=traces.server(),
     )
     for part in (
-        corpora, orphans, datasets, questions, training, graphs, rules, rule_files, jobs, samples, events, provenance,
-        calibration, comparison, search, chat, plans, experiments, labels, gpus, now, models, pipelines, configuration,
-        effective_settings, health, reference,
+        corpora, orphans, datasets, questions, training, graphs, rules, rule_files, imports, jobs, samples, events,
+        provenance, calibration, comparison, search, chat, plans, experiments, labels, gpus, now, models, pipelines,
+        configuration, effective_settings, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)

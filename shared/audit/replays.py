@@ -13,7 +13,7 @@ from shared.contracts.documents import Document
 from shared.contracts.samples import Outcome
 from shared.pipelines import registry
 from shared.runtime.advance import HISTORY
-from shared.runtime.jobs import Jobs, JobSpec, item_of
+from shared.runtime.jobs import Jobs, JobSpec, given_of, item_of
 from shared.runtime.progress import Answer, Progress, answer
 from shared.storage.library import LibraryCache, mentioned
 from shared.storage.sql import sql
@@ -23,9 +23,10 @@ BATCH = 200
 
 COMPLETED = sql("""
     SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, i.query,
-        o.outcome, o.answer, o.extraction, o.correct, o.strict, o.record_hash
+        g.content AS given, o.outcome, o.answer, o.extraction, o.correct, o.strict, o.record_hash
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN outcomes o ON o.sample_id = s.id
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
+    LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
     WHERE s.job_id = :job AND s.kind = :kind AND s.state = {COMPLETED} AND s.id > :after ORDER BY s.id LIMIT :n""")
 FORGED_KEYS = over_my_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id
@@ -107,7 +108,7 @@ class Auditor:
         if kind == "prepare":
             replay = job.prepare(await job.calibration(self._audit.connection), self._library)
         else:
-            replay = job.start(item_of(row), row["repeat"], self._library)
+            replay = job.start(item_of(row), row["repeat"], self._library, given_of(row, job.pipeline))
         return Progress(row["id"], job, row["repeat"], row["position"], replay)
 
     async def _history(self, samples: Sequence[int]) -> History:

@@ -4,12 +4,13 @@ from sqlalchemy import text
 
 from shared.audit.finding import Audit, Violation, over_my_calls
 from shared.pipelines import registry
-from shared.storage.sql import sql
+from shared.storage.sql import fill, sql
 
-OWED = """
+OWED = fill("""
     SELECT i.ordinal, r FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
         AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
-    CROSS JOIN generate_series(0, j.repeats - 1) r WHERE j.id = :job AND j.running_at IS NOT NULL"""
+    CROSS JOIN generate_series(0, j.repeats - 1) r WHERE j.id = :job AND j.running_at IS NOT NULL
+        AND ({GIVEN_FOR_ITEM})""")
 MISSING = text(f"""
     WITH owed(ordinal, repeat) AS ({OWED})
     SELECT format('items %s repeat %s', o.ordinal, o.repeat) FROM owed o
@@ -21,8 +22,9 @@ NOT_ASKED_FOR = text(f"""
     WHERE s.job_id = :job AND s.kind = 'item' AND o.ordinal IS NULL ORDER BY s.id""")  # noqa: S608 - constants
 MISCOUNTED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job AND (
-        j.total <> j.repeats * (SELECT LEAST(count(*), CAST(j.code ->> 'limit' AS integer))
-            FROM items i WHERE i.dataset_id = j.dataset_id)
+        j.total <> CASE j.pipeline WHEN 'imported' THEN (SELECT count(*) FROM given g WHERE g.job = j.public_id)
+            ELSE j.repeats * (SELECT LEAST(count(*), CAST(j.code ->> 'limit' AS integer))
+                FROM items i WHERE i.dataset_id = j.dataset_id) END
         OR (j.state IN ('running', 'finalizing', 'completed')) AND j.running_at IS NULL)""")
 UNPREPARED = text("""
     SELECT 'jobs ' || j.id FROM jobs j WHERE j.id = :job

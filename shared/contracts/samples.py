@@ -188,12 +188,26 @@ class WrittenOutcome(Outcome, frozen=True, kw_only=True):
         return Outcome(**{**fields, "answer": answer, "extraction": extraction})
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What another system is said to have answered. Nothing is known of how it came about."""
+
+    text: str | None = None
+    """All that it wrote; the answer is looked for in it, unless `answer` is there."""
+    answer: str | None = None
+    seconds: float | None = None
+    """That it took, by its own account."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One (item, repeat) of a job."""
 
     item: Item
     repeat: int = 0
     prepared: GateDecision | None = None
+    given: Given | None = None
+    """Only in a job of imported answers; None in its dry run."""
 
     @property
     def question(self) -> str:

@@ -43,25 +43,33 @@ def read(
     delimiter: str | None = None,
     longest: int = MAX_LINE_BYTES,
     decompressed: int = parquet.MAX_DECOMPRESSED_BYTES,
+    names: tables.Names = tables.KNOWN,
 ) -> Generator[Row, None, None]:
     """The rows of `file`, from where it stands; of Parquet, it must be a file of the operating system.
 
-    `longest` is the limit of a line in bytes, `decompressed` of all that a compressed file may become. Close what is
-    returned: a process may be at work for it.
+    `longest` is the limit of a line in bytes, `decompressed` of all that a compressed file may become; `names` are
+    those of a table's columns. Close what is returned: a process may be at work for it.
 
     Raises:
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
         TooLarge: later on, where there is more in it than `decompressed` allows.
     """
-    found = recognised(_head(file), source, format) or Format.JSONL
+    found = recognised(_head(file), source, format, names) or Format.JSONL
     if found is Format.PARQUET:
+        if names is not tables.KNOWN:
+            raise InvalidLine(source, 1, "is Parquet, which is not read here; export it as CSV or JSON lines")
         return parquet.rows(file, source, longest, decompressed)
     if found is Format.CSV:
-        return tables.rows(file, source, longest, delimiter)
+        return tables.rows(file, source, longest, delimiter, names)
     return _jsonl(file, source, longest)
 
 
-def recognised(head: bytes, source: str, format: Format = Format.AUTO) -> Format | None:  # noqa: A002
+def recognised(
+    head: bytes,
+    source: str,
+    format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
+    names: tables.Names = tables.KNOWN,
+) -> Format | None:
     """The format of what begins with `head`; None where nothing speaks for any.
 
     Raises:
@@ -70,7 +78,7 @@ def recognised(head: bytes, source: str, format: Format = Format.AUTO) -> Format
     said = refusal(head) or not_data(head)
     if said is not None:
         raise InvalidLine(source, 1, said)
-    found = _guess(head)
+    found = _guess(head, names)
     if format is Format.AUTO:
         return found
     if format is Format.PARQUET and found is not Format.PARQUET:
@@ -97,13 +105,13 @@ def not_data(head: bytes) -> str | None:
     return None
 
 
-def _guess(head: bytes) -> Format | None:
+def _guess(head: bytes, names: tables.Names) -> Format | None:
     if head.startswith(parquet.MAGIC):
         return Format.PARQUET
     text = head.removeprefix(BOM).lstrip()
     if text.startswith((b"{", b"[")):
         return Format.JSONL
-    return Format.CSV if tables.has_known_header(text) else None
+    return Format.CSV if tables.has_known_header(text, names) else None
 
 
 def _head(file: IO[bytes]) -> bytes:

@@ -3,7 +3,7 @@
 import csv
 from collections import Counter
 from collections.abc import Generator, Iterator
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,22 @@ KEPT_EMPTY = frozenset((*fields.QUESTIONS, *fields.PASSAGES))
 """Any other empty cell is no value; an empty text is said to be one."""
 
 
-def rows(file: IO[bytes], source: str, longest: int, delimiter: str | None = None) -> Generator[Row, None, None]:
+class Names(NamedTuple):
+    """What columns may be called."""
+
+    known: frozenset[str]
+    """Others are left alone; a header has at least one of them."""
+    kept_empty: frozenset[str]
+    nested: frozenset[str]
+    """In whose cells a list or an object is written as JSON."""
+
+
+KNOWN = Names(fields.KNOWN, KEPT_EMPTY, fields.NESTED)
+
+
+def rows(
+    file: IO[bytes], source: str, longest: int, delimiter: str | None = None, names: Names = KNOWN
+) -> Generator[Row, None, None]:
     """The rows below the header, as fields, under the number of the line that they begin in.
 
     Raises:
@@ -27,8 +42,8 @@ def rows(file: IO[bytes], source: str, longest: int, delimiter: str | None = Non
     csv.field_size_limit(longest)
     text = _Text(file, longest)
     first = next(iter(text), "").removeprefix("\ufeff")
-    chosen = _delimiter(first, source, delimiter)
-    header = _header(_split(first, chosen), source)
+    chosen = _delimiter(first, source, delimiter, names)
+    header = _header(_split(first, chosen), source, names)
     reader = csv.reader(text, delimiter=chosen, strict=True)
     while True:
         text.begin()
@@ -41,13 +56,13 @@ def rows(file: IO[bytes], source: str, longest: int, delimiter: str | None = Non
             yield source, text.row, lines.too_long(longest) if text.too_long else said
             continue
         if cells:
-            yield source, text.row, _content(header, cells, text, longest)
+            yield source, text.row, _content(header, cells, text, longest, names)
 
 
-def has_known_header(head: bytes) -> bool:
+def has_known_header(head: bytes, names: Names = KNOWN) -> bool:
     """Whether the first line names a field that means something."""
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return any(_known(line, delimiter) for delimiter in DELIMITERS.values())
+    return any(_known(line, delimiter, names) for delimiter in DELIMITERS.values())
 
 
 class _Text:
@@ -82,13 +97,13 @@ def _quotes(raw: bytes) -> str:
     return '"' * (raw.count(b'"') % 2) + "\n"
 
 
-def _delimiter(line: str, source: str, given: str | None) -> str:
+def _delimiter(line: str, source: str, given: str | None, names: Names) -> str:
     """The one that splits `line` into most known names."""
     if given is not None:
         if given not in DELIMITERS:
             raise Invalid(f"`delimiter`: {given!r} is none of {', '.join(DELIMITERS)}")
         return DELIMITERS[given]
-    known = {delimiter: _known(line, delimiter) for delimiter in DELIMITERS.values()}
+    known = {delimiter: _known(line, delimiter, names) for delimiter in DELIMITERS.values()}
     most = max(known.values())
     best = [delimiter for delimiter, count in known.items() if count == most]
     if most and len(best) > 1 and len(_split(line, best[0])) > 1:
@@ -96,8 +111,8 @@ def _delimiter(line: str, source: str, given: str | None) -> str:
     return best[0]
 
 
-def _known(line: str, delimiter: str) -> int:
-    return len(fields.KNOWN.intersection(_split(line, delimiter)))
+def _known(line: str, delimiter: str, names: Names) -> int:
+    return len(names.known.intersection(_split(line, delimiter)))
 
 
 def _split(line: str, delimiter: str) -> list[str]:
@@ -107,7 +122,7 @@ def _split(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _header(header: list[str], source: str) -> list[str]:
+def _header(header: list[str], source: str, names: Names) -> list[str]:
     """Names of columns; one without a name (pandas writes its index so) is left alone.
 
     Raises:
@@ -117,16 +132,17 @@ def _header(header: list[str], source: str) -> list[str]:
         fields.check_count(header)
     except Defect as defect:
         raise lines.located(defect, source, 1) from defect
-    if not fields.KNOWN.intersection(header):
+    if not names.known.intersection(header):
         said = f"the header names no field that is known (it says {', '.join(header)[:200] or 'nothing'})"
-        raise InvalidLine(source, 1, f"{said}; name a column `text` or `question`")
+        wanted = "`text` or `question`" if names is KNOWN else " or ".join(f"`{each}`" for each in sorted(names.known))
+        raise InvalidLine(source, 1, f"{said}; name a column {wanted}")
     twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise InvalidLine(source, 1, f"the header names `{twice}` twice; rename one column")
     return header
 
 
-def _content(header: list[str], cells: list[str], text: _Text, longest: int) -> Content:
+def _content(header: list[str], cells: list[str], text: _Text, longest: int, names: Names) -> Content:
     if text.too_long or sum(map(len, cells)) > longest:
         return lines.too_long(longest)
     if len(cells) != len(header):
@@ -134,7 +150,7 @@ def _content(header: list[str], cells: list[str], text: _Text, longest: int) -> 
         return Defect(f"{said}; put cells that hold the delimiter into quotes")
     try:
         _check("".join(cells))
-        return _fields(header, cells)
+        return _fields(header, cells, names)
     except Defect as defect:
         return defect
 
@@ -146,11 +162,11 @@ def _check(joined: str) -> None:
         raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
 
 
-def _fields(header: list[str], cells: list[str]) -> Fields:
+def _fields(header: list[str], cells: list[str], names: Names) -> Fields:
     return {
-        name: _nested(name, cell) if name in fields.NESTED else cell
+        name: _nested(name, cell) if name in names.nested else cell
         for name, cell in zip(header, cells, strict=True)
-        if name in fields.KNOWN and (cell or name in KEPT_EMPTY)
+        if name in names.known and (cell or name in names.kept_empty)
     }
 
 

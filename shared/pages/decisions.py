@@ -53,6 +53,7 @@ SENTENCES = {
     "relation none": "No rule of the bank {bank} leads to what the question asks for.",
     "rule search": "Rule {number} led to {documents}: {rule} (certainty {certainty}).",
     "rule prompt": "Rule {number} stood in the prompt: {rule} (certainty {certainty}).",
+    "imported given": "The answer was imported. Nothing is known of how it came about.",
     "vote majority": "{candidates} different answers in {draws} draws: one has the majority.",
     "vote plurality": "{candidates} different answers in {draws} draws: one has the most votes.",
     "vote tie": "{candidates} different answers in {draws} draws: a tie, so the first of the best was taken.",

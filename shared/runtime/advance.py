@@ -20,7 +20,7 @@ from shared.contracts.documents import Document
 from shared.errors import Unreadable
 from shared.redaction import redacted
 from shared.runtime import ending
-from shared.runtime.jobs import Jobs, JobSpec, item_of, readable
+from shared.runtime.jobs import Jobs, JobSpec, given_of, item_of, readable
 from shared.runtime.look import look_at, revive
 from shared.runtime.progress import Answer, Progress, answer
 from shared.runtime.recording import CallVanished, Written, record
@@ -32,9 +32,10 @@ from shared.telemetry import endings, traces
 
 READY_SAMPLES = fill("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
-        i.query, j.rank, j.public_id::text AS public_id
+        i.query, g.content AS given, j.rank, j.public_id::text AS public_id
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE}
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
+    LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
     WHERE s.state = {READY}""")
 PICK = text(f"{READY_SAMPLES} ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED")
 PICK_AGAIN = text(f"{READY_SAMPLES} AND s.id = ANY(:samples) ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED")
@@ -170,7 +171,7 @@ class Advancer:
         if row["kind"] == "prepare":
             replay = job.prepare(await job.calibration(connection), self._library)
         else:
-            replay = job.start(item_of(row), row["repeat"], self._library)
+            replay = job.start(item_of(row), row["repeat"], self._library, given_of(row, job.pipeline))
         return Progress(row["id"], job, row["repeat"], row["position"], replay)
 
     async def _replay(self, connection: AsyncConnection, batch: Sequence[Progress]) -> None:

@@ -17,7 +17,9 @@ from shared.contracts.samples import Item
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin, RepeatedDraw, bind
+from shared.pipelines.imported import IMPORTED
 from shared.pipelines.mathrag_gate import RUBRIC
+from shared.pipelines.mine_rules import MINE_RULES
 from shared.rag.graders import marking
 from shared.runtime import admission, guiding, judge_calibration, models, thresholds
 from shared.runtime.acceptance import accepting
@@ -34,6 +36,18 @@ CORPUS = text("SELECT id FROM corpora WHERE name = :name")
 
 
 CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers that were stored for a job that is about to be inserted."""
+
+    job: uuid.UUID
+    """The id that it will have."""
+    answers: int
+    missing: int
+    """Items of the dataset that have none."""
+    hash: str
+    """SHA-256 in hex over all of them, in the file's order."""
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +78,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """Row id of the experiment that it belongs to."""
     graph: str = ""
     """Hash of the graph that a job of `mine-rules` mines; "": of another pipeline."""
+    imported: Imported | None = None
+    """What a job of `imported` grades; None: of another pipeline."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +98,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def samples(self) -> int:
         """How many it would have."""
+        if self.submission.imported is not None:
+            return self.submission.imported.answers
         return self.items * self.submission.repeats
 
 
@@ -104,7 +122,7 @@ class Drafting:
             NotFound: no such dataset or corpus.
             Invalid: a field cannot be used; the message names it.
         """
-        pipeline = _pipeline(submission.pipeline, submission.graph)
+        pipeline = _pipeline(submission)
         dataset, items, grader = (0, questions, None) if questions else await self._once(_dataset, submission.dataset)
         submission = _with_grader(submission, grader)
         items = items if submission.limit is None else min(items, submission.limit)
@@ -121,7 +139,9 @@ class Drafting:
         if pipeline.prepare is not None and corpus is not None:
             admission.check_calibration(submission.params, items, await self._once(_corpus_size, corpus))
         code = await self._once(accepting, self._settings, corpus, submission.configuration)
-        asked = {} if submission.limit is None else {"limit": submission.limit}
+        asked: dict[str, Any] = {} if submission.limit is None else {"limit": submission.limit}
+        if submission.imported is not None:
+            asked["imported"] = {name: getattr(submission.imported, name) for name in ("answers", "missing", "hash")}
         return Draft(
             submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
         )
@@ -152,10 +172,20 @@ class Drafting:
         if submission.graph:
             return {"mine": await self._once(_miner, submission.graph)}
         params = submission.params
+        if submission.imported is not None:
+            return await self._grading_pins(submission)
         pins = await self._once(_models, submission.models, corpus, submission.corpus, self._settings.roles)
         pins = pins | await self._once(_fallback, params.crag.fallback)
         pins = pins | await self._once(_rules, params.rules)
         return {**pins, **await self._once(_grader, params.grading.grader, "judge" in pins)}
+
+    async def _grading_pins(self, submission: Submission) -> dict[str, Pin]:
+        """Of a job that only grades: its grader, and the judge where that asks one."""
+        grader = submission.params.grading.grader
+        roles = {role: name for role, name in self._settings.roles.items() if role == "judge" and grader == "rubric"}
+        pins = await self._once(_models, submission.models, None, None, roles)
+        kept = {role: pin for role, pin in pins.items() if role in ("judge", "verify")}
+        return {**kept, **await self._once(_grader, grader, "judge" in kept)}
 
     async def _once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
         key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
@@ -164,13 +194,16 @@ class Drafting:
         return self._known[key]
 
 
-def _pipeline(name: str, graph: str) -> registry.Registered:
+def _pipeline(submission: Submission) -> registry.Registered:
+    name = submission.pipeline
     try:
         found = registry.get(name)
     except registry.UnknownPipeline as error:
         hint = suggestions.hint(name, registry.offered(), "mathrag pipeline list")
         raise Invalid(f"`pipeline`: {error}", hint=hint) from error
-    if not found.offered and not graph:
+    if name == IMPORTED and submission.imported is None:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made of answers in a file", hint="mathrag job import")
+    if name == MINE_RULES and not submission.graph:
         raise Invalid(f"`pipeline`: jobs of {name!r} are made for a rule bank", hint="mathrag rules mine")
     return found
 

@@ -49,7 +49,7 @@ EXPAND = sql("""
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
         AND i.ordinal < COALESCE(CAST(j.code ->> 'limit' AS integer), i.ordinal + 1)
     CROSS JOIN generate_series(0, j.repeats - 1) r
-    WHERE j.id = ANY(:jobs) ORDER BY j.id, r, i.ordinal""")
+    WHERE j.id = ANY(:jobs) AND ({GIVEN_FOR_ITEM}) ORDER BY j.id, r, i.ordinal""")
 FAIL = text("""
     UPDATE jobs SET state = 'failed', reason = :reason, chain = :chain, ended_at = clock_timestamp(),
         version = version + 1

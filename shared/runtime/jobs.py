@@ -11,10 +11,11 @@ from shared.contracts.calls import Yielded
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery
 from shared.contracts.params import Params, stored_params
-from shared.contracts.samples import GateDecision, Item, Library, Sample
+from shared.contracts.samples import GateDecision, Given, Item, Library, Sample
 from shared.errors import Unreadable
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
+from shared.pipelines.imported import IMPORTED
 from shared.release import release
 from shared.runtime.duplicates import without_duplicates
 from shared.runtime.replay import Replay
@@ -75,13 +76,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """The same job; its rank alone may change while it is kept."""
         return self if rank == self.rank else msgspec.structs.replace(self, rank=rank)
 
-    def start(self, item: Item, repeat: int, library: Library) -> Replay[Any]:
-        """A fresh replay of one item's pipeline, graded.
+    def start(self, item: Item, repeat: int, library: Library, given: Given | None = None) -> Replay[Any]:
+        """A fresh replay of one item's pipeline, graded; `given` of a job of imported answers.
 
         Raises:
             Unreadable: the pipeline is not installed.
         """
-        sample = Sample(item=item, repeat=repeat, prepared=self.prepared)
+        sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given)
         return Replay(self._asked(self.installed().graded(sample, self.params, library), [item]))
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
@@ -167,6 +168,23 @@ def item_of(row: RowMapping) -> Item:
         expected=msgspec.convert(row["expected"] or {}, Expected),
         query=msgspec.convert(row["query"], FactQuery | None),
     )
+
+
+def given_of(row: RowMapping, pipeline: str) -> Given | None:
+    """What a sample of a job of imported answers was given; None for another job's.
+
+    Raises:
+        Unreadable: it is gone, or is no such thing.
+    """
+    if pipeline != IMPORTED:
+        return None
+    if row["given"] is None:
+        raise Unreadable("the answer that was imported for the sample is not there any more")
+    try:
+        given: Given = msgspec.json.decode(row["given"], type=Given)
+    except ValueError as error:
+        raise Unreadable(f"the answer that was imported for the sample cannot be read: {error}") from error
+    return given
 
 
 def _try_spec(row: RowMapping) -> JobSpec | Unreadable:

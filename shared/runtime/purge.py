@@ -39,6 +39,7 @@ OF_SAMPLES = (
     text("DELETE FROM steps WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM samples WHERE id = ANY(:samples)"),
 )
+DELETE_GIVEN = text("DELETE FROM given WHERE job = (SELECT public_id FROM jobs WHERE id = :job)")
 # Events and idempotency keys go with it.
 DELETE_JOB = text("DELETE FROM jobs WHERE id = :job")
 # One that is about to be asked for has no job yet.
@@ -107,6 +108,7 @@ async def purge(owner: Database, job: Content, actor: str) -> None:
     while await _delete_samples(owner, job.id):
         pass
     async with deleting(owner) as connection:
+        await connection.execute(DELETE_GIVEN, {"job": job.id})
         await connection.execute(DELETE_JOB, {"job": job.id})
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, NotFound, Unreadable
+from shared.pipelines.imported import IMPORTED
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.runtime.drafting import Submission
 from shared.runtime.job_names import next_name
@@ -42,6 +43,9 @@ async def again(database: Database, public_id: uuid.UUID) -> Submission:
     if row["pipeline"] == MINE_RULES:
         hint = "mine the bank again: mathrag rules mine"
         raise Conflict(f"job {public_id} mined the rules of a bank, so it cannot be requeued by itself", hint=hint)
+    if row["pipeline"] == IMPORTED:
+        hint = "import the file again, under another name: mathrag job import"
+        raise Conflict(f"job {public_id} grades imported answers, so there is nothing to ask again", hint=hint)
     return _submission(row)
 
 

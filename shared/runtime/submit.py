@@ -116,7 +116,7 @@ def _row(draft: Draft) -> dict[str, Any]:
     submission = draft.submission
     copied = ("name", "pipeline", "repeats", "reuse", "rank", "online", "requeued_from", "experiment")
     return {
-        "public_id": uuid.uuid4(),
+        "public_id": uuid.uuid4() if submission.imported is None else submission.imported.job,
         "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
         "params": canonical.encode(submission.params),
         "dataset": draft.dataset,

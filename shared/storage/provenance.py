@@ -17,6 +17,7 @@ from shared.contracts.requests import Request, seed_of
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
+from shared.pipelines.imported import IMPORTED
 from shared.rag.candidates import scored_by
 from shared.rag.graders import Extract, grader
 from shared.storage import gold, jobs, samples
@@ -127,9 +128,17 @@ def extracting(params: Params | None) -> Extract:
 
 def written(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
     """Of a sample's generated texts, in order, the last one that gives its answer; without an outcome the last."""
+    if outcome is not None and (given := _given(outcome)) is not None:
+        return given
     newest = list(reversed(texts))
     answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)
     return next(answering, newest[0] if newest else None)
+
+
+def _given(outcome: Outcome) -> str | None:
+    """The text that an answer was imported with."""
+    details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage == IMPORTED)
+    return next((text for text in details if isinstance(text, str)), None)
 
 
 def _place(row: RowMapping) -> Place | None:

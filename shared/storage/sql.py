@@ -21,6 +21,11 @@ NAMES = {
     ),
     "ACCEPTED_FOR": "a.accepted AND a.call_id =",
     "ASKED_BY_SAMPLE": "i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal",
+    # Of a job of imported answers: the item's answers that it was given, and the sample's.
+    "GIVEN_FOR_ITEM": "j.pipeline <> 'imported' OR EXISTS (SELECT 1 FROM given g"
+    " WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)",
+    "GIVEN_TO_SAMPLE": "g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat"
+    " AND s.kind = 'item' AND j.pipeline = 'imported'",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
     "CALLS_OF_JOB": "SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job",

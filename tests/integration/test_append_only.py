@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 TABLES = {
     "attempts": "outcome = 'x'",
     "documents": "body = 'x'",
+    "given": "content = 'x'",
     "job_events": "state = 'failed'",
     "label_tasks": "system = '5'",
     "labels": "value = '5'",

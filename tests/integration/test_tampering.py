@@ -59,6 +59,7 @@ BESIDE = {
     "api_keys": "who may ask is no part of an answer",
     "devices": "what an operator drained is no part of an answer",
     "footprints": "what a plan expects; what was held is in the residency",
+    "given": "no answer of this job; tests/integration/test_importing.py changes those of one that has some",
     "idempotency": "which request made the job: a repeated request finds it there",
     "outages": "what calls wait for",
     "queue": "what is still to be done",

@@ -19,7 +19,8 @@ from services.orchestrator.deps import RequestDeps
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge
-from shared.ingest import corpora, datasets, rows
+from shared.ingest import corpora, datasets, rows, tables
+from shared.ingest.given_answers import Answered, AnswerReader, ColumnMapping, Items
 from shared.ingest.lines import Fields, Row
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
@@ -55,7 +56,7 @@ BODY: dict[str, Any] = {
 }
 """For OpenAPI: FastAPI cannot see that the body is read as a stream."""
 
-Record = TypeVar("Record", CorpusRecord, DatasetItem)
+Record = TypeVar("Record", CorpusRecord, DatasetItem, Answered)
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,13 @@ class Upload:
             yield self._reader(found, lambda line, _: datasets.item(line, grader), datasets.identifier)
 
     @asynccontextmanager
-    async def _rows(self, file: IO[bytes]) -> AsyncIterator[Iterator[Row]]:
+    async def given(self, items: Items, columns: ColumnMapping) -> AsyncIterator["Reader[Answered]"]:
+        """Reads what another system answered to `items`."""
+        async with spooled(self._request, self._limits) as file, self._rows(file, columns.names) as found:
+            yield self._reader(found, AnswerReader(items, columns), lambda _: None)
+
+    @asynccontextmanager
+    async def _rows(self, file: IO[bytes], names: tables.Names = tables.KNOWN) -> AsyncIterator[Iterator[Row]]:
         """The rows of the body; nobody may read on when this ends, for then whatever unpacks them is stopped."""
         limits = self._limits
         found = rows.read(
@@ -112,6 +119,7 @@ class Upload:
             delimiter=self._delimiter,
             longest=limits.line_bytes,
             decompressed=limits.decompressed_bytes,
+            names=names,
         )
         with closing(found):
             yield found

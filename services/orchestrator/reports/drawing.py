@@ -2,8 +2,9 @@
 
 from shared.contracts.params import Params
 from shared.errors import Unreadable
+from shared.pipelines.imported import IMPORTED
 from shared.runtime.price import drawn_roles, is_greedy
-from shared.statistics.repeats import repeated
+from shared.statistics.repeats import CLUSTERED, repeated
 
 
 def drawn(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
@@ -18,6 +19,8 @@ def drawn(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
 
 def spread_note(pipeline: str, params: Params, reuse: str) -> str:
     """What a reader must know of the spread over repeats."""
+    if pipeline == IMPORTED:
+        return CLUSTERED
     try:
         greedy = is_greedy(pipeline, params)
     except Unreadable:

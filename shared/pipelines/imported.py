@@ -1,0 +1,34 @@
+"""imported: what another system answered, graded like the answers of every pipeline.
+
+`mathrag job import` makes its jobs. Nothing is asked of any model, and nothing is known of how the answers came about.
+"""
+
+from shared.contracts.params import Params
+from shared.contracts.samples import Decision, Extraction, Given, Library, Outcome, Sample, Steps, Trace, WrittenOutcome
+from shared.pipelines.registry import pipeline
+
+IMPORTED = "imported"
+DRY_RUN = Given(answer="?")
+
+
+@pipeline(IMPORTED, reads=(), offered=False)
+def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
+    """The given answer, or the given text, in which the grader finds the answer."""
+    given = sample.given or DRY_RUN
+    trace = Trace(decisions=(_decision(given),))
+    if given.answer is not None:
+        return Outcome(answer=given.answer, extraction=Extraction.OK, trace=trace)
+    return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
+    yield  # a pipeline is a generator, and this one asks nothing
+
+
+def _decision(given: Given) -> Decision:
+    known = {
+        "text": given.text,
+        "seconds": given.seconds,
+        "prompt_tokens": given.prompt_tokens,
+        "completion_tokens": given.completion_tokens,
+    }
+    return Decision(
+        stage=IMPORTED, action="given", detail={name: value for name, value in known.items() if value is not None}
+    )

@@ -1,0 +1,255 @@
+"""Answers of another system, imported and graded."""
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from shared.audit import check
+from shared.runtime import purge
+from shared.storage.database import Database
+from tests.integration import scene
+from tests.integration.api import Api, finished, serving
+from tests.integration.scene import rows, scalar
+from tests.integration.tampering import as_owner
+
+pytestmark = pytest.mark.anyio
+
+ALL = [
+    {"index": n, "text": f"So it is $\\boxed{{{2 * n}}}$.", "seconds": 1.5, "completion_tokens": 7} for n in range(5)
+]
+
+
+@pytest.fixture
+async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
+    """The application, with a dataset of five items: what is n plus n."""
+    await scene.furnish(database)
+    async with serving(database, redis_url) as serving_api:
+        yield serving_api
+
+
+async def imported(api: Api, lines: Any, name: str = "theirs", **query: Any) -> Any:
+    """The job; it must be accepted."""
+    reply = await api.upload("jobs/import", name, lines, dataset="items", **query)
+    assert reply.status_code == 202, reply.text
+    return reply.json()
+
+
+async def refused(api: Api, lines: Any, name: str = "theirs", **query: Any) -> dict[str, Any]:
+    """What is said against the upload."""
+    reply = await api.upload("jobs/import", name, lines, **{"dataset": "items", **query})
+    assert reply.status_code in (404, 413, 422), reply.text
+    said: dict[str, Any] = reply.json()
+    return said
+
+
+async def test_answers_are_graded_like_those_of_any_job(api: Api, database: Database) -> None:
+    """The report counts them, the audit replays them, and no model was asked."""
+    job = await imported(api, ALL)
+    assert (job["pipeline"], job["request_counts"]["total"], job.get("warnings")) == ("imported", 5, None)
+    await finished(database)
+    report = await api.get("/v1/jobs/theirs/report")
+    assert (report["state"], report["accuracy"]["graded"]) == ("completed", 5)
+    assert await rows(database, "SELECT answer, extraction FROM outcomes ORDER BY sample_id") == [
+        (str(2 * n), "ok") for n in range(5)
+    ]
+    assert await rows(database, "SELECT DISTINCT role FROM calls") == [("grade",)]
+    assert await check(database, job["id"]) == []
+
+
+async def test_what_was_recorded_stands_in_the_sample(api: Api, database: Database) -> None:
+    """Text, seconds and tokens as the file had them; nothing is made up for what it had not."""
+    await imported(api, ALL)
+    await finished(database)
+    sample = await api.get("/v1/jobs/theirs/samples/3")
+    (decision,) = sample["outcome"]["trace"]["decisions"]
+    assert sample["text"] == "So it is $\\boxed{6}$."
+    assert (decision["stage"], decision["action"]) == ("imported", "given")
+    assert decision["detail"] == {"text": "So it is $\\boxed{6}$.", "seconds": 1.5, "completion_tokens": 7}
+
+
+async def test_a_job_is_over_the_items_that_have_an_answer(api: Api, database: Database) -> None:
+    """And says how many have none; its audit owes no sample for them."""
+    job = await imported(api, [ALL[3], ALL[1]])
+    assert job["warnings"] == ["3 items of the dataset have no answer; the job is over the others"]
+    await finished(database)
+    assert await rows(database, "SELECT ordinal FROM samples ORDER BY ordinal") == [(1,), (3,)]
+    assert (await api.get("/v1/jobs/theirs"))["request_counts"]["completed"] == 2
+    assert await check(database, job["id"]) == []
+
+
+async def test_equal_answers_to_one_gold_are_graded_once(api: Api, database: Database) -> None:
+    """Four repeats of one answer, and another job of the same, are one call."""
+    lines = [{"index": 1, "answer": "2", "repeat": repeat} for repeat in range(4)]
+    await imported(api, lines)
+    await imported(api, lines, name="again")
+    await finished(database)
+    assert await scalar(database, "SELECT count(*) FROM calls") == 1
+    assert await scalar(database, "SELECT count(*) FROM samples") == 8
+    report = await api.get("/v1/jobs/theirs/report")
+    assert not any("shared their replies" in note for note in report["notes"])
+
+
+async def test_repeats_may_be_counted_from_one(api: Api, database: Database) -> None:
+    """When the upload says so; otherwise it is told how."""
+    lines = [{"index": 0, "answer": "0", "repeat": repeat} for repeat in (1, 2)]
+    assert "first_repeat" in (await refused(api, lines))["hint"]
+    job = await imported(api, lines, first_repeat=1)
+    assert job["repeats"] == 2
+    await finished(database)
+    assert await check(database, job["id"]) == []
+
+
+async def test_items_are_named_by_id_index_or_question(api: Api, database: Database) -> None:
+    """A table's columns are called what the upload says."""
+    table = io.StringIO()
+    csv.writer(table).writerows([["asked", "said", "took"], ["What is 2 plus 2?", "4", "0.25"]])
+    body = table.getvalue().encode()
+    columns = ["question=asked", "answer=said", "seconds=took"]
+    job = await imported(api, [body], format="csv", column=columns)
+    await finished(database)
+    assert await rows(database, "SELECT s.ordinal, o.answer FROM samples s JOIN outcomes o ON o.sample_id = s.id") == [
+        (2, "4")
+    ]
+    assert await check(database, job["id"]) == []
+
+
+async def test_an_imported_job_is_compared_with_another(api: Api, database: Database) -> None:
+    """On the items that both have."""
+    await imported(api, ALL)
+    await imported(api, [{"index": n, "answer": "0"} for n in range(4)], name="worse")
+    await finished(database)
+    found = await api.get("/v1/comparison", job=["theirs", "worse"])
+    assert found["pairs"][0]["items"] == 4, found
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"id": "nobody", "answer": "1"}, "no item of the dataset has the id 'nobody'"),
+        ({"index": 5, "answer": "1"}, "the dataset has 5 items"),
+        ({"index": -1, "answer": "1"}, "out of range"),
+        ({"index": True, "answer": "1"}, "`index` is a boolean"),
+        ({"index": 1.5, "answer": "1"}, "write a whole number"),
+        ({"question": "What is 2 plus 2 ?", "answer": "1"}, "exactly the question"),
+        ({"answer": "1"}, "does not say which item"),
+        ({"index": 1}, "holds no answer"),
+        ({"index": 1, "answer": None}, "holds no answer"),
+        ({"index": 1, "answer": " "}, "`answer` is empty"),
+        ({"index": 1, "text": ""}, "holds no answer"),
+        ({"index": 1, "text": " "}, "`text` is empty"),
+        ({"index": 1, "answer": ["1"]}, "`answer` is an array"),
+        ({"index": 1, "text": 3}, "`text` is a number"),
+        ({"index": 1, "answer": "1", "seconds": -1}, "write seconds"),
+        ({"index": 1, "answer": "1", "seconds": "soon"}, "write seconds"),
+        ({"index": 1, "answer": "1", "completion_tokens": "1e3"}, "write a whole number"),
+        ({"index": 1, "answer": "1", "repeat": 1000}, "repeats are counted from 0 to 999"),
+        ({"index": 0, "answer": "1"}, "line 1 answers it already"),
+        (b'{"index": 1, "answer": "a\\u0000b"}\n', "u0000"),
+        (b'{"index": 1, "answer": "cut o', "is not JSON"),
+        (b"[1, 2]\n", "holds an array"),
+    ],
+)
+async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database, line: Any, said: str) -> None:
+    """And nothing is stored, neither answers nor a job."""
+    found = await refused(api, [ALL[0], line])
+    assert (found["line"], said in found["detail"]) == (2, True), found
+    assert await scalar(database, "SELECT count(*) FROM given") == 0
+    assert await scalar(database, "SELECT count(*) FROM jobs") == 0
+
+
+async def test_a_line_over_the_limit_and_a_wrong_kind_of_file_are_refused(api: Api, database: Database) -> None:
+    """Before anything is stored."""
+    long = b'{"index": 1, "text": "' + b"x" * (1 << 20) + b'"}\n'
+    for body, said in ((long, "is longer than"), (b"PAR1" + b"x" * 99, "is Parquet"), (b"PK\x03\x04", "is a ZIP")):
+        assert said in (await refused(api, [body]))["detail"]
+    assert await scalar(database, "SELECT count(*) FROM given") == 0
+
+
+async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
+    """The job says how many."""
+    job = await imported(api, [*ALL, {"id": "nobody", "answer": "1"}], on_error="skip")
+    assert job["warnings"] == ["1 lines could not be used and were left out"]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"column": ["answer"]}, "is no pair"),
+        ({"column": ["anser=x"]}, "nothing called 'anser'"),
+        ({"column": ["answer=x", "answer=y"]}, "named twice"),
+        ({"column": ["answer=prediction"]}, "no column `prediction`"),
+        ({"dataset": "nothing"}, "no dataset"),
+        ({"name": "a b"}, "name"),
+    ],
+)
+async def test_a_wrong_mapping_is_refused(api: Api, query: dict[str, Any], said: str) -> None:
+    """With what is wrong."""
+    assert said in (await refused(api, ALL, **query))["detail"]
+
+
+async def test_an_upload_without_answers_is_refused(api: Api) -> None:
+    """There is nothing to grade."""
+    assert "no answers" in (await refused(api, []))["detail"]
+
+
+async def test_a_name_is_used_once(api: Api) -> None:
+    """Whatever the file says."""
+    await imported(api, ALL)
+    assert (await api.upload("jobs/import", "theirs", ALL, dataset="items")).status_code == 409
+
+
+async def test_a_long_hostile_answer_is_stored_as_it_is(api: Api, database: Database) -> None:
+    """Almost a line's limit of it."""
+    text = "<script>alert(1)</script>\u202e" + "x" * 1_000_000
+    job = await imported(api, [{"index": 0, "text": text}])
+    await finished(database)
+    stored = await scalar(database, "SELECT content FROM given")
+    assert json.loads(stored)["text"] == text  # type: ignore[arg-type]
+    assert await check(database, job["id"]) == []
+
+
+async def test_grading_goes_on_after_a_restart(api: Api, database: Database, redis_url: str) -> None:
+    """What was answered with 202 needs nothing but the database."""
+    await imported(api, ALL)
+    async with serving(database, redis_url) as other:
+        await finished(database)
+        assert (await other.get("/v1/jobs/theirs"))["state"] == "completed"
+
+
+async def test_an_imported_job_is_neither_submitted_nor_requeued(api: Api, database: Database) -> None:
+    """There is nothing to ask again; the answer says what to do."""
+    body = {"name": "j", "dataset": "items", "pipeline": "imported"}
+    assert "mathrag job import" in (await api.http.post("/v1/jobs", json=body)).json()["hint"]
+    await imported(api, ALL)
+    await finished(database)
+    reply = await api.http.post("/v1/jobs/theirs/requeue")
+    assert (reply.status_code, "import the file again" in reply.json()["hint"]) == (409, True)
+
+
+@pytest.mark.parametrize(
+    "change", ["content = 'x'", 'content = \'{"answer":"7"}\'', "ordinal = ordinal + 10", "repeat = 9"]
+)
+async def test_a_changed_answer_is_found(api: Api, database: Database, owner_url: str, change: str) -> None:
+    """By the audit, where an owner turned the triggers off meanwhile."""
+    job = await imported(api, [{"index": 1, "answer": "2"}])
+    await finished(database)
+    assert await check(database, job["id"]) == []
+    owner = Database(owner_url, pinned=False)
+    found = await as_owner(owner, job["id"], f"UPDATE given SET {change}")  # noqa: S608 - constants
+    await owner.close()
+    assert found
+
+
+async def test_a_purge_takes_the_answers_along(api: Api, database: Database, owner_url: str) -> None:
+    """As it does a job's samples."""
+    await imported(api, ALL)
+    await finished(database)
+    owner = Database(owner_url, pinned=False)
+    (content,) = await purge.chosen(owner, ["theirs"])
+    await purge.purge(owner, content, "a-tester")
+    await owner.close()
+    assert await scalar(database, "SELECT count(*) FROM given") == 0
