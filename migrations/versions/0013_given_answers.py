@@ -11,16 +11,17 @@ down_revision = "0012"
 branch_labels = None
 depends_on = None
 
-# The answers are copied before their job is inserted, in one transaction, so the job is looked for at its end.
+# The answers are copied before their job is inserted, in one transaction, so no foreign key can stand here.
 TABLES = """
 CREATE TABLE given (
-    job uuid NOT NULL REFERENCES jobs (public_id) DEFERRABLE INITIALLY DEFERRED,
+    job uuid NOT NULL,
     ordinal integer NOT NULL,
     repeat smallint NOT NULL CHECK (repeat >= 0),
     content bytea NOT NULL,
     PRIMARY KEY (job, ordinal, repeat)
 );
 COMMENT ON TABLE given IS 'what another system is said to have answered';
+COMMENT ON COLUMN given.job IS 'its public id';
 COMMENT ON COLUMN given.ordinal IS 'of the dataset';
 COMMENT ON COLUMN given.content IS 'canonical bytes';
 """
