@@ -54,6 +54,7 @@ CONFIG = SchemathesisConfig.from_dict(
                 }
                 for path in (
                     "/v1/jobs",
+                    "/v1/jobs/import",
                     "/v1/chat",
                     "/v1/search",
                     "/v1/plan",

@@ -33,6 +33,7 @@ async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
     job = await completed(database, "closed-book")
     await labelled(database, job)
     await run_sql(database, "INSERT INTO operations (actor, action, target) VALUES ('a', 'b', 'c')")
+    await run_sql(database, "INSERT INTO given VALUES (gen_random_uuid(), 0, 0, '{}')")
     owner = Database(owner_url, pinned=False)
     yield owner
     await owner.close()

@@ -10,7 +10,7 @@ from shared.access.refusals import refuse
 from shared.errors import MathragError, TooMany, Unavailable
 from shared.limits import Limits
 
-UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import)")
+UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)")
 EVENTS = re.compile(r"/v1/jobs/[^/]+/events")
 LIVE_PAGES = re.compile(r"/live/.+")
 
