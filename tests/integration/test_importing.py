@@ -71,6 +71,21 @@ async def test_what_was_recorded_stands_in_the_sample(api: Api, database: Databa
     assert decision["detail"] == {"text": "So it is $\\boxed{6}$.", "seconds": 1.5, "completion_tokens": 7}
 
 
+async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_about(
+    api: Api, database: Database
+) -> None:
+    """Beside what the file says, and never more than that; a hostile text does nothing."""
+    hostile = {"index": 1, "text": "<script>alert(1)</script> $\\boxed{2}$"}
+    await imported(api, [ALL[0], hostile])
+    await finished(database)
+    said = (await api.http.get("/jobs/theirs/samples/0")).text
+    assert "Nothing is known of how it came about" in said
+    assert "The file says: 1.5 s, ? + 7 tokens." in said
+    assert "the question went to the model" not in said
+    bare = (await api.http.get("/jobs/theirs/samples/1")).text
+    assert ("The file says" in bare, "<script>alert" in bare) == (False, False)
+
+
 async def test_a_job_is_over_the_items_that_have_an_answer(api: Api, database: Database) -> None:
     """And says how many have none; its audit owes no sample for them."""
     job = await imported(api, [ALL[3], ALL[1]])
