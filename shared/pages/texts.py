@@ -18,7 +18,8 @@ COMMAND = re.compile(r"\\[A-Za-z]|\^")
 
 def visible(text: object) -> Markup:
     """`text` escaped, with its invisible characters as their code points."""
-    return Markup(HIDDEN.sub(_code_point, str(escape(str(text)))))  # noqa: S704 - escaped
+    shown = escape(str(text))
+    return Markup(HIDDEN.sub(_code_point, shown)) if HIDDEN.search(shown) else shown  # noqa: S704 - escaped
 
 
 def math(text: object) -> Markup:
