@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mathrag.cli import job_calibrate, job_compare, job_files, progress
+from mathrag.cli import job_calibrate, job_compare, job_files, job_import, progress
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.failures import Exit, reported
 from mathrag.cli.job_report import print_report
@@ -155,6 +155,7 @@ def report(reference: JobReference, as_json: AsJson = False) -> None:
             print_report(found)
 
 
+job.command("import")(job_import.import_answers)
 job.command()(job_compare.compare)
 job.command()(job_calibrate.calibrate)
 job.command()(job_files.results)

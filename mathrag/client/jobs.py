@@ -1,8 +1,9 @@
 """Jobs and what came out of them."""
 
+from collections.abc import Iterable
 from typing import Any, Literal, NotRequired, TypedDict
 
-from mathrag.client.request import Json, Page, Request, once, segment
+from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, once, segment
 
 PATH = "/v1/jobs"
 ENDED = ("completed", "failed", "cancelled")
@@ -68,6 +69,12 @@ def at(reference: str) -> str:
 def submit(body: Json, key: str | None = None) -> Request[Job]:
     """A new job; with the same key again it is the same job."""
     return Request(method="POST", path=PATH, body=body, headers=once(key))
+
+
+def import_answers(lines: Iterable[bytes], name: str, dataset: str, **options: Value | None) -> Request[Job]:
+    """A job that grades what another system answered."""
+    query = {"name": name, "dataset": dataset, "format": "jsonl", **options}
+    return Request(method="POST", path=f"{PATH}/import", lines=lines, query=query, timeout_s=INDEXED_S)
 
 
 def listed(limit: int, **filters: str | None) -> Request[Page[Job]]:
