@@ -14,9 +14,10 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.sources import Sources
 from shared.errors import NotFound
-from shared.ingest import rows
+from shared.ingest import other_logs, rows
 from shared.ingest.given_answers import ColumnMapping, mapping
 from shared.ingest.lines import Row
+from shared.ingest.other_logs import Layout
 from shared.ingest.reader import OnError
 from shared.ingest.rows import Format
 
@@ -32,12 +33,13 @@ def import_answers(
     grader: Annotated[str | None, typer.Option(help="How answers are graded. [default: the dataset's]")] = None,
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
+    layout: Annotated[Layout | None, typer.Option(help="Of another program's log.")] = None,
     on_error: OnErrorOption = OnError.REJECT,
     as_json: AsJson = False,
 ) -> None:
     """Grade what another system answered; nothing is known of how it came about."""
     with reported(as_json=as_json), Client() as client:
-        sources = Sources(_rows(source, format, delimiter, mapping(column or ())), on_error=on_error)
+        sources = Sources(_rows(source, layout, format, delimiter, mapping(column or ())), on_error=on_error)
         options = {"column": column or None, "first_repeat": first_repeat, "grader": grader}
         made = send(client, jobs.import_answers(sources, name, dataset, on_error=on_error.value, **options), sources)
         for warning in made.get("warnings", ()):
@@ -49,9 +51,17 @@ def import_answers(
             typer.echo(f"  next: mathrag job watch {made['id'][:8]}")
 
 
-def _rows(path: Path, format: Format, delimiter: str | None, columns: ColumnMapping) -> Iterator[Row]:  # noqa: A002
+def _rows(
+    path: Path,
+    layout: Layout | None,
+    format: Format,  # noqa: A002
+    delimiter: str | None,
+    columns: ColumnMapping,
+) -> Iterator[Row]:
     if not path.is_file():
         raise NotFound(f"no file {str(path)!r}", hint="--from FILE")
+    if layout is not None:
+        return other_logs.read(path, layout)
     return _opened(path, format, delimiter, columns)
 
 
