@@ -174,7 +174,12 @@ async def test_the_shown_python_asks_for_this_sample(
     """It runs as it stands there."""
     await api.job()
     await finished(database)
-    code = (await text(api, PAGE)).partition("<h3>Python</h3>")[2].partition("<pre>")[2].partition("</pre>")[0]
+    code = (
+        (await text(api, PAGE))
+        .partition("<h3>Python</h3>")[2]
+        .partition('<pre class="copy">')[2]
+        .partition("</pre>")[0]
+    )
     asked: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
