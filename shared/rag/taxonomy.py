@@ -59,6 +59,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     truncated_by: str = ""
     """"": the token limit."""
+    imported: bool = False
+    """Whether another system answered, so that nothing is known of its prompt."""
     searched: bool = False
     """Whether the sample asked for documents at all."""
     relevant: frozenset[str] | None = None
@@ -188,6 +190,8 @@ def _displaced(facts: Facts) -> Candidate | None:
 
 def _shown(facts: Facts) -> str:
     """What stood in the prompt, as far as it is known what should have."""
+    if facts.imported:
+        return "the answer was imported, and it is not known what stood in the prompt"
     if not facts.context:
         return "there was no document in the prompt"
     if not facts.relevant:

@@ -13,6 +13,7 @@ from shared.contracts.params import VerifyParams
 from shared.contracts.replies import Marked
 from shared.contracts.samples import Outcome
 from shared.mathtext.equations import arithmetic
+from shared.pipelines.imported import IMPORTED
 from shared.rag.graders import GRADERS, Extract, grader
 from shared.rag.taxonomy import Ended, Ending, Facts, ending
 from shared.storage.gold import among
@@ -93,6 +94,7 @@ def facts(row: RowMapping, outcome: Outcome | None) -> Facts | None:
         candidates=outcome.trace.candidates,
         context=outcome.context,
         unscored=outcome.trace.unscored,
+        imported=any(each.stage == IMPORTED for each in outcome.trace.decisions),
     )
 
 

@@ -76,12 +76,13 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
 ) -> None:
     """Beside what the file says, and never more than that; a hostile text does nothing."""
     hostile = {"index": 1, "text": "<script>alert(1)</script> $\\boxed{2}$"}
-    await imported(api, [ALL[0], hostile])
+    await imported(api, [ALL[0], hostile, {"index": 2, "text": "$\\boxed{7}$"}])
     await finished(database)
     said = (await api.http.get("/jobs/theirs/samples/0")).text
     assert "Nothing is known of how it came about" in said
     assert "The file says: 1.5 s, ? + 7 tokens." in said
     assert "the question went to the model" not in said
+    assert "it is not known what stood in the prompt" in (await api.http.get("/jobs/theirs/samples/2")).text
     bare = (await api.http.get("/jobs/theirs/samples/1")).text
     assert ("The file says" in bare, "<script>alert" in bare) == (False, False)
 
