@@ -14,6 +14,7 @@ from services.orchestrator.web.page import Visitor, as_json, environment, go_to,
 from services.orchestrator.web.standing import standing
 from shared.contracts.api_keys import Scope
 from shared.contracts.changed_params import changed
+from shared.pipelines import registry
 from shared.storage import jobs
 from shared.storage.jobs import Job
 
@@ -28,7 +29,7 @@ async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     return visit.show(
         "job/job.html", title=found.job.name, json=f"/v1/jobs/{found.job.id}", once=uuid.uuid4().hex,
         differing=dict(changed(params)), parameters=_written(params),
-        commands=commands(found.job), **found.shown(),
+        commands=commands(found.job), offered=found.job.pipeline in registry.offered(), **found.shown(),
     )  # fmt: skip
 
 

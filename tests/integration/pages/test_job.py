@@ -227,3 +227,15 @@ async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database
     assert "Waits for Ollama at 127.0.0.1, away since" in words(page)
     assert "<script>alert" not in page
     assert "waits for Ollama at 127.0.0.1" in words(await text(api, "/jobs"))
+
+
+async def test_a_job_of_imported_answers_is_not_run_again(api: Api) -> None:
+    """Nothing of how they came about is here, so there is nothing to ask again, nor a price."""
+    reply = await api.http.post(
+        "/v1/jobs/import", params={"name": "theirs", "dataset": "items"}, content=b'{"index": 0, "answer": "0"}\n'
+    )
+    assert reply.status_code == 202, reply.text
+    page = await text(api, "/jobs/theirs")
+    assert "imported" in page
+    for absent in ("Requeue", "Run it again", "/pipelines/imported", "/price"):
+        assert absent not in page
