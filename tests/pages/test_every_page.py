@@ -21,6 +21,7 @@ PAGES = {
     "job-failed": "/jobs/broken",
     "job-hostile": "/jobs/hostile",
     "audit": "/jobs/gate/audit",
+    "price": "/jobs/gate/price",
     "report": "/jobs/gate/report",
     "report-hostile": "/jobs/hostile/report",
     "samples": "/jobs/gate/samples",

@@ -11,10 +11,11 @@ from tests.running import RunningStack, mathrag
 
 @pytest.fixture(scope="module")
 def report(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a job over hostile texts and of an ordinary one."""
+    """A folder with two reports: of a job over hostile texts, and of two ordinary ones."""
     out = tmp_path_factory.mktemp("report")
-    ended = mathrag("report", "bundle", "hostile", "gate", "--out", str(out), MATHRAG_URL=stack.url)
-    assert ended.returncode == 0, ended.stderr
+    for name, jobs in (("hostile", ["hostile"]), ("two", ["gate", "dense"])):
+        ended = mathrag("report", "bundle", *jobs, "--out", str(out / name), MATHRAG_URL=stack.url)
+        assert ended.returncode == 0, ended.stderr
     return out
 
 
@@ -35,7 +36,7 @@ def test_every_page_of_a_report_is_quiet_accessible_and_fits(
 def test_mathematics_is_typeset_from_the_file_alone(browser: Browser, report: Path) -> None:
     """By the browser's own MathML; links in it do nothing."""
     with looking(browser, "file://") as window:
-        (samples,) = report.glob("jobs/hostile-*/samples-001.html")
+        (samples,) = report.glob("hostile/jobs/*/samples-001.html")
         page = window.open(str(samples))
         expect(page.locator("math").first).to_be_attached()
         assert page.locator("main a[href^=javascript]").count() == 0
@@ -44,7 +45,7 @@ def test_mathematics_is_typeset_from_the_file_alone(browser: Browser, report: Pa
 def test_letters_of_figures_can_be_read_on_a_telephone(browser: Browser, report: Path) -> None:
     """At least eight pixels high on 400."""
     with looking(browser, "file://", viewport={"width": 400, "height": 900}) as window:
-        page = window.open(str(next(report.glob("jobs/gate-*/index.html"))))
+        page = window.open(str(next(report.glob("two/jobs/gate-*/index.html"))))
         sizes = page.eval_on_selector_all(
             ".drawn svg text",
             "all => all.filter(e => e.getBoundingClientRect().width > 0)"
